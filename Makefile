@@ -1,0 +1,58 @@
+# Each command sets up the virtual environment first if it must.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TYPED := actors client engine kernels media protocols realtime
+
+.PHONY: demo test check format lines bench gpu clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    set up, start the server, stream a spoken conversation through it"
+	@echo "make test    set up, run every test"
+	@echo "make check   formatting, lint, types, import rules"
+	@echo "make format  rewrite the sources in the house format"
+	@echo "make lines   how large each room is"
+	@echo "make gpu     on a machine with a CUDA GPU: check the Triton kernels and time them"
+	@echo "make clean   remove the virtual environment and build products"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "sensorium needs Python 3.11 or newer; name it with: make PYTHON=python3.11"; exit 1; }
+	@echo "setting up $(VENV), once: downloads torch and its companions, which takes some minutes"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
+	@touch $(READY)
+
+# mypy and import-linter read the root as the package "sensorium" through this link.
+build/typing/sensorium:
+	@mkdir -p build/typing && ln -sfn ../.. $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY) build/typing/sensorium
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -m sensorium $(foreach room,$(TYPED),-p sensorium.$(room))
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml .
+	cd examples && ../$(BIN)/mypy --config-file ../pyproject.toml .
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lines: $(READY)
+	@$(BIN)/python tests/support/lines.py
+
+gpu: $(READY)
+	$(BIN)/python examples/gpu_kernels.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

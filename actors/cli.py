@@ -1,0 +1,28 @@
+"""Entry point of the `sensorium` command: runs `actors/commands.py`, or says which packages it needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+_NEEDS_SERVE: Final = (
+    "sensorium: the command line needs packages that are missing ({name}); install them with\n"
+    "    pip install 'sensorium[serve]'"
+)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
+    # 300,000 rounds make steps many times slower as soon as anything else wants a core
+    # (docs/performance.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    try:
+        from .commands import run
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "sensorium":
+            raise
+        sys.exit(_NEEDS_SERVE.format(name=package))
+    sys.exit(run(sys.argv[1:]))

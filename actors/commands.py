@@ -1,0 +1,171 @@
+"""The command line: `sensorium serve | models`, and the client's commands beside them.
+
+The client's commands live in `client/commands.py` and are mounted here. Options of `serve` are the fields
+of `actors/config.py`; each is also a `SENSORIUM_…` environment variable and a key of the TOML file that
+`--config` names. This is the only file of the server that reads the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import trio
+from cyclopts import App, Parameter
+from cyclopts.config import Env, Toml
+
+from ..client import commands as client_commands
+from ..protocols.errors import SensoriumError
+from .config import (
+    DEFAULT_MODEL,
+    ConfigError,
+    EngineConfig,
+    FileConfig,
+    ListenConfig,
+    RealtimeConfig,
+    ServerConfig,
+)
+from .nursery import first_error
+
+_ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
+_FLAT: Final = Parameter(name="*")
+_DEFAULTS: Final = ServerConfig()
+
+app = App(
+    name="sensorium",
+    help="Realtime multimodal inference: audio and vision stream in, text streams out.",
+    config=[_ENVIRONMENT],
+    default_parameter=Parameter(negative=()),
+)
+client_commands.mount(app)
+
+
+def run(tokens: Sequence[str]) -> int:
+    """Run one command line; the exit code. Faults of a person's making are one line on stderr."""
+    try:
+        result = app.meta(tokens, result_action="return_value")
+    except (ConfigError, SensoriumError) as error:
+        print(f"sensorium: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Path | None = None,
+) -> object:
+    """Run a command.
+
+    Parameters
+    ----------
+    config
+        TOML file with options of the command, as `port = 8000`.
+    """
+    if config is not None:
+        try:
+            config.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"--config is {str(config)!r}: {error.strerror or error}") from None
+        app.config = [_ENVIRONMENT, Toml(config, must_exist=True, use_commands_as_keys=False)]
+    return app(tokens, result_action="return_value")
+
+
+@app.command
+def serve(
+    *models: str,
+    served_model_name: tuple[str, ...] = (),
+    listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
+    engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
+    files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
+    realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
+) -> int:
+    """Serve models over HTTP and WebSocket, in OpenAI's shapes.
+
+    Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
+    variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`.
+
+    Examples:
+
+        sensorium serve
+        sensorium serve openai/whisper-base --port 9000 --api-key s3cret
+        sensorium serve Qwen/Qwen3-VL-2B-Instruct --kv-memory 4GiB --max-context 8192
+        sensorium serve ./my-qwen3 tiny-whisper --config server.toml
+
+    Parameters
+    ----------
+    models
+        Embedded names, local folders or Hugging Face ids; tiny-whisper if none is given.
+    served_model_name
+        Public name of a model; repeat it, once per model in the same order.
+    """
+    config = ServerConfig(models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime)
+    # Imported late: the other commands, and a wrong option, need no torch.
+    from .server import AddressError
+    from .server import serve as serve_forever
+
+    _log_to_stderr()
+
+    async def run_until_signal() -> None:
+        stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_signals, stop, nursery.cancel_scope)
+            await serve_forever(config, stop=stop, on_ready=_announce)
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(run_until_signal)
+    except BaseExceptionGroup as group:
+        error = first_error(group)
+        if not isinstance(error, AddressError | SensoriumError):
+            raise
+        print(f"sensorium: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@app.command
+def models() -> None:
+    """List the embedded models and what they can do."""
+    from ..engine.model_info import WhisperInfo
+    from ..engine.registry import embedded_models, open_model
+
+    for name in embedded_models():
+        info = open_model(name, device="cpu", dtype="float32").info
+        size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
+        if isinstance(info, WhisperInfo):
+            what = (
+                f"{', '.join(info.tasks)} · {', '.join(info.languages) or 'en'} · {info.window_s:g} s window"
+            )
+        else:
+            what = f"{info.family} · {info.max_context} tokens of context"
+        print(f"{name}: {what} · {size_mb:.1f} MB")
+
+
+async def _watch_signals(stop: trio.Event, scope: trio.CancelScope) -> None:
+    """The first signal asks the server to finish, the second one ends it at once."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if stop.is_set():
+                scope.cancel()
+            stop.set()
+
+
+def _announce(url: str) -> None:
+    print(f"listening on {url}", flush=True)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,0 +1,295 @@
+"""What a server can be told, as small frozen value objects, one per room they configure.
+
+`actors/commands.py` builds them from options, `SENSORIUM_…` variables and a TOML file (the only place where
+the environment is read); nothing else in the server reads options. Each object checks itself once, when it
+is made: a `ConfigError` names the option, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from ..engine.memory import MemorySize
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+DEFAULT_MODEL: Final = "tiny-whisper"
+STEP_TIMEOUT_S: Final = 120.0
+"""The longest honest steps compile kernels on first use."""
+_MIB: Final = 1024 * 1024
+
+
+class ConfigError(ValueError):
+    """An option has a value that is not allowed; the message is one line for a person."""
+
+
+def _check(option: str, value: float, low: float, high: float = math.inf) -> None:
+    if not low <= value <= high or value == math.inf:
+        allowed = f"{low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
+        allowed += ", and finite" if value == math.inf else ""
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {allowed}")
+
+
+def _memory_size(option: str, value: str) -> MemorySize | None:
+    if value == "auto":
+        return None
+    try:
+        return MemorySize.parse(value)
+    except ValueError:
+        raise ConfigError(
+            f"--{option.replace('_', '-')} is {value!r}; allowed: auto, a size as 2GiB or 512MiB, or a share "
+            "as 0.5"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ListenConfig:
+    """Where the server listens, who may come in, and how it leaves.
+
+    Attributes
+    ----------
+    host
+        Address to listen on.
+    port
+        Port to listen on; 0 takes a free one.
+    api_key
+        Accepted API key; repeat for several. Without one, everybody may come in.
+    drain_s
+        Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
+    send_timeout_s
+        Seconds a client may leave what we send unread before its connection is cut.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: tuple[str, ...] = ()
+    drain_s: float = 10.0
+    send_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check("port", self.port, 0, 65_535)
+        _check("drain_s", self.drain_s, 0)
+        _check("send_timeout_s", self.send_timeout_s, 0.1)
+        if any(not key.strip() for key in self.api_key):
+            raise ConfigError("--api-key is ''; allowed: a text that is not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How one model runs. Sizes hold for each served model.
+
+    Attributes
+    ----------
+    device
+        Where to compute. auto: cuda if there is one, else cpu.
+    dtype
+        Number format of weights and computing. auto: float32 for embedded models (too small to gain
+        from less), else bfloat16 where the device computes in it, else float32.
+    num_threads
+        Threads for tensor work on a CPU; 0 takes all cores (one for embedded models, whose matrices are
+        too small to share).
+    kv_memory
+        Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
+        encoder cache. auto: 0.9 on a GPU; on a CPU 0.5, at most what max_running requests of full context
+        need.
+    num_blocks
+        Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
+    block_size
+        Tokens per block.
+    max_context
+        Tokens of prompt and answer together; 0 takes the model's own limit. Less lets more requests fit.
+    encoder_memory
+        Memory for encoded audio and images, in use or for reuse: a size or a share. auto: 0.1, at most 1GiB.
+    max_running
+        Requests decoded together; 0 takes 64 on a CPU, 256 on a GPU.
+    max_waiting
+        Requests that may wait for the engine before new ones are refused with 503.
+    plans_in_flight
+        Steps given to the device at once: with 2 the next is planned while one runs. 0 takes 1 on a CPU, 2 on
+        a GPU.
+    cuda_graphs
+        Record decode steps as CUDA graphs at start, and replay them: less host work per step, some GPU memory
+        beside kv_memory, a longer start. Qwen3 models on a GPU.
+    step_timeout_s
+        Seconds one step may take before the device counts as hung and the model is started again.
+    """
+
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    num_threads: int = 0
+    kv_memory: str = "auto"
+    num_blocks: int = 0
+    block_size: int = 16
+    max_context: int = 0
+    encoder_memory: str = "auto"
+    max_running: int = 0
+    max_waiting: int = 1024
+    plans_in_flight: int = 0
+    cuda_graphs: bool = False
+    step_timeout_s: float = STEP_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        _check("num_threads", self.num_threads, 0, 1024)
+        _check("num_blocks", self.num_blocks, 0)
+        _check("block_size", self.block_size, 1, 256)
+        _check("max_context", self.max_context, 0)
+        _check("max_running", self.max_running, 0, 4096)
+        _check("max_waiting", self.max_waiting, 1)
+        _check("plans_in_flight", self.plans_in_flight, 0, 2)
+        _check("step_timeout_s", self.step_timeout_s, 0.1)
+        _memory_size("kv_memory", self.kv_memory)
+        _memory_size("encoder_memory", self.encoder_memory)
+
+    @property
+    def kv_size(self) -> MemorySize | None:
+        """`kv_memory`, None for auto."""
+        return _memory_size("kv_memory", self.kv_memory)
+
+    @property
+    def encoder_size(self) -> MemorySize | None:
+        """`encoder_memory`, None for auto."""
+        return _memory_size("encoder_memory", self.encoder_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfig:
+    """Bounds on uploaded files.
+
+    Attributes
+    ----------
+    max_upload_mib
+        Largest upload, in MiB.
+    max_audio_s
+        Longest audio a file may decode to, in seconds.
+    max_audio_in_hand_s
+        Seconds of decoded audio held by all requests together (1 h is 230 MB); more are answered 503.
+    decode_workers
+        Files decoded at the same time, each in a process of its own.
+    decode_timeout_s
+        Seconds one file may take to decode before its process is killed.
+    max_requests
+        Requests with files or bodies over 1 MiB in hand at once; more are answered 503.
+    """
+
+    max_upload_mib: float = 25.0
+    max_audio_s: float = 2 * 3600.0
+    max_audio_in_hand_s: float = 8 * 3600.0
+    decode_workers: int = 2
+    decode_timeout_s: float = 60.0
+    max_requests: int = 64
+
+    def __post_init__(self) -> None:
+        _check("max_upload_mib", self.max_upload_mib, 0.001)
+        _check("max_audio_s", self.max_audio_s, 0.1)
+        _check("max_audio_in_hand_s", self.max_audio_in_hand_s, self.max_audio_s)
+        _check("decode_workers", self.decode_workers, 1, 256)
+        _check("decode_timeout_s", self.decode_timeout_s, 0.1)
+        _check("max_requests", self.max_requests, 1)
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Largest upload in bytes."""
+        return int(self.max_upload_mib * _MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeConfig:
+    """Bounds on live sessions; clients see them in `session.created`.
+
+    Attributes
+    ----------
+    max_sessions
+        Live sessions at once; more are refused with an error event and close code 1013.
+    max_append_mib
+        Largest audio in one append, in MiB.
+    max_backlog_ms
+        Audio that may wait for a hypothesis before appends are refused, in milliseconds.
+    max_turn_s
+        Longest turn, in seconds.
+    max_session_s
+        Longest life of one session, in seconds.
+    idle_s
+        Seconds without any event from the client before its session is closed.
+    outbox_events
+        Events that may wait for a slow reader before its session is closed.
+    outbox_mib
+        The same bound in MiB.
+    """
+
+    max_sessions: int = 64
+    max_append_mib: float = 15.0
+    max_backlog_ms: int = 300_000
+    max_turn_s: float = 900.0
+    max_session_s: float = 4 * 3600.0
+    idle_s: float = 600.0
+    outbox_events: int = 2048
+    outbox_mib: float = 4.0
+
+    def __post_init__(self) -> None:
+        _check("max_sessions", self.max_sessions, 1)
+        _check("max_append_mib", self.max_append_mib, 0.001, 64)
+        _check("max_backlog_ms", self.max_backlog_ms, 1_000)
+        _check("max_turn_s", self.max_turn_s, 1)
+        _check("max_session_s", self.max_session_s, 1)
+        _check("idle_s", self.idle_s, 0.1)
+        _check("outbox_events", self.outbox_events, 8)
+        _check("outbox_mib", self.outbox_mib, 0.01)
+
+    @property
+    def max_append_bytes(self) -> int:
+        """Largest audio in one append, in bytes."""
+        return int(self.max_append_mib * _MIB)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Largest WebSocket message: the largest append as base64 inside JSON."""
+        return self.max_append_bytes * 4 // 3 + 64 * 1024
+
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes that may wait for a slow reader."""
+        return int(self.outbox_mib * _MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Everything a server needs to start."""
+
+    models: tuple[str, ...] = (DEFAULT_MODEL,)
+    served_model_names: tuple[str, ...] = ()
+    """Public names, one per model in order; empty: derived from the models themselves."""
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    files: FileConfig = field(default_factory=FileConfig)
+    realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ConfigError("no model named; allowed: at least one")
+        names = self.public_names
+        if self.served_model_names and len(self.served_model_names) != len(self.models):
+            raise ConfigError(
+                f"--served-model-name was given {len(self.served_model_names)} time(s) for "
+                f"{len(self.models)} model(s); allowed: once per model, in the same order"
+            )
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"two models share the name {_first_repeated(names)!r}; give --served-model-name"
+            )
+
+    @property
+    def public_names(self) -> tuple[str, ...]:
+        """The name of each model on the wire. A local folder is called by its last part."""
+        return self.served_model_names or tuple(_public_name(model) for model in self.models)
+
+
+def _public_name(model: str) -> str:
+    is_path = model.startswith(("/", "./", "../", "~")) or model.count("/") > 1 or "\\" in model
+    return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] if is_path else model
+
+
+def _first_repeated(names: tuple[str, ...]) -> str:
+    return next(name for name in names if names.count(name) > 1)

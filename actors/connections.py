@@ -1,0 +1,174 @@
+"""TCP connections under the HTTP server: hypercorn speaks the protocols, this file contains their failures.
+
+Hypercorn's trio worker would let one connection's exception end the server, and its sends are shielded from
+cancellation, so that a client that stops reading would hold its session for ever. Here every connection is
+caught by itself, and every send has a deadline after which the connection is cut. `actors/server.py` calls
+`serve_connections`; the application above knows nothing of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import trio
+from hypercorn.config import Config
+from hypercorn.protocol import ws_stream
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.utils import wrap_app
+from wsproto.events import Message
+
+logger = logging.getLogger(__name__)
+
+_LINGER_NONE: Final = struct.pack("ii", 1, 0)
+_BACKLOG: Final = 512
+_AFTER_CLOSE_S: Final = 2.0
+"""How long the application may still work for a connection that has been closed."""
+
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class TimedStream:
+    """A `trio.SocketStream` whose sends give up: after `send_timeout_s` the connection is reset."""
+
+    def __init__(self, stream: trio.SocketStream, *, send_timeout_s: float) -> None:
+        self._stream = stream
+        self._send_timeout_s = send_timeout_s
+        self.socket = stream.socket
+        self.closed = trio.Event()
+        """Closed by either side, or broken."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Bytes from the peer, empty at its end of stream."""
+        try:
+            data = await self._stream.receive_some(max_bytes)
+        except trio.BrokenResourceError:
+            self.closed.set()
+            raise
+        if not data:
+            self.closed.set()
+        return data
+
+    async def send_all(self, data: bytes) -> None:
+        """Send, or reset the connection and raise `BrokenResourceError` if the peer does not read."""
+        with trio.move_on_after(self._send_timeout_s) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            with contextlib.suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+            await self.aclose()
+            raise trio.BrokenResourceError("the peer does not read")
+
+    async def send_eof(self) -> None:
+        """Tell the peer that nothing more comes."""
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self.closed.set()
+        await self._stream.aclose()
+
+
+class _BoundedBuffer(ws_stream.WebsocketBuffer):  # type: ignore[misc]  # hypercorn is untyped here
+    """Hypercorn's message buffer, but once a message is too large it keeps none of the rest."""
+
+    length: int
+    max_length: int
+    _is_refusing = False
+
+    def extend(self, event: Message[str] | Message[bytes | bytearray]) -> None:
+        if self._is_refusing:
+            return  # raising again would make hypercorn skip events, the client's close among them
+        if self.length + len(event.data) > self.max_length:
+            self._is_refusing = True
+            self.value = None
+            raise ws_stream.FrameTooLargeError
+        super().extend(event)
+
+
+def _no_extensions(*_: object) -> None:
+    """Accept no WebSocket extension.
+
+    With permessage-deflate one read of 64 KiB may hold 64 MiB, which wsproto unpacks before any limit is
+    looked at; and audio does not deflate.
+    """
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; `OSError` if the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+async def _cancel_after_close(stream: TimedStream, scope: trio.CancelScope) -> None:
+    """End what is still done for a closed connection.
+
+    Hypercorn hands input to the application through a bounded queue, and waits for ever where the
+    application has returned without emptying it. It also keeps the socket of a client that has gone until
+    its next ping is due.
+    """
+    await stream.closed.wait()
+    await trio.sleep(_AFTER_CLOSE_S)
+    scope.cancel()
+
+
+async def serve_connections(
+    app: AsgiApp,
+    listener: socket.socket,
+    *,
+    max_message_bytes: int,
+    send_timeout_s: float,
+    stop: trio.Event,
+    grace_s: float,
+) -> None:
+    """Serve HTTP/1.1, HTTP/2 and WebSockets until `stop`; then connections have `grace_s` to end.
+
+    Takes over `listener`. Cancelling closes every connection at once.
+    """
+    config = Config()
+    config.accesslog = None
+    config.errorlog = None
+    config.include_server_header = False
+    config.websocket_max_message_size = max_message_bytes
+    config.websocket_ping_interval = 20.0
+    config.keep_alive_timeout = 30.0
+    config.h2_max_inbound_frame_size = 2**20
+    ws_stream.WebsocketBuffer = _BoundedBuffer
+    ws_stream.server_extensions_handshake = _no_extensions
+    context = WorkerContext(None)
+    wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
+
+    async def handle(stream: trio.SocketStream) -> None:
+        timed = TimedStream(stream, send_timeout_s=send_timeout_s)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_after_close, timed, nursery.cancel_scope)
+                await TCPServer(wrapped, config, context, {}, timed).run()
+                nursery.cancel_scope.cancel()
+        except Exception:
+            logger.exception("a connection failed; it was closed, the others go on")
+            await stream.aclose()
+
+    async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
+        accepting.start_soon(partial(trio.serve_listeners, handle, listeners, handler_nursery=connections))
+        await stop.wait()
+        accepting.cancel_scope.cancel()
+        await context.terminated.set()
+        connections.cancel_scope.deadline = trio.current_time() + grace_s

@@ -1,0 +1,263 @@
+"""The media actor: owns the worker processes that decode untrusted files, and every bound on them.
+
+A decoder library may crash, hang or eat memory on a hostile file. So decoding runs in processes that are
+killed when the request is cancelled or takes too long, and whose memory is limited; whatever happens there
+is one request's MediaError. What a worker runs is `media/worker.py`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+import trio
+import trio_parallel
+
+from ..media.decode import DecodedAudio, DecodeLimits, FloatArray, recognise
+from ..media.images import ImageLimits
+from ..media.video import VideoLimits
+from ..media.vision_config import PixelConfig, VideoConfig
+from ..media.worker import (
+    confine,
+    decode_to_file,
+    image_to_file,
+    items_with_features,
+    should_retire,
+    video_to_file,
+)
+from ..protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
+from ..protocols.messages import EncoderItem, VideoItems
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+_GRACE_S: Final = 5.0
+"""How long idle workers get to leave at shutdown before they are killed."""
+
+
+def _default_workers() -> int:
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaConfig:
+    """Bounds of the media actor."""
+
+    max_workers: int = field(default_factory=_default_workers)
+    """Files decoded at the same time; by default one core is left to the server."""
+    max_waiting: int = 32
+    """Requests waiting for a worker; one more gets OverloadedError."""
+    deadline_s: float = 60.0
+    """Seconds of work one file may take, including the start of a worker."""
+    idle_s: float = 600.0
+    """Seconds after which an unused worker leaves."""
+    max_worker_bytes: int = 4 * 1024**3
+    """Address space of a worker. The result is copied once on its way, so allow 3 times the largest."""
+    limits: DecodeLimits = field(default_factory=DecodeLimits)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError naming the option, its value and what is allowed."""
+        for name, minimum in (("max_workers", 1), ("max_waiting", 0), ("max_worker_bytes", 1 << 30)):
+            value = getattr(self, name)
+            if value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, not {value}")
+        for name in ("deadline_s", "idle_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaStatistics:
+    """Counters since start, and gauges now."""
+
+    num_jobs: int = 0
+    num_failed: int = 0
+    """Jobs that ended in an error, the client's fault or ours."""
+    num_killed: int = 0
+    """Jobs whose worker was killed (deadline, cancellation) or died."""
+    num_refused: int = 0
+    """Requests turned away because the queue was full."""
+    num_waiting: int = 0
+    num_running: int = 0
+    num_workers: int = 0
+    """Processes alive, busy or idle."""
+    decoded_s: float = 0.0
+    """Seconds of audio decoded."""
+    busy_s: float = 0.0
+    """Seconds that jobs have spent in workers, summed."""
+
+
+class MediaActor:
+    """Runs decode jobs in killable processes. Start `run` in a nursery; others hold `handle`."""
+
+    def __init__(self, config: MediaConfig | None = None) -> None:
+        self.config = config or MediaConfig()
+        self.handle = MediaHandle(self)
+        self._context: trio_parallel.WorkerContext | None = None
+        self._limiter = trio.CapacityLimiter(self.config.max_workers)
+        # trio-parallel wants one too; ours is taken first, so that waiting is not on the deadline.
+        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
+        self._requests: set[trio.CancelScope] = set()
+        self._num_jobs = 0
+        self._num_failed = 0
+        self._num_killed = 0
+        self._num_refused = 0
+        self._decoded_s = 0.0
+        self._busy_s = 0.0
+
+    async def run(self, *, task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Then requests in flight get UnavailableError and all workers are gone."""
+        max_bytes = self.config.max_worker_bytes
+        try:
+            async with trio_parallel.open_worker_context(
+                idle_timeout=self.config.idle_s,
+                init=partial(confine, max_bytes),
+                retire=partial(should_retire, max_bytes),
+                grace_period=_GRACE_S,
+            ) as context:
+                self._context = context
+                try:
+                    task_status.started(self.handle)
+                    await trio.sleep_forever()
+                finally:
+                    # Leaving the context waits for its jobs, so they are ended first.
+                    self._context = None
+                    for request in self._requests:
+                        request.cancel()
+        except trio_parallel.BrokenWorkerError:
+            # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
+            return
+
+    async def decode(self, data: bytes, limits: DecodeLimits) -> DecodedAudio:
+        """See `MediaHandle.decode`."""
+        recognise(data, limits)
+        audio, samples = await self._prepare(partial(decode_to_file, data, limits), "file", _mapped)
+        self._decoded_s += len(samples) / audio.sample_rate
+        return replace(audio, samples=samples)
+
+    async def prepare_image(self, data: bytes, config: PixelConfig, limits: ImageLimits) -> EncoderItem:
+        """See `MediaHandle.prepare_image`."""
+        item, features = await self._prepare(partial(image_to_file, data, config, limits), "image", _read)
+        return items_with_features((item,), features)[0]
+
+    async def prepare_video(self, data: bytes, config: VideoConfig, limits: VideoLimits) -> VideoItems:
+        """See `MediaHandle.prepare_video`."""
+        video, features = await self._prepare(partial(video_to_file, data, config, limits), "video", _read)
+        items = await trio.to_thread.run_sync(items_with_features, video.items, features)
+        return msgspec.structs.replace(video, items=items)
+
+    async def _prepare(
+        self, job: Callable[[str], _T | SensoriumError], what: str, read: Callable[[str], _R]
+    ) -> tuple[_T, _R]:
+        """Run `job` in a worker with a file for what is large; its result, and the file's content."""
+        waiting = self._limiter.statistics().tasks_waiting
+        if self._limiter.available_tokens < 1 and waiting >= self.config.max_waiting:
+            self._num_refused += 1
+            raise OverloadedError(f"{waiting} files are waiting to be decoded, which is the limit.")
+        with trio.CancelScope() as request:
+            self._requests.add(request)
+            try:
+                async with self._limiter:
+                    with tempfile.NamedTemporaryFile(prefix="sensorium-") as file:
+                        outcome = await self._run_job(partial(job, file.name), what)
+                        return outcome, await trio.to_thread.run_sync(read, file.name)
+            finally:
+                self._requests.discard(request)
+        raise UnavailableError("Decoding of files is shutting down.")
+
+    async def _run_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
+        if self._context is None:
+            raise UnavailableError("Decoding of files is not running.")
+        self._num_jobs += 1
+        start = trio.current_time()
+        outcome: _T | SensoriumError
+        try:
+            with trio.fail_after(self.config.deadline_s):
+                outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
+        except trio.TooSlowError:
+            self._num_killed += 1
+            outcome = MediaError(f"Decoding the {what} took too long.", param=what)
+        except trio_parallel.BrokenWorkerError:
+            self._num_killed += 1
+            outcome = MediaError(f"The {what} could not be decoded.", param=what)
+        except trio.Cancelled:
+            self._num_killed += 1
+            raise
+        except Exception as error:
+            self._num_failed += 1
+            raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
+        finally:
+            self._busy_s += trio.current_time() - start
+        if isinstance(outcome, SensoriumError):
+            self._num_failed += 1
+            raise outcome
+        return outcome
+
+    def statistics(self) -> MediaStatistics:
+        """Counters since start, and gauges now."""
+        limiter = self._limiter.statistics()
+        workers = self._context.statistics() if self._context is not None else None
+        return MediaStatistics(
+            num_jobs=self._num_jobs,
+            num_failed=self._num_failed,
+            num_killed=self._num_killed,
+            num_refused=self._num_refused,
+            num_waiting=limiter.tasks_waiting,
+            num_running=limiter.borrowed_tokens,
+            num_workers=workers.idle_workers + workers.running_workers if workers else 0,
+            decoded_s=self._decoded_s,
+            busy_s=self._busy_s,
+        )
+
+
+def _mapped(path: str) -> FloatArray:
+    """Samples of a file that are not read but mapped: the file may then be deleted."""
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    return np.frombuffer(mapped, np.float32)
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+class MediaHandle:
+    """What others hold of the media actor."""
+
+    def __init__(self, actor: MediaActor) -> None:
+        self._actor = actor
+
+    async def decode(
+        self, data: bytes, filename_hint: str | None = None, *, limits: DecodeLimits | None = None
+    ) -> DecodedAudio:
+        """Decode a file in a worker process. Its format is read from its bytes, never from `filename_hint`.
+
+        `limits` default to the actor's. Raises MediaError or TooLargeError (param `file`), OverloadedError
+        when too many requests wait, UnavailableError at shutdown, InternalError for a defect of ours.
+        Cancellation kills the worker at once.
+        """
+        return await self._actor.decode(data, limits or self._actor.config.limits)
+
+    async def prepare_image(
+        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
+    ) -> EncoderItem:
+        """Make an image file's features in a worker process. Raises as `decode` does (param `image`)."""
+        return await self._actor.prepare_image(data, config, limits or ImageLimits())
+
+    async def prepare_video(
+        self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
+    ) -> VideoItems:
+        """Make a video file's features in a worker process. Raises as `decode` does (param `video`)."""
+        return await self._actor.prepare_video(data, config, limits or VideoLimits())
+
+    def statistics(self) -> MediaStatistics:
+        """Counters since start, and gauges now."""
+        return self._actor.statistics()

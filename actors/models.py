@@ -1,0 +1,188 @@
+"""From a model's name to its engine: opens the checkpoint and shares out the device's memory for it.
+
+The only file of this room that touches the torch side. Weights are read later, in the device's thread. Read
+`engine/registry.py`, `engine/memory.py` and `engine/runner.py` for what it calls, `actors/engine.py` for
+what it makes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from ..engine.grammar import GrammarStore
+from ..engine.limits import SchedulerConfig
+from ..engine.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
+from ..engine.model_info import Family, ModelInfo
+from ..engine.model_source import ModelSource
+from ..engine.prompts import PromptBuilder
+from ..engine.registry import embedded_models, open_model
+from ..engine.runner import Runner
+from ..engine.text_tokenizer import TextTokenizer
+from ..engine.token_bytes import byte_table
+from ..engine.transcription import WhisperText
+from ..media.features import FeatureConfig
+from ..protocols.errors import ModelLoadError
+from .config import EngineConfig
+from .engine import Engine, EngineBounds, EngineText
+from .windows import WindowDecoder
+
+logger = logging.getLogger(__name__)
+
+_WITHOUT_ENCODER: Final[frozenset[Family]] = frozenset({"qwen3", "transformers"})
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceChoices:
+    """What suits a kind of device, where the operator says nothing."""
+
+    max_running: int
+    max_tokens_per_step: int
+    """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
+    plans_in_flight: int
+    """On a CPU planning takes a core from the device, and there is nothing to hide it behind."""
+
+
+_CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
+    "cpu": _DeviceChoices(max_running=64, max_tokens_per_step=512, plans_in_flight=1),
+    "cuda": _DeviceChoices(max_running=256, max_tokens_per_step=8192, plans_in_flight=2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model's engine, not yet running, and the side of it that needs no device."""
+
+    name: str
+    engine: Engine
+    info: ModelInfo
+    """`max_context` is what is served of it."""
+    memory: MemoryPlan
+    windows: WindowDecoder | None
+    """Transcribes windows of audio: Whisper models."""
+    prompts: PromptBuilder | None
+    """Builds prompts: all other models."""
+
+
+def load_model(name: str, model: str, config: EngineConfig) -> LoadedModel:
+    """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
+
+    Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
+    """
+    is_embedded = model in embedded_models()
+    dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
+    source = open_model(model, device=config.device, dtype=dtype)
+    if config.cuda_graphs and source.device.type != "cuda":
+        raise ModelLoadError(
+            f"{name}: --cuda-graphs is set, but the model runs on {source.device}; allowed: cuda"
+        )
+    choices = _CHOICES["cuda" if source.device.type == "cuda" else "cpu"]
+    choices = replace(
+        choices,
+        max_running=config.max_running or choices.max_running,
+        plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
+    )
+    memory = _share_out(name, source, config, choices.max_running)
+    grammars = _grammars(source)
+    num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
+    info = replace(source.info, name=name, max_context=memory.context)
+    engine = Engine(
+        name,
+        _runner_maker(
+            source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
+        ),
+        text=_text(source, grammars),
+        config=SchedulerConfig(
+            num_blocks=memory.num_blocks,
+            block_size=memory.block_size,
+            max_context=memory.context,
+            max_running=choices.max_running,
+            max_waiting=config.max_waiting,
+            max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+            max_plans_in_flight=choices.plans_in_flight,
+            vocab_size=info.vocab_size,
+        ),
+        bounds=EngineBounds(
+            max_encoder_bytes=max(1, memory.encoder_bytes), step_timeout_s=config.step_timeout_s
+        ),
+        encoder_bytes=source.encoder_bytes,
+    )
+    windows, prompts = None, None
+    if isinstance(source.text, WhisperText):
+        windows = WindowDecoder(engine, source.text, FeatureConfig.from_folder(source.folder))
+    else:
+        prompts = PromptBuilder(info, source.text)
+    return LoadedModel(name, engine, info, memory, windows, prompts)
+
+
+def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:
+    wish = MemoryWish(
+        device="cuda" if source.device.type == "cuda" else "cpu",
+        weight_bytes=source.weight_bytes,
+        token_bytes=source.kv_shape.num_bytes(source.dtype),
+        model_context=source.info.max_context,
+        block_size=config.block_size,
+        max_running=max_running,
+        max_context=config.max_context or None,
+        kv_memory=config.kv_size,
+        num_blocks=config.num_blocks or None,
+        has_encoder=source.info.family not in _WITHOUT_ENCODER,
+        encoder_memory=config.encoder_size,
+    )
+    try:
+        memory = plan_memory(wish, free_bytes(source.device))
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{name}: {error.message}") from None
+    logger.info("%s: %s", name, memory)
+    return memory
+
+
+def _runner_maker(
+    source: ModelSource,
+    memory: MemoryPlan,
+    num_threads: int,
+    grammars: GrammarStore | None,
+    graph_rows: int,
+) -> Callable[[], Runner]:
+    """What reads the weights and makes the runner, in the device's thread, at every start. `graph_rows` is
+    the largest decode step to record, 0 for none."""
+
+    def make_runner() -> Runner:
+        runner = Runner(
+            source.load(),
+            num_blocks=memory.num_blocks,
+            block_size=memory.block_size,
+            num_threads=num_threads,
+            grammars=grammars,
+            cuda_graphs=graph_rows > 0,
+            max_running=graph_rows,
+        )
+        runner.warm_up()
+        return runner
+
+    return make_runner
+
+
+def _grammars(source: ModelSource) -> GrammarStore | None:
+    """None for models whose answers are no free text, or whose tokens' bytes are not known."""
+    if not isinstance(source.text, TextTokenizer):
+        return None
+    try:
+        return GrammarStore(
+            source.text.backend.to_str(),
+            vocab_size=source.info.vocab_size,
+            stop_token_ids=source.info.stop_token_ids,
+        )
+    except ValueError as error:
+        logger.warning("%s: no structured output (%s)", source.info.name, error)
+        return None
+
+
+def _text(source: ModelSource, grammars: GrammarStore | None) -> EngineText:
+    text = source.text
+    if isinstance(text, WhisperText):
+        return EngineText(decode=text.decode, byte_table=text.tokenizer.byte_table)
+    return EngineText(decode=text.decode, byte_table=byte_table(text.backend), grammars=grammars)

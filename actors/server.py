@@ -1,0 +1,146 @@
+"""Composes a server and runs it: load models, start actors, listen, and on a stop signal drain and leave.
+
+Everything is made here and handed down; nothing below knows how it was configured. Read `actors/http.py`
+and `actors/websocket.py` for what clients see, `actors/engine.py` for what a model is made of.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import trio
+from starlette.routing import Router
+
+from ..media.decode import DecodeLimits
+from ..media.voice_activity import VoiceActivityModel
+from .config import EngineConfig, ServerConfig
+from .connections import AsgiApp, open_listener, serve_connections
+from .generation import TextModel
+from .http import Gate, not_found, routes
+from .media import MediaActor, MediaConfig, MediaHandle
+from .metrics import Metrics
+from .models import load_model
+from .prompts import Prompter
+from .service import ServedModel, Service
+from .transcriber import Transcriber
+from .websocket import realtime_route
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_GRACE_S = 3.0
+"""After draining, how long connections may take to say goodbye."""
+
+
+class AddressError(OSError):
+    """The address cannot be listened on; the message is one line for a person."""
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    stop: trio.Event,
+    on_ready: Callable[[str], None] = lambda _: None,
+    task_status: trio.TaskStatus[Service] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set, then drain and return.
+
+    `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
+    that. Cancelling ends everything at once.
+    """
+    listener = _listen(config)
+    try:
+        url = _url(listener)
+        activity = await trio.to_thread.run_sync(VoiceActivityModel)
+        metrics = Metrics()
+        media = MediaActor(_media_config(config))
+        async with trio.open_nursery() as actors:
+            await actors.start(media.run)
+            models = {}
+            for name, model in zip(config.public_names, config.models, strict=True):
+                models[name] = await _start_model(actors, name, model, config.engine, media.handle)
+                metrics.add_engine(name, models[name].engine.statistics)
+            service = Service(config, models, media.handle, activity, metrics)
+            actors.start_soon(metrics.watch_loop)
+            async with trio.open_nursery() as connections:
+                closed = trio.Event()
+                connections.start_soon(_listen_until, closed, service, listener)
+                task_status.started(service)
+                on_ready(url)
+                await stop.wait()
+                await _drain(service, config.listen.drain_s)
+                closed.set()  # answers on their way have the grace time to arrive
+            actors.cancel_scope.cancel()
+    finally:
+        listener.close()
+
+
+def application(service: Service) -> AsgiApp:
+    """The ASGI application of a service."""
+    found = routes(service)
+    router = Router([*found, realtime_route(service)], default=not_found, redirect_slashes=False)
+    return Gate(router, service, frozenset(route.path for route in found))
+
+
+async def _listen_until(closed: trio.Event, service: Service, listener: socket.socket) -> None:
+    await serve_connections(
+        application(service),
+        listener,
+        max_message_bytes=service.config.realtime.max_message_bytes,
+        send_timeout_s=service.config.listen.send_timeout_s,
+        stop=closed,
+        grace_s=_CLOSE_GRACE_S,
+    )
+
+
+async def _start_model(
+    actors: trio.Nursery, name: str, model: str, config: EngineConfig, media: MediaHandle
+) -> ServedModel:
+    started = time.monotonic()
+    loaded = await trio.to_thread.run_sync(load_model, name, model, config)
+    await actors.start(loaded.engine.run)
+    logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
+    return ServedModel(
+        name,
+        loaded.engine,
+        created=int(time.time()),
+        transcription=None if loaded.windows is None else Transcriber(loaded.windows),
+        text=None
+        if loaded.prompts is None
+        else TextModel(name, loaded.engine, Prompter(loaded.prompts, media)),
+    )
+
+
+async def _drain(service: Service, deadline_s: float) -> None:
+    """Refuse new work, let turns and requests finish, for at most `deadline_s`."""
+    service.is_draining = True
+    logger.info("stopping: %d sessions, %d requests", len(service.sessions), service.num_requests)
+    with trio.move_on_after(deadline_s):
+        for session in tuple(service.sessions):
+            await session.drain()
+        await service.wait_quiet()
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    host, port = config.listen.host, config.listen.port
+    try:
+        return open_listener(host, port)
+    except OSError as error:
+        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _media_config(config: ServerConfig) -> MediaConfig:
+    files = config.files
+    return MediaConfig(
+        max_workers=files.decode_workers,
+        max_waiting=files.max_requests,
+        deadline_s=files.decode_timeout_s,
+        limits=DecodeLimits(max_bytes=files.max_upload_bytes, max_seconds=files.max_audio_s),
+    )

@@ -1,0 +1,238 @@
+"""A live session for asynchronous code, under asyncio and trio alike.
+
+Logic is in `client/session_core.py`; this file moves frames between it and websockets' asyncio or trio
+client. Read next: `client/async_client.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import anyio
+import sniffio
+from anyio.abc import TaskGroup
+from websockets.exceptions import ConnectionClosed
+
+from .audio import Pacer
+from .connection import close_details, socket_arguments
+from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
+from .events import Event, SessionCreated, SessionUpdated
+from .options import ClientOptions
+from .realtime import AudioChunk
+from .session_core import SessionCore
+
+AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
+
+
+class Socket(Protocol):
+    """The part of websockets' asyncio and trio connections that is used here, where they agree."""
+
+    async def send(self, message: str | bytes) -> None:
+        """Send one frame; raises ConnectionClosed."""
+
+    async def recv(self) -> str | bytes:
+        """The next frame; raises ConnectionClosed. Cancelling it loses nothing."""
+        ...
+
+
+def open_socket(url: str, options: ClientOptions) -> AbstractAsyncContextManager[Socket]:
+    """The WebSocket client of the library this task runs under."""
+    arguments: dict[str, Any] = socket_arguments(options)
+    if sniffio.current_async_library() == "trio":
+        from websockets.trio.client import connect as trio_connect
+
+        return trio_connect(url, **arguments)
+    return _open_asyncio_socket(url, arguments)
+
+
+@asynccontextmanager
+async def _open_asyncio_socket(url: str, arguments: dict[str, Any]) -> AsyncIterator[Socket]:
+    from websockets.asyncio.client import connect as asyncio_connect
+
+    async with asyncio_connect(url, **arguments) as connection:
+        try:
+            yield connection
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled: the closing handshake would be, too, and leave the transport open.
+            connection.transport.abort()
+            raise
+
+
+class AsyncRealtimeSession:
+    """An open live session; made by `AsyncClient.realtime`.
+
+    Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
+    raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
+    arrives for the client's timeout. Sending and iterating may happen in different tasks. Cancelling an
+    iteration loses no event; cancelling a send may lose the rest of that chunk.
+    """
+
+    def __init__(self, socket: Socket, core: SessionCore, tasks: TaskGroup, *, timeout_s: float) -> None:
+        self._socket = socket
+        self._core = core
+        self._tasks = tasks
+        self._timeout_s = timeout_s
+        self._pending: deque[Event] = deque()
+        self._sending = anyio.Lock()  # keeps the frames of one call together
+
+    @property
+    def created(self) -> SessionCreated | None:
+        """The server's greeting: session id, limits, capabilities."""
+        return self._core.created
+
+    @property
+    def updated(self) -> SessionUpdated | None:
+        """The settings in force."""
+        return self._core.updated
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio sent so far."""
+        return self._core.audio_s
+
+    async def send(self, chunk: AudioChunk) -> None:
+        """Send audio in the session's format. Waits while the server does not keep up with the socket."""
+        await self._send(lambda: self._core.append(chunk))
+
+    async def commit(self) -> None:
+        """End the current turn now (needed with `turn_detection=None`)."""
+        await self._send(self._core.commit)
+
+    async def clear(self) -> None:
+        """Discard the audio of the current turn."""
+        await self._send(self._core.clear)
+
+    async def finish(self) -> None:
+        """Say that no more audio comes: commits what is left; iteration ends after the last turn's answer."""
+        await self._send(self._core.finish)
+
+    def transcribe(self, chunks: AudioChunks, *, speed: float | None = None) -> AsyncIterator[Event]:
+        """Send all chunks from a background task, finish, and yield the events meanwhile.
+
+        `chunks` may be a plain or an async iterable. `speed` 1.0 paces recorded audio like a live speaker;
+        None sends chunks as they come, held back only so far that the server's backlog limit is not reached.
+        An exception in `chunks` is raised by the iteration. If the loop is left early, sending goes on until
+        the chunks or the session end.
+        """
+        return _Transcription(self, chunks, speed)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._pending:
+            if self._core.finished:
+                raise StopAsyncIteration
+            self._pending.extend(await self._receive())
+        return self._pending.popleft()
+
+    async def open(self) -> None:
+        """Configure the session; returns when the server has accepted the settings."""
+        await self._send(self._core.opening)
+        with anyio.move_on_after(self._timeout_s):
+            while not self._core.ready:
+                self._core.receive(await self._receive_frame())
+        if not self._core.ready:
+            raise SensoriumTimeoutError(f"the server did not accept the session within {self._timeout_s:g} s")
+
+    async def _receive(self) -> list[Event]:
+        with anyio.move_on_after(self._timeout_s):
+            return self._core.receive(await self._receive_frame())
+        if self._core.finishing:
+            raise SensoriumTimeoutError(f"no event for {self._timeout_s:g} s while waiting for the last turn")
+        return []
+
+    async def _receive_frame(self) -> str | bytes:
+        try:
+            return await self._socket.recv()
+        except ConnectionClosed as error:
+            raise self._core.closed(*close_details(error)) from error
+
+    async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
+        async with self._sending:
+            try:
+                for frame in make_frames():
+                    await self._socket.send(frame)
+            except ConnectionClosed as error:
+                raise self._core.closed(*close_details(error)) from error
+
+
+class _Transcription:
+    """Iterates a session's events while a task sends an iterable's chunks at their pace."""
+
+    def __init__(self, session: AsyncRealtimeSession, chunks: AudioChunks, speed: float | None) -> None:
+        self._session = session
+        self._chunks = chunks
+        self._speed = speed
+        self._started = False
+        self._receiving = anyio.CancelScope()
+        self._error: Exception | None = None
+
+    def __aiter__(self) -> _Transcription:
+        return self
+
+    async def __anext__(self) -> Event:
+        core = self._session._core
+        if not self._started:
+            self._started = True
+            core.begin()
+            self._session._tasks.start_soon(self._send_all)
+        pending = self._session._pending
+        while not pending:
+            if self._error is not None:
+                raise self._error
+            if core.finished:
+                raise StopAsyncIteration
+            with anyio.CancelScope() as self._receiving:
+                pending.extend(await self._receive())
+        return pending.popleft()
+
+    async def _receive(self) -> list[Event]:
+        try:
+            return await self._session._receive()
+        except SDKError:
+            if self._error is None:
+                raise
+            return []
+
+    async def _send_all(self) -> None:
+        session = self._session
+        core = session._core
+        pacer = Pacer(start=anyio.current_time(), speed=self._speed, max_ahead_s=core.max_ahead_s)
+        bytes_per_second = core.settings.audio_format.bytes_per_second
+        try:
+            async for chunk in _aiter(self._chunks):
+                due = pacer.next_time(len(chunk) / bytes_per_second)
+                await anyio.sleep(max(0.0, due - anyio.current_time()))
+                await session.send(chunk)
+            await session.finish()
+        except SessionClosedError:
+            pass  # the iterating task meets the same closed connection and raises there
+        except Exception as error:
+            self._error = error
+            self._receiving.cancel()  # wakes the iterating task, which raises `error`
+
+
+class _Chunks:
+    """A plain iterable as an async one."""
+
+    def __init__(self, chunks: Iterable[AudioChunk]) -> None:
+        self._chunks = iter(chunks)
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> AudioChunk:
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+def _aiter(chunks: AudioChunks) -> AsyncIterable[AudioChunk]:
+    return chunks if isinstance(chunks, AsyncIterable) else _Chunks(chunks)

@@ -1,0 +1,113 @@
+"""What both shells share about sockets: how to open them, and which of our errors their exceptions are.
+
+Read next: `client/realtime.py` (sync) and `client/async_realtime.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import httpx
+import msgspec
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
+
+from .errors import APIError, SDKError, SensoriumConnectionError, SensoriumTimeoutError
+from .options import (
+    MAX_MESSAGE_BYTES,
+    MAX_QUEUED_EVENTS,
+    PING_INTERVAL_S,
+    PING_TIMEOUT_S,
+    ClientOptions,
+)
+
+CLOSE_TIMEOUT_S = 2.0
+"""A server that does not answer our closing handshake is not worth waiting for."""
+
+
+def socket_arguments(options: ClientOptions) -> dict[str, Any]:
+    """Keyword arguments of websockets' `connect`, the same for all three shells.
+
+    No compression: PCM does not deflate, and small deflated events only cost time.
+    """
+    return {
+        "additional_headers": options.headers,
+        "compression": None,
+        "proxy": None if options.is_loopback else True,
+        "open_timeout": min(options.timeout_s, 30.0),
+        "close_timeout": CLOSE_TIMEOUT_S,
+        "ping_interval": PING_INTERVAL_S,
+        "ping_timeout": PING_TIMEOUT_S,
+        "max_size": MAX_MESSAGE_BYTES,
+        "max_queue": MAX_QUEUED_EVENTS,
+    }
+
+
+def connect_error(error: Exception, options: ClientOptions) -> SDKError:
+    """The readable error for a socket that could not be opened."""
+    match error:
+        case InvalidStatus():
+            return status_error(error.response.status_code, bytes(error.response.body or b""))
+        case TimeoutError():
+            return SensoriumTimeoutError(f"{options.root_url} did not answer while connecting")
+        case OSError():
+            return unreachable(options, error)
+        case InvalidMessage() | InvalidHandshake():
+            return SensoriumConnectionError(f"{options.root_url} does not speak WebSocket there: {error}")
+        case _:
+            return SensoriumConnectionError(f"cannot connect to {options.root_url}: {error}")
+
+
+def request_error(error: httpx.HTTPError, options: ClientOptions) -> SDKError:
+    """The readable error for an HTTP request that got no answer."""
+    match error:
+        case httpx.ConnectTimeout() | httpx.ConnectError():
+            return unreachable(options, error)
+        case httpx.TimeoutException():
+            return SensoriumTimeoutError(f"{options.root_url} did not answer within {options.timeout_s:g} s")
+        case _:
+            return SensoriumConnectionError(
+                f"the connection to {options.root_url} broke: {error or type(error).__name__}"
+            )
+
+
+def unreachable(options: ClientOptions, error: Exception) -> SensoriumConnectionError:
+    """Nobody listens: the usual case, so it says what to do."""
+    if options.is_loopback or _is_refused(error):
+        return SensoriumConnectionError(f"no server at {options.root_url}; start one with: sensorium serve")
+    return SensoriumConnectionError(f"cannot reach {options.root_url}: {error}")
+
+
+def status_error(status: int, body: bytes) -> APIError:
+    """The error in an HTTP answer: OpenAI's error body where there is one, else the beginning of the text."""
+    try:
+        payload = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        payload = None
+    match payload:
+        case {"error": {"message": str(message), **details}}:
+            return APIError(status, _word(details.get("code")), _word(details.get("param")), message)
+        case {"error": str(message)}:
+            return APIError(status, None, None, message)
+        case _:
+            text = body[:200].decode(errors="replace").strip()
+            return APIError(status, None, None, text or f"the server answered with status {status}")
+
+
+def close_details(error: ConnectionClosed) -> tuple[int, str]:
+    """Close code and reason as the server gave them; 1006 when it just vanished."""
+    if error.rcvd is not None:
+        return error.rcvd.code, error.rcvd.reason
+    return (error.sent.code, error.sent.reason) if error.sent is not None else (1006, "")
+
+
+def _word(value: object) -> str | None:
+    return None if value is None else str(value)  # some servers put numbers here
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

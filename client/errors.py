@@ -1,0 +1,95 @@
+"""What can go wrong on the client's side of a connection, each with a message a person can act on.
+
+    SDKError
+    ├── SensoriumConnectionError   nobody answers there, or the connection broke while connecting
+    ├── SensoriumTimeoutError      the server took longer than the client's `timeout`
+    ├── APIError                   the server refused: an HTTP status, or an `error` as a session opens
+    ├── SessionClosedError         the server closed a live session early; carries the code and the reason
+    └── AudioError                 a local audio file cannot be streamed as it is
+
+Not the server's exception tree (`protocols/errors.py`): these are raised to the SDK's user. Read next:
+`client/options.py`.
+"""
+
+from __future__ import annotations
+
+
+class SDKError(Exception):
+    """Root of everything the SDK raises on purpose. `str(error)` is one readable line."""
+
+
+class SensoriumConnectionError(SDKError):
+    """No server at the address, or the connection broke before it was usable."""
+
+
+class SensoriumTimeoutError(SDKError):
+    """No answer within the client's `timeout`; the message names what was waited for."""
+
+
+class APIError(SDKError):
+    """The server refused, and said why.
+
+    `status` is the HTTP status (400 for an `error` event); `code` and `param` are the server's own words.
+    """
+
+    def __init__(self, status: int, code: str | None, param: str | None, message: str) -> None:
+        super().__init__(status, code, param, message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.message = message
+
+    def __str__(self) -> str:
+        details = [str(self.status)]
+        if self.code:
+            details.append(self.code)
+        if self.param:
+            details.append(f"param: {self.param}")
+        return f"{self.message} ({', '.join(details)})"
+
+
+class SessionClosedError(SDKError):
+    """The server closed a live session before it was finished.
+
+    `code` is the WebSocket close code (1006: the connection vanished without a closing handshake);
+    `num_unfinished` counts committed turns whose transcript will not come.
+    """
+
+    def __init__(
+        self, code: int, reason: str, *, num_unfinished: int = 0, last_error: str | None = None
+    ) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+        self.num_unfinished = num_unfinished
+        self.last_error = last_error
+
+    def __str__(self) -> str:
+        meaning = _CLOSE_CODES.get(self.code)
+        text = f"the server closed the session: code {self.code}"
+        if meaning:
+            text += f" ({meaning})"
+        if self.reason:
+            text += f", reason: {self.reason}"
+        if self.num_unfinished:
+            turns = "turn" if self.num_unfinished == 1 else "turns"
+            text += f"; {self.num_unfinished} committed {turns} not transcribed"
+        if self.last_error:
+            text += f"; the last error event said: {self.last_error}"
+        return text
+
+
+class AudioError(SDKError):
+    """A local audio file cannot be streamed as it is; the message says what to do."""
+
+
+_CLOSE_CODES = {
+    1000: "normal closure",
+    1001: "going away",
+    1006: "connection lost",
+    1008: "refused by policy",
+    1009: "message too big",
+    1011: "server fault",
+    1012: "server restarts",
+    1013: "server overloaded, try again later",
+}

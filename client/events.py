@@ -1,0 +1,41 @@
+"""Events of a live session as the caller sees them: the wire's own structs under short names.
+
+An event this version does not know, or one whose shape is unexpected, arrives as `UnknownEvent` and never as
+an error, so that newer servers stay usable. Read next: `client/realtime.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ..protocols import realtime as wire
+from ..protocols.codec import OtherServerEvent
+
+SessionCreated: TypeAlias = wire.SessionCreated
+SessionUpdated: TypeAlias = wire.SessionUpdated
+SpeechStarted: TypeAlias = wire.InputAudioBufferSpeechStarted
+"""Somebody began to speak: `item_id`, `audio_start_ms`."""
+SpeechStopped: TypeAlias = wire.InputAudioBufferSpeechStopped
+"""The turn is over: `item_id`, `audio_end_ms`."""
+Committed: TypeAlias = wire.InputAudioBufferCommitted
+"""The turn's audio is complete; exactly one `Completed` or `Failed` follows for its `item_id`."""
+Cleared: TypeAlias = wire.InputAudioBufferCleared
+Backpressure: TypeAlias = wire.InputAudioBufferBackpressure
+"""Audio arrives faster than it is transcribed: `buffered_ms` of at most `limit_ms`."""
+ItemAdded: TypeAlias = wire.ConversationItemAdded
+ItemDone: TypeAlias = wire.ConversationItemDone
+Delta: TypeAlias = wire.ConversationItemInputAudioTranscriptionDelta
+"""More text of a turn, `delta`: append it to what came before."""
+Completed: TypeAlias = wire.ConversationItemInputAudioTranscriptionCompleted
+"""The exact `transcript` of a turn."""
+Failed: TypeAlias = wire.ConversationItemInputAudioTranscriptionFailed
+"""A turn could not be transcribed; `error` says why."""
+SegmentEvent: TypeAlias = wire.ConversationItemInputAudioTranscriptionSegment
+ErrorEvent: TypeAlias = wire.Error
+"""The server refused one message; the session goes on."""
+
+
+UnknownEvent: TypeAlias = OtherServerEvent
+"""An event this version has no type for: its `type` and its whole JSON object as `data`."""
+
+Event: TypeAlias = wire.ServerEvent | OtherServerEvent

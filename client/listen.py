@@ -1,0 +1,71 @@
+"""`sensorium listen`: live text from a microphone or a recording, then how quick it was.
+
+Read next: `client/realtime.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from .audio import read_wav
+from .client import Client
+from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Failed
+from .microphone import RATE, microphone
+from .realtime import RealtimeSession
+from .terminal import LiveText, milliseconds, timestamp
+from .transcribe_files import Wishes
+from .turns import TurnLog
+
+
+def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
+    """The exit code: 1 if a turn could not be transcribed. Raises AudioError and SDKError."""
+    chunks: Iterable[bytes]
+    if source is None:
+        chunks, rate, speed = microphone(), RATE, None
+    else:
+        audio = read_wav(source)
+        chunks, rate, speed = audio.chunks(), audio.rate, 1.0
+    with client.realtime(sample_rate=rate, **wishes) as session:
+        log, live = TurnLog(), LiveText()
+        log.configure(session.updated)
+        log.audio_start_at = time.monotonic()
+        if source is None:
+            live.line("listening; Ctrl-C ends")
+        try:
+            _show(session.transcribe(chunks, speed=speed), log, live)
+        except KeyboardInterrupt:
+            session.finish()
+            _show(session, log, live)
+        _sum_up(session, log, live)
+    return 0 if all(turn.error is None for turn in log.turns.values()) else 1
+
+
+def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
+    for event in events:
+        turn = log.observe(event, time.monotonic())
+        match event:
+            case Delta() if turn is not None:
+                live.partial(turn.text)
+            case Completed() if turn is not None:
+                start_ms = turn.audio_start_ms or 0
+                live.line(f"{timestamp(start_ms / 1000)}  {event.transcript}")
+            case Failed():
+                live.line(f"(a turn failed: {event.error.message})")
+            case ErrorEvent():
+                live.line(f"(the server refused a message: {event.error.message})")
+            case Backpressure():
+                live.line(f"(the server is {event.buffered_ms / 1000:.1f} s behind)")
+            case _:
+                pass
+
+
+def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText) -> None:
+    turns = list(log.turns.values())
+    live.line()
+    live.line(f"audio          {session.audio_s:.1f} s, {len(turns)} turn{'' if len(turns) == 1 else 's'}")
+    live.line(
+        f"first partial  {milliseconds(log.first_partial_s(turn) for turn in turns)} after speech start"
+    )
+    live.line(f"final          {milliseconds(turn.final_s for turn in turns)} after turn end")

@@ -1,0 +1,182 @@
+"""A live session for synchronous code: send audio from any thread, iterate typed events in one.
+
+Logic is in `client/session_core.py`; this file moves frames between it and websockets' threading client.
+Read next: `client/async_realtime.py`, the same for tasks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from .audio import Pacer
+from .connection import close_details
+from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
+from .events import Event, SessionCreated, SessionUpdated
+from .session_core import SessionCore
+
+AudioChunk = bytes | bytearray | memoryview
+
+
+class RealtimeSession:
+    """An open live session; made by `Client.realtime`.
+
+    Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
+    raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
+    arrives for the client's timeout. Sending and iterating may happen in different threads.
+    """
+
+    def __init__(self, connection: ClientConnection, core: SessionCore, *, timeout_s: float) -> None:
+        self._connection = connection
+        self._core = core
+        self._timeout_s = timeout_s
+        self._state = threading.Lock()  # around the core, never held while the socket blocks
+        self._sending = threading.Lock()  # keeps the frames of one call together
+        self._pending: deque[Event] = deque()
+        self._closed = False
+
+    @property
+    def created(self) -> SessionCreated | None:
+        """The server's greeting: session id, limits, capabilities."""
+        return self._core.created
+
+    @property
+    def updated(self) -> SessionUpdated | None:
+        """The settings in force."""
+        return self._core.updated
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio sent so far."""
+        return self._core.audio_s
+
+    def send(self, chunk: AudioChunk) -> None:
+        """Send audio in the session's format. Blocks while the server does not keep up with the socket."""
+        self._send(lambda: self._core.append(chunk))
+
+    def commit(self) -> None:
+        """End the current turn now (needed with `turn_detection=None`)."""
+        self._send(self._core.commit)
+
+    def clear(self) -> None:
+        """Discard the audio of the current turn."""
+        self._send(self._core.clear)
+
+    def finish(self) -> None:
+        """Say that no more audio comes: commits what is left; iteration ends after the last turn's answer."""
+        self._send(self._core.finish)
+
+    def transcribe(self, chunks: Iterable[AudioChunk], *, speed: float | None = None) -> Iterator[Event]:
+        """Send all chunks from a background thread, finish, and yield the events meanwhile.
+
+        `speed` 1.0 paces recorded audio like a live speaker; None sends chunks as they come, held back only
+        so far that the server's backlog limit is not reached. An exception in `chunks` is raised here.
+        Leaving the loop early stops the sending.
+        """
+        sender = _Sender(self, chunks, speed)
+        self._core.begin()
+        sender.start()
+        try:
+            yield from self
+        except SDKError:
+            if sender.error is None:
+                raise
+        finally:
+            sender.stop()
+        if sender.error is not None:
+            raise sender.error
+
+    def close(self) -> None:
+        """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
+        self._closed = True
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._pending:
+            if self._core.finished:
+                raise StopIteration
+            self._pending.extend(self._receive())
+        return self._pending.popleft()
+
+    def open(self) -> None:
+        """Configure the session; returns when the server has accepted the settings."""
+        self._send(self._core.opening)
+        while not self._core.ready:
+            try:
+                frame = self._connection.recv(timeout=self._timeout_s)
+            except TimeoutError:
+                raise SensoriumTimeoutError(
+                    f"the server did not accept the session within {self._timeout_s:g} s"
+                ) from None
+            except ConnectionClosed as error:
+                raise self._core.closed(*close_details(error)) from error
+            self._core.receive(frame)
+
+    def _receive(self) -> list[Event]:
+        try:
+            frame = self._connection.recv(timeout=self._timeout_s)
+        except TimeoutError:
+            if self._core.finishing:
+                raise SensoriumTimeoutError(
+                    f"no event for {self._timeout_s:g} s while waiting for the last turn"
+                ) from None
+            return []
+        except ConnectionClosed as error:
+            if self._closed:
+                raise StopIteration from None
+            raise self._core.closed(*close_details(error)) from error
+        with self._state:
+            return self._core.receive(frame)
+
+    def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
+        with self._sending:
+            with self._state:
+                frames = list(make_frames())
+            try:
+                for frame in frames:
+                    self._connection.send(frame)
+            except ConnectionClosed as error:
+                raise self._core.closed(*close_details(error)) from error
+
+
+class _Sender(threading.Thread):
+    """Sends an iterable's chunks at their pace, then finishes the session."""
+
+    def __init__(self, session: RealtimeSession, chunks: Iterable[AudioChunk], speed: float | None) -> None:
+        super().__init__(name="sensorium-sender", daemon=True)  # a blocked microphone must not hold the exit
+        self._session = session
+        self._chunks = chunks
+        self._speed = speed
+        self._stopped = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        session = self._session
+        core = session._core
+        pacer = Pacer(start=time.monotonic(), speed=self._speed, max_ahead_s=core.max_ahead_s)
+        bytes_per_second = core.settings.audio_format.bytes_per_second
+        try:
+            for chunk in self._chunks:
+                due = pacer.next_time(len(chunk) / bytes_per_second)
+                if self._stopped.wait(max(0.0, due - time.monotonic())):
+                    return
+                session.send(chunk)
+            session.finish()
+        except SessionClosedError:
+            pass  # the iterating thread meets the same closed connection and raises there
+        except BaseException as error:
+            self.error = error
+            session._connection.close()  # wakes the iterating thread, which raises `error`
+
+    def stop(self) -> None:
+        """Send nothing more; waits a moment for a chunk that is just leaving."""
+        self._stopped.set()
+        self.join(timeout=0.5)

@@ -1,0 +1,282 @@
+"""The client's half of a live session as a pure machine: frames out, events in, and when it is over.
+
+Knows no sockets, no threads and no clock. Both shells (`client/realtime.py`, `client/async_realtime.py`) only
+move its frames. `finish` needs to know when every turn is answered even if the server's own turn detector
+commits at the same moment, so it sends a commit and then a *fence*: clearing the (now empty) buffer, which
+the server answers with exactly one `cleared` after everything before it. Read next: `client/events.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from ..protocols.audio import AudioFormat, Encoding
+from ..protocols.codec import decode_server_event, encode_event
+from ..protocols.realtime import InputAudioBufferAppend, InputAudioBufferClear, InputAudioBufferCommit
+from ..protocols.realtime_session import Granularity
+from .errors import APIError, SessionClosedError
+from .events import (
+    Cleared,
+    Committed,
+    Completed,
+    Delta,
+    ErrorEvent,
+    Event,
+    Failed,
+    ItemAdded,
+    ItemDone,
+    SessionCreated,
+    SessionUpdated,
+    SpeechStarted,
+    UnknownEvent,
+)
+
+TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
+
+MAX_FRAME_BYTES: Final = 256 * 1024
+"""Largest piece of audio in one message; longer chunks are cut (OpenAI's limit is 15 MiB of base64)."""
+
+AHEAD_SHARE: Final = 0.25
+"""Share of the server's announced backlog limit that a file may run ahead of real time."""
+
+_FORMAT_NAMES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
+
+_COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
+_EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
+
+
+class SessionSettings(msgspec.Struct, frozen=True):
+    """What a live transcription session asks of the server.
+
+    `turn_detection` None means the caller commits; a mapping is sent as it is. With
+    `timestamp_granularities` (an extension) finals carry words, segments or both with their times.
+    `binary` sends audio as raw WebSocket frames, which are smaller and cheaper than base64 in JSON;
+    turn it off for servers other than sensorium.
+    """
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    audio_format: AudioFormat = AudioFormat()
+    turn_detection: TurnDetection = "server_vad"
+    timestamp_granularities: tuple[Granularity, ...] = ()
+    binary: bool = True
+
+    def session_body(self) -> dict[str, Any]:
+        """The `session` of the opening `session.update`, in OpenAI's shape."""
+        encoding = self.audio_format.encoding
+        audio_format: dict[str, Any] = {"type": _FORMAT_NAMES[encoding]}
+        if encoding == "pcm16":
+            audio_format["rate"] = self.audio_format.rate
+        wishes = {"model": self.model, "language": self.language, "prompt": self.prompt}
+        transcription: dict[str, Any] = {name: value for name, value in wishes.items() if value}
+        if self.timestamp_granularities:
+            transcription["timestamp_granularities"] = list(self.timestamp_granularities)
+        turns = self.turn_detection
+        turn_detection = {"type": turns} if isinstance(turns, str) else turns
+        audio_input = {
+            "format": audio_format,
+            "transcription": transcription,
+            "turn_detection": turn_detection,
+        }
+        return {"type": "transcription", "audio": {"input": audio_input}}
+
+
+def session_settings(
+    *,
+    model: str | None = None,
+    language: str | None = None,
+    prompt: str | None = None,
+    sample_rate: int = 24_000,
+    encoding: Encoding = "pcm16",
+    turn_detection: TurnDetection = "server_vad",
+    timestamp_granularities: Sequence[Granularity] = (),
+    binary: bool = True,
+) -> SessionSettings:
+    """Settings from the SDK's arguments. Raises ValueError naming the argument at fault."""
+    if encoding not in _FORMAT_NAMES:
+        raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(_FORMAT_NAMES)}")
+    if isinstance(turn_detection, str) and turn_detection != "server_vad":
+        raise ValueError(f"turn_detection is {turn_detection!r}: expected 'server_vad', a mapping or None")
+    rate = sample_rate if encoding == "pcm16" else 8_000
+    return SessionSettings(
+        model=model,
+        language=language,
+        prompt=prompt,
+        audio_format=AudioFormat(encoding, rate),
+        turn_detection=turn_detection,
+        timestamp_granularities=tuple(timestamp_granularities),
+        binary=binary,
+    )
+
+
+class SessionCore:
+    """One live session seen from the client. Not thread-safe: the sync shell holds a lock around it."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self.created: SessionCreated | None = None
+        self.updated: SessionUpdated | None = None
+        self.ready = False
+        """The server has accepted the settings."""
+        self.audio_s = 0.0
+        """Seconds of audio given to `append`."""
+        self.last_error: str | None = None
+        self._partial_sample = b""
+        self._in_flight: dict[str, None] = {}
+        self._spoken: set[str] = set()
+        self._held: dict[str, list[Event]] = {}
+        self._num_fences = 0
+        self._finishing = False
+
+    @property
+    def finishing(self) -> bool:
+        """`finish` was called and audio has not been appended since."""
+        return self._finishing
+
+    @property
+    def finished(self) -> bool:
+        """`finish` was called and every turn since has been answered."""
+        return self._finishing and not self._num_fences and not self._in_flight
+
+    @property
+    def num_unfinished(self) -> int:
+        """Committed turns whose transcript has not come yet."""
+        return len(self._in_flight)
+
+    @property
+    def max_ahead_s(self) -> float:
+        """How far audio may be sent ahead of real time without reaching the server's backlog limit."""
+        if self.created is None:
+            return float("inf")
+        return AHEAD_SHARE * self.created.session.limits.max_backlog_ms / 1000
+
+    def opening(self) -> list[str]:
+        """Frames that configure the session; to be sent before any audio."""
+        update = {"type": "session.update", "session": self.settings.session_body()}
+        return [msgspec.json.encode(update).decode()]
+
+    def begin(self) -> None:
+        """More audio is coming, also after `finish`."""
+        self._finishing = False
+
+    def append(self, chunk: bytes | bytearray | memoryview) -> Iterator[str | bytes]:
+        """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk."""
+        self.begin()
+        audio_format = self.settings.audio_format
+        width = audio_format.bytes_per_sample
+        data = self._partial_sample + bytes(chunk)
+        whole = len(data) - len(data) % width
+        self._partial_sample = data[whole:]
+        self.audio_s += whole / audio_format.bytes_per_second
+        step = MAX_FRAME_BYTES - MAX_FRAME_BYTES % width
+        for start in range(0, whole, step):
+            piece = data[start : min(start + step, whole)]
+            yield piece if self.settings.binary else encode_event(InputAudioBufferAppend(audio=piece))
+
+    def commit(self) -> list[str]:
+        """Frames that end the current turn now. Raises ValueError if half a sample is left over."""
+        if self._partial_sample:
+            encoding = self.settings.audio_format.encoding
+            raise ValueError(f"the audio ends in the middle of a sample: {encoding} samples have 2 bytes")
+        return [encode_event(InputAudioBufferCommit())]
+
+    def clear(self) -> list[str]:
+        """Frames that discard the audio of the current turn."""
+        self._partial_sample = b""
+        self._num_fences += 1
+        return [encode_event(InputAudioBufferClear())]
+
+    def finish(self) -> list[str]:
+        """Frames that commit what is left and fence it off; `finished` turns true when all is answered."""
+        frames = self.commit() + self.clear()
+        self._finishing = True
+        return frames
+
+    def receive(self, frame: str | bytes) -> list[Event]:
+        """The events to show for a frame; none if it only concerns this machine.
+
+        Raises APIError when the server refuses the settings, that is for an `error` before `ready`.
+        """
+        try:
+            event = decode_server_event(frame)
+        except ValueError:
+            return [UnknownEvent("", {"frame": frame})]
+        was_spoken = self._item_id(event) in self._spoken
+        self._track(event)
+        match event:
+            case ErrorEvent() if not self.ready:
+                problem = event.error
+                message = self.last_error or "the session was refused"
+                raise APIError(400, problem.code, problem.param, message)
+            case ErrorEvent() if self._finishing and event.error.code == _EMPTY_COMMIT:
+                return []  # the closing commit found nothing left over, which is how it should be
+            case Cleared() if self._finishing:
+                return []
+            case _:
+                return [event] if was_spoken else self._without_silence(event)
+
+    def closed(self, code: int, reason: str) -> SessionClosedError:
+        """The error for a connection that the server closed before `finished`."""
+        return SessionClosedError(
+            code, reason, num_unfinished=self.num_unfinished, last_error=self.last_error
+        )
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case SessionCreated():
+                self.created = event
+            case SessionUpdated():
+                self.updated = event
+                self.ready = True
+            case SpeechStarted() | Delta():
+                self._spoken.add(event.item_id)
+            case Committed():
+                self._in_flight[event.item_id] = None
+            case Completed() | Failed():
+                self._in_flight.pop(event.item_id, None)
+                self._spoken.discard(event.item_id)
+            case Cleared():
+                self._num_fences = max(0, self._num_fences - 1)
+            case ErrorEvent():
+                self.last_error = event.error.message or event.error.code
+            case UnknownEvent():
+                self._track_unknown(event)
+            case _:
+                pass
+
+    def _track_unknown(self, event: UnknownEvent) -> None:
+        """Another server's event in a shape of its own still counts by its name."""
+        item_id = event.data.get("item_id")
+        if event.type == "session.updated":
+            self.ready = True
+        elif event.type == _COMPLETED and isinstance(item_id, str):
+            self._in_flight.pop(item_id, None)
+
+    def _without_silence(self, event: Event) -> list[Event]:
+        """Hide the item that the closing commit makes of trailing silence when the server detects turns.
+
+        Whether it is silence shows only in its transcript; until then its events wait.
+        """
+        item_id = self._item_id(event)
+        if not self._finishing or self.settings.turn_detection is None or item_id is None:
+            return [event]
+        held = self._held.setdefault(item_id, [])
+        held.append(event)
+        match event:
+            case Completed() if not event.transcript:
+                del self._held[item_id]
+                return []
+            case Completed() | Failed() | SpeechStarted() | Delta():
+                return self._held.pop(item_id)
+            case _:
+                return []
+
+    @staticmethod
+    def _item_id(event: Event) -> str | None:
+        if isinstance(event, ItemAdded | ItemDone):
+            return event.item.id
+        return getattr(event, "item_id", None)

@@ -1,0 +1,75 @@
+"""Live text on a terminal: the partial line grows in place, finals stay; elsewhere only finals are written.
+
+Read next: `client/commands.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+CLEAR_LINE = "\r\x1b[K"
+
+
+class LiveText:
+    """Writes growing and final lines to one stream."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self.is_terminal = self._out.isatty()
+
+    def partial(self, text: str) -> None:
+        """Show the text of the turn so far; its end, where it is wider than the terminal."""
+        if self.is_terminal:
+            width = shutil.get_terminal_size().columns - 3
+            shown = text if len(text) <= width else f"…{text[1 - width :]}"
+            self._out.write(f"{CLEAR_LINE}\x1b[2m{shown}\x1b[0m")
+            self._out.flush()
+
+    def line(self, text: str = "") -> None:
+        """Write a line that stays, in place of the growing one."""
+        self._out.write(f"{CLEAR_LINE if self.is_terminal else ''}{text}\n")
+        self._out.flush()
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
+    """A function to call after each of `total` steps; draws a bar on standard error if it is a terminal.
+
+    The bar is rich's, which comes with `sensorium[serve]`; without rich there is none.
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda: None
+        return
+    console = Console(stderr=True)
+    if total < 2 or not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda: progress.advance(task)
+
+
+def fail(message: object) -> None:
+    """One line on standard error."""
+    print(f"sensorium: {message}", file=sys.stderr)
+
+
+def timestamp(seconds: float) -> str:
+    """Position in a session as m:ss.t."""
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes)}:{rest:04.1f}"
+
+
+def milliseconds(values: Iterable[float | None]) -> str:
+    """Median and worst of some latencies in seconds, for people."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "–"
+    return f"{1000 * known[len(known) // 2]:.0f} ms (worst {1000 * known[-1]:.0f} ms)"

@@ -1,0 +1,113 @@
+"""What the runner asks of a model, whatever its family: encode items, run one ragged step, give logits.
+
+A model knows tensors and its weights; no requests, no sampling, no slots. `engine/runner.py` drives it,
+`engine/registry.py` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ...kernels.paged_attention import PagedBatch
+from ...protocols.messages import Align, Features
+from ..model_info import ModelInfo
+
+
+class EncoderOutput(Protocol):
+    """What a model keeps of one encoded item."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held on the device."""
+
+    @property
+    def num_rows(self) -> int:
+        """Prompt rows it can embed (`EncoderItem.num_tokens`); 0 for one that is attended to."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """What one position of the cache holds, per layer: a key and a value of [num_kv_heads, head_dim]."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+    def num_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of one position, all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class MediaEmbedding:
+    """Rows `first_row` to `first_row + num_rows` of the step embed rows `offset`, … of `output`."""
+
+    output: EncoderOutput
+    first_row: int
+    num_rows: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Consecutive rows of the step that cross-attend to one encoding. All rows are covered, in order."""
+
+    output: EncoderOutput
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One ragged step: all sequences' fed tokens, one after the other.
+
+    `token_ids` is int64 [rows]; `positions` is int64 [rows], or [3, rows] if the model's `rotary_axes` is 3.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    paged: PagedBatch
+    media: tuple[MediaEmbedding, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+
+
+class Model(Protocol):
+    """One family's forward passes over checked weights. Called from one thread, in inference mode."""
+
+    device: torch.device
+    dtype: torch.dtype
+    kv_shape: KvShape
+    rotary_axes: int
+    """3 for a model whose rotary positions are (time, height, width), else 1."""
+    weight_bytes: int
+    """Bytes of weights a decode step reads: what the number of threads is chosen by."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What others may know of it."""
+
+    def check_features(self, features: Features) -> None:
+        """Raise ValueError, with a message for the client, if `encode` cannot take these."""
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """Encode checked items; batched where that pays. The result of one does not depend on the others
+        beyond rounding."""
+
+    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """Hidden states [rows, hidden]; writes the rows' keys and values into `cache`, which is
+        [layers, blocks, 2, kv_heads, block_size, head_dim]."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab] of hidden states as `decode` gives them."""
+
+
+@runtime_checkable
+class AligningModel(Protocol):
+    """A model that can say when each token was spoken (Whisper)."""
+
+    def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
+        """`TokensAligned.boundaries`; raises ValueError with a message for the client."""

@@ -1,0 +1,45 @@
+"""Dense attention softmax(q kᵀ / √d) v for one padded batch: self-attention of encoder and decoder.
+
+In bfloat16 on CPUs torch's fused attention is slow, and batched products of ever-changing lengths make
+oneDNN build a new primitive for each. So small problems run fused in float32, and large unmasked ones
+(an encoder window, always of one shape) as two products per head. See `examples/bench_engine.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+MIN_ROWS_PER_HEAD = 300
+"""Query rows from which two products per head beat the fused float32 kernel in bfloat16 on CPUs."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """[batch, heads, rows, dim] over [batch, heads, context, dim]; `mask` true where a query may look."""
+    if query.device.type != "cpu" or query.dtype is not torch.bfloat16:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    if mask is None and query.shape[2] >= MIN_ROWS_PER_HEAD:
+        return _attend_by_head(query, key, value)
+    wide = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=mask)
+    return wide.to(query.dtype)
+
+
+def _attend_by_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    batch, heads, rows, dim = query.shape
+    # Laid out [batch, rows, heads, dim], as the caller wants to read it.
+    out = torch.empty((batch, rows, heads, dim), dtype=query.dtype, device=query.device).transpose(1, 2)
+    scaled = query * dim**-0.5
+    for b in range(batch):
+        for h in range(heads):
+            weights = torch.mm(scaled[b, h], key[b, h].t()).softmax(-1)
+            out[b, h] = torch.mm(weights, value[b, h])
+    return out
+
+
+def attend_reference(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The same as two products and a softmax."""
+    scores = torch.matmul(query * query.shape[-1] ** -0.5, key.transpose(-1, -2))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return torch.matmul(scores.softmax(-1), value)

@@ -1,0 +1,87 @@
+"""From one projection to what attention reads: norms of query and key heads, their rotary embedding, and the
+keys and values in the cache.
+
+One pass does it all, where there is one; elsewhere the four operations it is made of follow each other.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .kv_cache import write_kv
+from .native import CODES, native_for
+from .rms_norm import rms_norm
+from .rotary import RotaryTable, apply_rotary
+from .triton_jit import has_triton
+
+
+def attention_inputs(
+    qkv: Tensor,
+    query_norm: Tensor,
+    key_norm: Tensor,
+    eps: float,
+    table: RotaryTable,
+    cache: Tensor,
+    slots: Tensor,
+) -> Tensor:
+    """qkv [rows, heads + 2 · kv_heads, dim], norms [dim], cache and slots as `write_kv` takes them → queries
+    [rows, heads, dim]; keys and values are in the cache then. Raises IndexError as `write_kv` does."""
+    if has_triton(qkv):
+        from .triton_attention_inputs import attention_inputs as on_gpu
+
+        return on_gpu(qkv, query_norm, key_norm, eps, table, cache, slots)
+    native = native_for(qkv)
+    rows, vectors, dim = qkv.shape
+    _, _, kv_heads, block_size, _ = cache.shape
+    heads = vectors - 2 * kv_heads
+    dtypes = {each.dtype for each in (qkv, query_norm, key_norm, cache)}
+    whole = (query_norm, key_norm, table.cos, table.sin, cache, slots)
+    if native is None or dim % 32 or len(dtypes) > 1 or qkv.stride()[1:] != (dim, 1):
+        return _one_after_the_other(qkv, query_norm, key_norm, eps, table, cache, slots)
+    assert all(each.is_contiguous() for each in whole), "norms, tables, cache and slots lie in one piece"
+    assert table.cos.shape == table.sin.shape == (rows, dim // 2)
+    assert {table.cos.dtype, table.sin.dtype} == {torch.float32}
+    assert (slots.shape, cache.shape[4], *query_norm.shape, *key_norm.shape) == ((rows,), dim, dim, dim)
+    query = torch.empty((rows, heads, dim), dtype=qkv.dtype)
+    bad = native.attention_inputs(
+        CODES[qkv.dtype],
+        qkv.data_ptr(),
+        qkv.stride(0),
+        rows,
+        heads,
+        kv_heads,
+        dim // 2,
+        query_norm.data_ptr(),
+        key_norm.data_ptr(),
+        eps,
+        table.cos.data_ptr(),
+        table.sin.data_ptr(),
+        cache.data_ptr(),
+        cache.shape[0],
+        block_size,
+        slots.data_ptr(),
+        query.data_ptr(),
+        torch.get_num_threads(),
+    )
+    if bad >= 0:
+        raise IndexError(f"slot {int(slots[bad])} lies outside a cache of {cache.shape[0]} blocks")
+    return query
+
+
+def _one_after_the_other(
+    qkv: Tensor,
+    query_norm: Tensor,
+    key_norm: Tensor,
+    eps: float,
+    table: RotaryTable,
+    cache: Tensor,
+    slots: Tensor,
+) -> Tensor:
+    kv_heads = cache.shape[2]
+    heads = qkv.shape[1] - 2 * kv_heads
+    query, key, value = qkv.tensor_split((heads, heads + kv_heads), 1)
+    query = apply_rotary(rms_norm(query, query_norm, eps), table)
+    key = apply_rotary(rms_norm(key, key_norm, eps), table)
+    write_kv(cache, slots, key, value)
+    return query

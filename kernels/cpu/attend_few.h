@@ -1,0 +1,127 @@
+/* Attention for few query vectors, a decode step, which reads keys and values once, where they lie. */
+#include "attention.h"
+
+/* Sixteen vectors → their sixteen sums. Each stage halves what is left, by the shuffles of `turn`. */
+INLINE floats sum_each(floats *x) {
+    const words low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    const words high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+#pragma GCC unroll 4
+    for (int half = 8; half >= 1; half /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++)
+            x[i] = __builtin_shuffle(x[i], x[i + half], low) + __builtin_shuffle(x[i], x[i + half], high);
+    return x[0];
+}
+
+/* Scores of `vectors` queries with `count` ≤ 16 positions, read where they lie. Meanwhile what comes
+ * next is fetched: pieces are too short for the hardware to see where memory is read on. */
+INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, const word *key,
+                      const word *next, long n, long count, float *scores) {
+    floats sums[FEW][16];
+#pragma GCC unroll 4
+    for (int m = 0; m < vectors; m++)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j++) sums[m][j] = (floats){};
+    for (long j = 0; j < count; j++) {
+        floats sum[FEW] = {};
+        for (long w = 0; w < n; w += LANES) {
+            words line = *(const words *)(key + j * n + w);
+            __builtin_prefetch(next + j * n + w, 0, 2);
+#pragma GCC unroll 4
+            for (int m = 0; m < vectors; m++)
+                sum[m] = multiply_add_each(bf16, sum[m], *(const words *)(q + m * n + w), line);
+        }
+#pragma GCC unroll 4
+        for (int m = 0; m < vectors; m++) sums[m][j] = sum[m];
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < vectors; m++) *(floats *)(scores + m * CHUNK) = sum_each(sums[m]);
+}
+
+/* Adds weighted values of `count` ≤ 16 positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
+ * even and an odd dimension; two positions make a word of each, and the sums of 16 even ones lie before
+ * those of 16 odd. */
+INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, long stride,
+                    const word *value, const word *next, long n, long count, float *out, long padded) {
+    for (long w = 0; w < n; w += LANES) {
+        floats even[FEW], odd[FEW] = {};
+        float *to = out + (bf16 ? 2 * w : w);
+#pragma GCC unroll 4
+        for (int m = 0; m < vectors; m++) {
+            even[m] = *(floats *)(to + m * padded);
+            if (bf16) odd[m] = *(floats *)(to + m * padded + LANES);
+        }
+        for (long j = 0; j < count; j += bf16 ? 2 : 1) {
+            words first = *(const words *)(value + j * n + w);
+            if (!bf16) {
+                __builtin_prefetch(next + j * n + w, 0, 2);
+#pragma GCC unroll 4
+                for (int m = 0; m < vectors; m++)
+                    even[m] = multiply_add(0, even[m], weights[m * stride + j], first);
+                continue;
+            }
+            __builtin_prefetch(next + j * n + 2 * w, 0, 2);
+            __builtin_prefetch(next + j * n + 2 * w + LANES, 0, 2);
+            words second = j + 1 < count ? *(const words *)(value + (j + 1) * n + w) : (words){};
+            words evens = (first & 0xFFFF) | (second << 16), odds = (first >> 16) | (second & 0xFFFF0000u);
+#pragma GCC unroll 4
+            for (int m = 0; m < vectors; m++) {
+                even[m] = multiply_add(1, even[m], weights[m * stride + j / 2], evens);
+                odd[m] = multiply_add(1, odd[m], weights[m * stride + j / 2], odds);
+            }
+        }
+#pragma GCC unroll 4
+        for (int m = 0; m < vectors; m++) {
+            *(floats *)(to + m * padded) = even[m];
+            if (bf16) *(floats *)(to + m * padded + LANES) = odd[m];
+        }
+    }
+}
+
+/* As `attend`, for few vectors and the heads from `head` to `last`: block after block, all heads of a
+ * block, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
+INLINE void attend_few(const int bf16, const int vectors, const Call *call, const int32_t *table,
+                       long first_row, long rows, long position, long head, long last, Scratch *s) {
+    long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + rows;
+    long bs = call->block_size, p_stride = bf16 ? CHUNK / 2 : CHUNK, plane = call->kv_heads * bs * n;
+    for (long h = head; h < last; h++) begin(bf16, call, first_row, rows, h, s, (h - head) * vectors);
+    long start = call->window > 0 && position + 1 > call->window ? position + 1 - call->window : 0;
+    for (long at = start, count; at < end; at += count) {
+        long left = bs - at % bs;
+        count = left < end - at ? left : end - at;
+        count = count < LANES ? count : LANES;
+        const word *cache = (const word *)call->cache;
+        const word *block = cache + table[at / bs] * 2 * plane + at % bs * n, *after = block;
+        if (at + count < end) after = cache + table[(at + count) / bs] * 2 * plane + (at + count) % bs * n;
+        for (long h = head; h < last; h++) {
+            const word *key = block + h * bs * n;
+            long v = (h - head) * vectors;
+            score_few(bf16, vectors, s->q + v * n, key, h + 1 < last ? key + bs * n : after + head * bs * n,
+                      n, count, s->s + v * CHUNK);
+            for (long m = v; m < v + vectors; m++) {
+                long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
+                long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
+                weigh(bf16, s->s + m * CHUNK, s->p + m * p_stride, low < LANES ? low : LANES,
+                      high < 0 ? 0 : high, LANES, call->scale, s->top + m, s->sum + m * LANES,
+                      s->o + m * s->padded, s->padded);
+            }
+        }
+        for (long h = head; h < last; h++) {
+            const word *value = block + plane + h * bs * n;
+            long v = (h - head) * vectors;
+            add_few(bf16, vectors, s->p + v * p_stride, p_stride, value,
+                    h + 1 < last ? value + bs * n : after + plane + head * bs * n, n, count,
+                    s->o + v * s->padded, s->padded);
+        }
+    }
+    for (long h = head; h < last; h++) {
+        long v = (h - head) * vectors;
+        for (long m = v; bf16 && m < v + vectors; m++)
+            for (long w = 0; w < call->dim; w += 2 * LANES) { /* even and odd dimensions back in turn */
+                float *at = s->o + m * s->padded + w, mixed[2 * LANES];
+                for (long d = 0; d < LANES; d++) mixed[2 * d] = at[d], mixed[2 * d + 1] = at[LANES + d];
+                memcpy(at, mixed, sizeof mixed);
+            }
+        write_out(bf16, call, s, first_row, rows, h, v);
+    }
+}

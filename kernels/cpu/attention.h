@@ -1,0 +1,126 @@
+/* What both ways of attending share: the call, scratch memory, the running softmax. Read attention.c first.
+ */
+#pragma once
+#include <math.h>
+#include "tile.h"
+#define CHUNK 64 /* positions between two looks at the running maximum, at most */
+#define SPAN 96  /* query vectors that share one reading of keys and values, at most */
+#define FEW 4    /* query vectors below which turning keys costs more than it saves */
+
+typedef struct {
+    const char *query, *cache;
+    char *out;
+    const int32_t *tables, *query_starts, *contexts;
+    long table_width, query_stride, heads, kv_heads, dim, block_size, window;
+    float scale;
+} Call;
+
+typedef struct {
+    uint32_t *q, *k, *v, *p; /* words: queries, keys and values turned, weights */
+    float *s, *o, *top,
+        *sum; /* scores, outputs not yet divided, largest score and LANES sums of each vector */
+    long padded;
+} Scratch;
+
+INLINE uint32_t *take(char **from, long words_wanted) {
+    uint32_t *here = (uint32_t *)*from;
+    *from += (words_wanted * 4 + 63) / 64 * 64;
+    return here;
+}
+
+static void lay_out(Scratch *s, char *base, long vectors, long dim) {
+    char *at = base;
+    s->padded = (dim + LANES - 1) / LANES * LANES;
+    s->q = take(&at, vectors * dim);
+    s->k = take(&at, (dim + LANES) * CHUNK);
+    s->v = take(&at, CHUNK * s->padded);
+    s->p = take(&at, vectors * CHUNK);
+    s->s = (float *)take(&at, vectors * CHUNK);
+    s->o = (float *)take(&at, vectors * s->padded);
+    s->top = (float *)take(&at, vectors);
+    s->sum = (float *)take(&at, vectors * LANES);
+}
+
+static size_t scratch_bytes(long vectors, long dim) {
+    long padded = dim + LANES;
+    return 4 * (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 1) + 2 * CHUNK * padded + 16 * 64) /
+           64 * 64;
+}
+
+INLINE float largest(floats x) {
+    const words turns[4] = {{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7},
+                            {4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11},
+                            {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13},
+                            {1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14}};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        floats turned = __builtin_shuffle(x, turns[i]);
+        x = pick((words)(turned > x), turned, x);
+    }
+    return x[0];
+}
+
+/* Scores of one vector become weights; what was summed before shrinks when the maximum grows. Positions
+ * `low` to `high` (exclusive) of the chunk are seen, `wide` are computed. */
+INLINE void weigh(const int bf16, float *score, uint32_t *weights, long low, long high, long wide,
+                  float scale, float *top, float *sum, float *out, long padded) {
+    const integers lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const floats nothing = (floats){} - INFINITY;
+    floats best = nothing, total = {};
+    for (long j = 0; j < wide; j += LANES) {
+        words seen = (words)((lanes >= (int)(low - j)) & (lanes < (int)(high - j)));
+        floats x = pick(seen, *(floats *)(score + j) * scale, nothing);
+        *(floats *)(score + j) = x;
+        best = pick((words)(x > best), x, best);
+    }
+    float most = largest(best);
+    if (most > *top) {
+        float shrink = *top == -INFINITY ? 0.0f : exponential((floats){} + (*top - most))[0];
+        *top = most;
+        *(floats *)sum *= shrink;
+        for (long d = 0; d < padded; d += LANES) *(floats *)(out + d) *= shrink;
+    }
+    for (long j = 0; j < wide; j += LANES) {
+        floats x = *(floats *)(score + j);
+        floats weight = pick((words)(x == nothing), (floats){}, exponential(x - *top));
+        total += weight;
+        if (bf16)
+            *(halves *)(weights + j / 2) = narrow_each(weight);
+        else
+            *(floats *)(weights + j) = weight;
+    }
+    *(floats *)sum += total;
+}
+
+INLINE void write_out(const int bf16, const Call *call, const Scratch *s, long first_row, long rows,
+                      long kv_head, long v) {
+    long group = call->heads / call->kv_heads, dim = call->dim;
+    for (long m = 0; m < rows * group; m++) {
+        long at = ((first_row + m / group) * call->heads + kv_head * group + m % group) * dim;
+        const float *from = s->o + (v + m) * s->padded;
+        float sum = 0.0f;
+        for (int i = 0; i < LANES; i++) sum += s->sum[(v + m) * LANES + i];
+        if (bf16) {
+            uint16_t *to = (uint16_t *)call->out + at;
+#pragma omp simd
+            for (long d = 0; d < dim; d++) to[d] = narrow(from[d] / sum);
+        } else {
+            float *to = (float *)call->out + at;
+#pragma omp simd
+            for (long d = 0; d < dim; d++) to[d] = from[d] / sum;
+        }
+    }
+}
+
+/* Vectors from `v` on of the scratch become the queries of one key-value head. */
+INLINE void begin(const int bf16, const Call *call, long first_row, long rows, long kv_head, Scratch *s,
+                  long v) {
+    long size = bf16 ? 2 : 4, group = call->heads / call->kv_heads, n = call->dim * size / 4;
+    for (long m = 0; m < rows * group; m++) {
+        long at = (first_row + m / group) * call->query_stride + (kv_head * group + m % group) * call->dim;
+        memcpy(s->q + (v + m) * n, call->query + at * size, (size_t)(n * 4));
+        s->top[v + m] = -INFINITY;
+        *(floats *)(s->sum + (v + m) * LANES) = (floats){};
+    }
+    memset(s->o + v * s->padded, 0, (size_t)(rows * group * s->padded) * 4);
+}

@@ -1,0 +1,209 @@
+/* What surrounds the products of a decoder layer, in one pass each: RMS norm, rotary embedding, the write
+ * of new keys and values, these three at once, and the choice of the best token.
+ *
+ * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds, so both are
+ * equal up to the order of sums. A vector is `size` contiguous elements; outer ones have strides in
+ * elements.
+ */
+#include <math.h>
+#include "tile.h"
+#define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
+
+INLINE float load(const int bf16, const void *from, long i) {
+    return bf16 ? widen(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+INLINE float rounded(const int bf16, float x) { return bf16 ? widen(narrow(x)) : x; }
+
+INLINE void store(const int bf16, void *to, long i, float x) {
+    if (bf16)
+        ((uint16_t *)to)[i] = narrow(x);
+    else
+        ((float *)to)[i] = x;
+}
+
+INLINE const void *past(const int bf16, const void *from, long elements) {
+    return (const char *)from + elements * (bf16 ? 2 : 4);
+}
+
+INLINE floats load_each(const int bf16, const void *from, long i) {
+    return bf16 ? widen_each(*(const halves *)((const uint16_t *)from + i))
+                : *(const floats *)((const float *)from + i);
+}
+
+INLINE floats round_each(const int bf16, floats x) { return bf16 ? widen_each(narrow_each(x)) : x; }
+
+INLINE float norm_factor(const int bf16, const void *x, long size, float eps) {
+    floats sums[2] = {};
+    long i = 0;
+    for (; i + 2 * LANES <= size; i += 2 * LANES)
+        for (int j = 0; j < 2; j++) {
+            floats part = load_each(bf16, x, i + j * LANES);
+            sums[j] += part * part;
+        }
+    sums[0] += sums[1];
+    float squares = 0.0f, eight[8], four[4];
+    for (int j = 0; j < 8; j++) eight[j] = sums[0][j] + sums[0][j + 8];
+    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
+    squares = (four[0] + four[2]) + (four[1] + four[3]);
+    for (; i < size; i++) squares += load(bf16, x, i) * load(bf16, x, i);
+    return 1.0f / sqrtf(squares / (float)size + eps);
+}
+
+INLINE void rms_norm(const int bf16, const void *x, long outer, long outer_stride, long inner,
+                     long inner_stride, const void *weight, float eps, void *y, long size, int threads) {
+#pragma omp parallel for num_threads(threads) if (outer * inner * size >= WORTH_THREADS)
+    for (long row = 0; row < outer * inner; row++) {
+        const void *from = past(bf16, x, row / inner * outer_stride + row % inner * inner_stride);
+        void *to = (void *)past(bf16, y, row * size);
+        float factor = norm_factor(bf16, from, size, eps);
+#pragma omp simd
+        for (long i = 0; i < size; i++)
+            store(bf16, to, i, load(bf16, weight, i) * rounded(bf16, load(bf16, from, i) * factor));
+    }
+}
+
+void sensorium_rms_norm(int bf16, const void *x, long outer, long outer_stride, long inner,
+                        long inner_stride, const void *weight, float eps, void *y, long size, int threads) {
+    if (bf16)
+        rms_norm(1, x, outer, outer_stride, inner, inner_stride, weight, eps, y, size, threads);
+    else
+        rms_norm(0, x, outer, outer_stride, inner, inner_stride, weight, eps, y, size, threads);
+}
+
+INLINE void rotary(const int bf16, const void *x, long rows, long row_stride, long heads, long head_stride,
+                   const float *cos, const float *sin, void *y, long half, int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * heads * half >= WORTH_THREADS)
+    for (long row = 0; row < rows; row++)
+        for (long head = 0; head < heads; head++) {
+            const void *from = past(bf16, x, row * row_stride + head * head_stride);
+            void *to = (void *)past(bf16, y, (row * heads + head) * 2 * half);
+#pragma omp simd
+            for (long i = 0; i < half; i++) {
+                float a = load(bf16, from, i), b = load(bf16, from, half + i);
+                float c = rounded(bf16, cos[row * half + i]), s = rounded(bf16, sin[row * half + i]);
+                store(bf16, to, i, rounded(bf16, a * c) + rounded(bf16, -b * s));
+                store(bf16, to, half + i, rounded(bf16, b * c) + rounded(bf16, a * s));
+            }
+        }
+}
+
+void sensorium_rotary(int bf16, const void *x, long rows, long row_stride, long heads, long head_stride,
+                      const float *cos, const float *sin, void *y, long half, int threads) {
+    if (bf16)
+        rotary(1, x, rows, row_stride, heads, head_stride, cos, sin, y, half, threads);
+    else
+        rotary(0, x, rows, row_stride, heads, head_stride, cos, sin, y, half, threads);
+}
+
+/* cache [blocks, 2, heads, block_size, row bytes]; key and value rows with strides in bytes. Writes nothing
+ * and gives the number of a row whose slot the cache lacks; −1 if all is well. */
+long sensorium_write_kv(char *cache, long blocks, const int64_t *slots, const char *key, long key_stride,
+                        const char *value, long value_stride, long rows, long heads, long block_size,
+                        long row_bytes) {
+    for (long row = 0; row < rows; row++)
+        if (slots[row] < 0 || slots[row] >= blocks * block_size) return row;
+    for (long row = 0; row < rows; row++) {
+        long plane = heads * block_size * row_bytes;
+        char *to = cache + slots[row] / block_size * 2 * plane + slots[row] % block_size * row_bytes;
+        for (long head = 0; head < heads; head++) {
+            char *at = to + head * block_size * row_bytes;
+            memcpy(at, key + row * key_stride + head * row_bytes, (size_t)row_bytes);
+            memcpy(at + plane, value + row * value_stride + head * row_bytes, (size_t)row_bytes);
+        }
+    }
+    return -1;
+}
+
+INLINE void store_each(const int bf16, void *to, long i, floats x) {
+    if (bf16)
+        *(halves *)((uint16_t *)to + i) = narrow_each(x);
+    else
+        *(floats *)((float *)to + i) = x;
+}
+
+/* One head: x [2 · half] normed, then turned by cosines and sines, to y; half is a multiple of LANES. */
+INLINE void norm_and_turn(const int bf16, const void *x, const void *weight, float eps, const float *cos,
+                          const float *sin, void *y, long half) {
+    floats factor = (floats){} + norm_factor(bf16, x, 2 * half, eps);
+    for (long i = 0; i < half; i += LANES) {
+        floats part[2];
+        for (int j = 0; j < 2; j++)
+            part[j] = round_each(bf16, load_each(bf16, weight, j * half + i) *
+                                           round_each(bf16, load_each(bf16, x, j * half + i) * factor));
+        floats c = round_each(bf16, *(const floats *)(cos + i));
+        floats s = round_each(bf16, *(const floats *)(sin + i));
+        store_each(bf16, y, i, round_each(bf16, part[0] * c) + round_each(bf16, -part[1] * s));
+        store_each(bf16, y, half + i, round_each(bf16, part[1] * c) + round_each(bf16, part[0] * s));
+    }
+}
+
+typedef struct {
+    const void *qkv, *query_norm, *key_norm;
+    const float *cos, *sin;
+    const int64_t *slots;
+    char *cache, *query;
+    long stride, rows, heads, kv_heads, half, block_size;
+    float eps;
+} Inputs;
+
+INLINE void attention_inputs(const int bf16, const Inputs *c, int threads) {
+    long vectors = c->heads + 2 * c->kv_heads, bytes = 2 * c->half * (bf16 ? 2 : 4);
+#pragma omp parallel for num_threads(threads) if (c->rows * vectors * c->half >= WORTH_THREADS)
+    for (long row = 0; row < c->rows; row++) {
+        const char *from = past(bf16, c->qkv, row * c->stride);
+        const float *cos = c->cos + row * c->half, *sin = c->sin + row * c->half;
+        for (long head = 0; head < c->heads; head++)
+            norm_and_turn(bf16, from + head * bytes, c->query_norm, c->eps, cos, sin,
+                          c->query + (row * c->heads + head) * bytes, c->half);
+        const char *key = from + c->heads * bytes, *value = key + c->kv_heads * bytes;
+        long slot = c->slots[row], plane = c->kv_heads * c->block_size * bytes;
+        char *to = c->cache + slot / c->block_size * 2 * plane + slot % c->block_size * bytes;
+        for (long head = 0; head < c->kv_heads; head++, to += c->block_size * bytes) {
+            norm_and_turn(bf16, key + head * bytes, c->key_norm, c->eps, cos, sin, to, c->half);
+            memcpy(to + plane, value + head * bytes, (size_t)bytes);
+        }
+    }
+}
+
+/* qkv [rows, heads + 2 · kv_heads, 2 · half] with stride elements from row to row → query [rows, heads,
+ * 2 · half], and keys and values in the cache as `sensorium_write_kv` has it; gives what that gives. half
+ * is a multiple of LANES. */
+long sensorium_attention_inputs(int bf16, const void *qkv, long stride, long rows, long heads, long kv_heads,
+                                long half, const void *query_norm, const void *key_norm, float eps,
+                                const float *cos, const float *sin, char *cache, long blocks,
+                                long block_size, const int64_t *slots, char *query, int threads) {
+    Inputs call = {qkv,    query_norm, key_norm, cos,      sin,  slots,      cache, query,
+                   stride, rows,       heads,    kv_heads, half, block_size, eps};
+    for (long row = 0; row < rows; row++)
+        if (slots[row] < 0 || slots[row] >= blocks * block_size) return row;
+    if (bf16)
+        attention_inputs(1, &call, threads);
+    else
+        attention_inputs(0, &call, threads);
+    return -1;
+}
+
+INLINE int64_t best_of(const int bf16, const void *row, long size) {
+    float best = -INFINITY;
+    int broken = 0;
+#pragma omp simd reduction(max : best) reduction(| : broken)
+    for (long i = 0; i < size; i++) {
+        float x = load(bf16, row, i);
+        best = x > best ? x : best;
+        broken |= x != x;
+    }
+    for (long i = 0; i < size; i++) {
+        float x = load(bf16, row, i);
+        if (broken ? x != x : x == best) return i;
+    }
+    return 0;
+}
+
+/* The first largest element of each row, or the first that is not a number. */
+void sensorium_argmax(int bf16, const void *x, long rows, long size, int64_t *out, int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
+    for (long row = 0; row < rows; row++)
+        out[row] =
+            bf16 ? best_of(1, past(1, x, row * size), size) : best_of(0, past(0, x, row * size), size);
+}

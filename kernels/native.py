@@ -1,0 +1,156 @@
+"""The C kernels of `cpu/`, compiled once per machine when first wanted, or None where that is not possible.
+
+The system compiler builds them for the very processor they run on (AVX-512 and its bfloat16 products where
+there are any) into the user's cache folder, under a name made of sources, flags and processor: processes
+that build at once rename the same file into place. They use the OpenMP runtime torch has loaded, so there is
+one pool of threads, and they release the interpreter while they run. Without a compiler every kernel takes
+its torch way, and the log says so once. The C sources are read next: `cpu/tile.h` first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent / "cpu"
+CODES = {torch.float32: 0, torch.bfloat16: 1}
+"""How the C side calls the two types it knows."""
+COMPILE_TIMEOUT_S = 120.0
+_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
+
+_INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[object, ...]] = {
+    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 3, _INT),
+    "attention": (
+        *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+        *([_LONG] * 6),
+        *(_FLOAT, _POINTER, _INT),
+    ),
+    "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
+    "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
+    "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
+    "attention_inputs": (
+        *(_INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
+        *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
+    ),
+    "argmax": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+}
+
+
+class Native:
+    """The kernels as callables; arguments are as in C, see `cpu/`. Pointers are `Tensor.data_ptr()`."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self.linear = _function(library, "linear", None)
+        self.attention = _function(library, "attention", None)
+        self.rms_norm = _function(library, "rms_norm", None)
+        self.rotary = _function(library, "rotary", None)
+        self.write_kv = _function(library, "write_kv", _LONG)
+        self.attention_inputs = _function(library, "attention_inputs", _LONG)
+        self.argmax = _function(library, "argmax", None)
+
+
+def _function(library: ctypes.CDLL, name: str, result: object) -> Callable[..., int]:
+    function = getattr(library, f"sensorium_{name}")
+    function.argtypes, function.restype = _SIGNATURES[name], result
+    return function  # type: ignore[no-any-return]
+
+
+def native_for(x: Tensor) -> Native | None:
+    """The kernels, if they exist and know this tensor's device and type."""
+    return library() if x.is_cpu and x.dtype in CODES else None
+
+
+@functools.cache
+def library() -> Native | None:
+    """Build or find the kernels; None, and one line in the log, where there is no way."""
+    try:
+        return _open(_user_cache())
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        logger.warning("C kernels are not available, torch's are used instead: %s", error)
+        return None
+
+
+def _open(cache: Path | None) -> Native:
+    if cache is not None:
+        return Native(build(cache))
+    with tempfile.TemporaryDirectory() as folder:  # the mapping outlives the file
+        return Native(build(Path(folder)))
+
+
+def build(cache: Path, compiler: str | None = None) -> Path:
+    """Path of the built library in `cache`, compiled with `compiler` (`cc`) if it is not there yet.
+
+    Raises RuntimeError or OSError with the reason if it cannot be built.
+    """
+    runtime = _openmp_runtime()
+    wide = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
+    flags = (*_FLAGS, *wide)
+    sources = sorted(SOURCES.iterdir())
+    identity = hashlib.sha256(repr((flags, str(runtime), _processor())).encode())
+    for source in sources:
+        identity.update(source.name.encode() + source.read_bytes())
+    target = cache / f"kernels-{identity.hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    compiler = compiler or shutil.which("cc")
+    if compiler is None:
+        raise RuntimeError("there is no C compiler (cc)")
+    logger.info("compiling the C kernels for this processor: some seconds, once")
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        code = [str(source) for source in sources if source.suffix == ".c"]
+        _run([compiler, *flags, "-c", *code], folder)
+        objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
+        _run([compiler, "-shared", *objects, str(runtime), "-lm", "-o", "kernels.so"], folder)
+        os.replace(Path(folder) / "kernels.so", target)
+    return target
+
+
+def _run(command: list[str], folder: str) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+
+
+def _openmp_runtime() -> Path:
+    """The GNU OpenMP runtime in this process: a second one would double the threads."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    loaded = {line.split(maxsplit=5)[-1] for line in maps if "libgomp" in line}
+    if len(loaded) != 1:
+        raise RuntimeError(f"torch is expected to have loaded one libgomp, not {sorted(loaded)}")
+    return Path(loaded.pop())
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _user_cache() -> Path | None:
+    """The user's own cache folder, None if there is none nobody else may write to."""
+    try:
+        folder = Path.home() / ".cache" / "sensorium"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+    except (OSError, RuntimeError):
+        return None
+    private = state.st_uid == os.getuid() and not state.st_mode & 0o022
+    return folder if private and os.access(folder, os.W_OK) else None

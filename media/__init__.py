@@ -1,0 +1,1 @@
+"""Bytes → samples → features, incrementally, with limits and content hashes. No models, tasks or torch."""

@@ -1,0 +1,99 @@
+"""Which files we open at all: containers recognised by their first bytes, and the codecs allowed inside.
+
+Nothing is probed: the recognised container names the one demuxer that may read the file, so that a decoder
+library's rarely used parsers (where the advisories are) never see a client's bytes. Read next:
+`media/decode.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Container = Literal[
+    "wav", "aiff", "flac", "mp3", "aac", "mp4", "matroska", "ogg", "amr", "asf", "ac3", "eac3", "mpeg"
+]
+
+DEMUXERS: Final[dict[Container, str]] = {
+    "wav": "wav",
+    "aiff": "aiff",
+    "flac": "flac",
+    "mp3": "mp3",
+    "aac": "aac",
+    "mp4": "mov",
+    "matroska": "matroska",
+    "ogg": "ogg",
+    "amr": "amr",
+    "asf": "asf",
+    "ac3": "ac3",
+    "eac3": "eac3",
+    "mpeg": "mpeg",
+}
+"""libavformat's name of the one demuxer for each container."""
+
+SUPPORTED: Final = (
+    "WAV, AIFF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3 and MPEG"
+)
+"""For messages to clients."""
+
+DECODERS: Final = frozenset(
+    {
+        *("aac", "aac_latm", "ac3", "eac3", "alac", "flac", "opus", "libopus", "vorbis", "libvorbis"),
+        *("mp1", "mp1float", "mp2", "mp2float", "mp3", "mp3float"),
+        *("amrnb", "amrwb", "libopencore_amrnb", "libopencore_amrwb", "wmav1", "wmav2", "wmapro"),
+        *("pcm_u8", "pcm_s8", "pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be"),
+        *("pcm_f32le", "pcm_f32be", "pcm_f64le", "pcm_f64be", "pcm_mulaw", "pcm_alaw"),
+        *("adpcm_ms", "adpcm_ima_wav"),
+    }
+)
+"""libavcodec decoders that may be opened: audio only, so a video stream is never decoded."""
+
+_ASF_HEADER: Final = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+_MP4_FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"moof", b"mdat", b"wide", b"free", b"skip", b"styp"})
+_MAX_AC3_BITSTREAM_ID: Final = 10
+_MAX_ID3_TAGS: Final = 16
+"""Files have one or two. A file of nothing but empty tags would keep the caller's loop busy for seconds."""
+_MAGIC: Final[tuple[tuple[bytes, Container], ...]] = (
+    (b"fLaC", "flac"),
+    (b"OggS", "ogg"),
+    (b"\x1a\x45\xdf\xa3", "matroska"),
+    (b"#!AMR\n", "amr"),
+    (b"#!AMR-WB\n", "amr"),
+    (_ASF_HEADER, "asf"),
+    (b"\x00\x00\x01\xba", "mpeg"),
+)
+
+
+def sniff(data: bytes) -> Container | None:
+    """The container `data` starts with (after ID3 tags), or None if it is not one we open."""
+    start = _skip_id3(data)
+    head = data[start : start + 16]
+    for magic, container in _MAGIC:
+        if head.startswith(magic):
+            return container
+    if head[:4] in {b"RIFF", b"RIFX", b"RF64"} and head[8:12] == b"WAVE":
+        return "wav"
+    if head[:4] == b"FORM" and head[8:12] in {b"AIFF", b"AIFC"}:
+        return "aiff"
+    if head[4:8] in _MP4_FIRST_BOXES:
+        # An ISO file may carry IAMF, whose parser is reached by this box alone (version 1, else an error).
+        return None if b"iacb\x01" in data else "mp4"
+    if head[:2] == b"\x0b\x77" and len(head) > 5:
+        return "ac3" if head[5] >> 3 <= _MAX_AC3_BITSTREAM_ID else "eac3"
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
+        # The two layer bits are 00 in AAC's ADTS header and never in MPEG audio's.
+        return "mp3" if head[1] & 0x06 else "aac" if head[1] & 0xF6 == 0xF0 else None
+    return "mp3" if start else None
+
+
+def _skip_id3(data: bytes) -> int:
+    """Position after the ID3v2 tags at the start; their sizes are four 7-bit bytes."""
+    position = 0
+    for _ in range(_MAX_ID3_TAGS):
+        if data[position : position + 3] != b"ID3" or len(data) < position + 10:
+            break
+        flags = data[position + 5]
+        size = 0
+        for byte in data[position + 6 : position + 10]:
+            size = size << 7 | byte & 0x7F
+        position += 10 + size + (10 if flags & 0x10 else 0)
+    return position

@@ -1,0 +1,266 @@
+"""A whole audio or video file as bytes → mono samples. Runs in a worker process; see `actors/media.py`.
+
+libsndfile reads WAV and AIFF, libav everything else (for concatenated MP3 and chained OGG it reads all parts,
+libsndfile only the first). Limits hold while decoding: never more than one block beyond them is in memory.
+Headers are not believed: what counts is what decodes. A file that is cut off or damaged in the middle gives
+the samples that could be decoded; only a file that gives none is refused. Messages carry no decoder's text.
+What may be opened is decided in `media/containers.py`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import av
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from ..protocols.audio import INTERNAL_RATE
+from ..protocols.errors import MediaError, TooLargeError
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, sniff
+from .resample import StreamingResampler
+
+FloatArray = npt.NDArray[np.float32]
+
+MIN_RATE: Final = 4_000
+MAX_RATE: Final = 384_000
+"""Rates outside are no recordings of speech; far outside, resampling one block would not stay small."""
+MAX_CHANNELS: Final = 8
+"""7.1 surround. Also what PyAV handles safely, see `_mix`."""
+_SAMPLE_TYPES: Final = {
+    name: np.dtype(code)
+    for name, code in {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}.items()
+}
+"""libav's sample formats, without the `p` of the planar ones."""
+_BLOCK_VALUES: Final = 1 << 18
+"""Values (frames x channels) read from libsndfile at once: 1 MiB."""
+_GROWTH_SAMPLES: Final = 1 << 20
+"""The result grows by 4 MiB at a time, in place where the allocator can remap pages."""
+_MAX_BAD_PACKETS: Final = 1000
+"""Consecutive packets that do not decode before a damaged file is given up."""
+_MAX_STREAMS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What one file may cost. `max_seconds` bounds the decoded audio, whatever the header says."""
+
+    max_bytes: int = 25 * 1024 * 1024
+    max_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedAudio:
+    """Mono float32 samples [n], n > 0, all finite, and what they came from."""
+
+    samples: FloatArray
+    sample_rate: int
+    container: str
+    source_rate: int
+    num_channels: int
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of audio."""
+        return len(self.samples) / self.sample_rate
+
+
+def recognise(data: bytes, limits: DecodeLimits) -> Container:
+    """The container, from a glance at the bytes; cheap and safe in any process.
+
+    Raises MediaError if the file is empty or not supported, TooLargeError if it has too many bytes.
+    """
+    if not data:
+        raise _media_error("The file is empty.")
+    if len(data) > limits.max_bytes:
+        raise TooLargeError(
+            f"The file has {len(data)} bytes; the limit is {limits.max_bytes} bytes.", param="file"
+        )
+    container = sniff(data)
+    if container is None:
+        raise _media_error(f"The file is not in a supported audio format ({SUPPORTED}).")
+    return container
+
+
+def decode_audio(
+    data: bytes, *, limits: DecodeLimits | None = None, sample_rate: int = INTERNAL_RATE
+) -> DecodedAudio:
+    """Decode the first audio stream of a file, mix its channels (mean) and resample.
+
+    Raises TooLargeError (param `file`) when a limit is passed, MediaError (param `file`) when the bytes
+    are not a supported file or hold no audio.
+    """
+    limits = limits or DecodeLimits()
+    container = recognise(data, limits)
+    readers = [_read_with_libav]
+    if container in {"wav", "aiff"}:
+        readers.insert(0, _read_with_libsndfile)
+    reason = "The file could not be decoded."
+    for read in readers:
+        sink = _Sink(limits, sample_rate)
+        try:
+            read(data, container, sink)
+        except _UnreadableError as error:
+            reason = str(error)
+            continue
+        samples = sink.finish()
+        if len(samples):
+            return DecodedAudio(samples, sample_rate, container, sink.source_rate, sink.num_channels)
+        reason = "The file holds no audio samples."
+    raise _media_error(reason)
+
+
+class _UnreadableError(Exception):
+    """This reader cannot read the file; the message is fit for clients."""
+
+
+def _media_error(message: str) -> MediaError:
+    return MediaError(message, param="file")
+
+
+def _check_format(rate: int, num_channels: int) -> None:
+    if not MIN_RATE <= rate <= MAX_RATE or not 0 < num_channels <= MAX_CHANNELS:
+        raise _media_error(
+            f"Audio with {rate} samples per second and {num_channels} channels is not supported "
+            f"(rates {MIN_RATE} to {MAX_RATE}, up to {MAX_CHANNELS} channels)."
+        )
+
+
+class _Source(io.BytesIO):
+    """A file in memory that ignores seeks before its start, which damaged headers make libsndfile ask for."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell()}.get(whence, self.getbuffer().nbytes)
+        return super().seek(max(0, start + offset))
+
+
+class _Sink:
+    """Collects blocks of one channel at any rate as samples at one rate, within the limit."""
+
+    def __init__(self, limits: DecodeLimits, sample_rate: int) -> None:
+        self.source_rate = 0
+        self.num_channels = 0
+        self._limits = limits
+        self._sample_rate = sample_rate
+        self._max_samples = int(limits.max_seconds * sample_rate)
+        self._resampler: StreamingResampler | None = None
+        self._samples = np.zeros(0, np.float32)
+        self._num_samples = 0
+
+    def push(self, block: FloatArray, rate: int, num_channels: int) -> None:
+        """Add mono samples [n]. The rate may change between blocks."""
+        if self._resampler is None or self._resampler.source_rate != rate:
+            self._flush()
+            self.source_rate = self.source_rate or rate
+            self.num_channels = self.num_channels or num_channels
+            self._resampler = StreamingResampler(rate, self._sample_rate)
+        self._store(self._resampler.push(block))
+
+    def finish(self) -> FloatArray:
+        """Everything collected. The sink is spent."""
+        self._flush()
+        # Nobody else holds the array while it is resized, so no reference check (it would count ours).
+        self._samples.resize(self._num_samples, refcheck=False)
+        return self._samples
+
+    def _flush(self) -> None:
+        if self._resampler is not None:
+            self._store(self._resampler.push(np.zeros(0, np.float32), last=True))
+            self._resampler = None
+
+    def _store(self, samples: FloatArray) -> None:
+        if not bool(np.isfinite(samples).all()):
+            raise _media_error("The file holds audio samples that are not finite numbers.")
+        end = self._num_samples + len(samples)
+        if end > self._max_samples:
+            raise TooLargeError(
+                f"The file holds more audio than the limit of {self._limits.max_seconds:g} seconds.",
+                param="file",
+            )
+        if end > len(self._samples):
+            self._samples.resize(end + _GROWTH_SAMPLES, refcheck=False)
+        self._samples[self._num_samples : end] = samples
+        self._num_samples = end
+
+
+def _read_with_libsndfile(data: bytes, container: Container, sink: _Sink) -> None:
+    try:
+        with soundfile.SoundFile(_Source(data)) as file:
+            _check_format(file.samplerate, file.channels)
+            num_frames = _BLOCK_VALUES // file.channels
+            while len(block := file.read(num_frames, dtype="float32", always_2d=True)):
+                sink.push(block.mean(axis=1), file.samplerate, file.channels)
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        if not sink.num_channels:
+            raise _UnreadableError("The file could not be decoded.") from error
+
+
+def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
+    demuxer = DEMUXERS[container]
+    options = {
+        "format_whitelist": demuxer,
+        "codec_whitelist": ",".join(sorted(DECODERS)),
+        "protocol_whitelist": "none",
+        "max_streams": str(_MAX_STREAMS),
+    }
+    try:
+        with av.open(
+            _Source(data), "r", format=demuxer, container_options=options, metadata_errors="ignore"
+        ) as file:
+            if not file.streams.audio:
+                raise _UnreadableError("The file has no audio track.")
+            stream = file.streams.audio[0]
+            if stream.codec_context is None or stream.codec_context.codec.name not in DECODERS:
+                raise _UnreadableError("The file's audio codec is not supported.")
+            for other in file.streams:
+                if other.index != stream.index:
+                    other.discard = av.stream.Discard.all
+            _decode_packets(file.demux(stream), sink.push)
+    except (av.FFmpegError, ValueError) as error:
+        if not sink.num_channels:
+            raise _UnreadableError("The file could not be decoded.") from error
+
+
+def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, int, int], None]) -> None:
+    """Decode until the end; damaged packets are skipped, as players do."""
+    num_bad = 0
+    for packet in packets:
+        try:
+            frames = packet.decode()
+        except av.FFmpegError:
+            num_bad += 1
+            if num_bad > _MAX_BAD_PACKETS:
+                return
+            continue
+        num_bad = 0
+        for frame in frames:
+            if not frame.samples:
+                continue
+            num_channels = frame.layout.nb_channels
+            _check_format(frame.sample_rate, num_channels)
+            push(_mix(frame, num_channels), frame.sample_rate, num_channels)
+
+
+def _mix(frame: av.AudioFrame, num_channels: int) -> FloatArray:
+    """Mean of a frame's channels (at most 8), full scale 1.0, shape [n].
+
+    Not `frame.to_ndarray()`: PyAV looks for the planes' end behind the table of 8, so that an 8-channel
+    frame gets a ninth plane at a wild address. With more than 8 it would read outside the table itself.
+    """
+    is_planar = frame.format.is_planar
+    dtype = _SAMPLE_TYPES[frame.format.name.removesuffix("p")]
+    count = frame.samples if is_planar else frame.samples * num_channels
+    planes = frame.planes[: num_channels if is_planar else 1]
+    values = np.stack([np.frombuffer(plane, dtype, count=count) for plane in planes])
+    samples = values.astype(np.float32)
+    if dtype.kind == "u":
+        samples = (samples - np.float32(128)) * np.float32(1 / 128)
+    elif dtype.kind == "i":
+        samples *= np.float32(2.0 ** (1 - 8 * dtype.itemsize))
+    channels = samples if is_planar else samples.reshape(-1, num_channels).T
+    mono: FloatArray = channels.mean(axis=0, dtype=np.float32)
+    return mono

@@ -1,0 +1,270 @@
+"""Log-mel features of audio, whole or as it arrives, equal to `transformers`' extractors.
+
+Audio is reflected at both ends by half an FFT frame; a frame is final when no later sample can change it, and
+final frames are computed once (`RawLogMel`). The clamp at (maximum - 8) covers the whole audio, so it is
+applied last, when features are asked for. `LogMel` is Whisper's window, zero-padded to its full length; for
+Qwen3-ASR's windows of an utterance of any length see `media/windows.py`. Samples come from
+`media/resample.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..protocols.errors import ModelLoadError
+from .mel import Float64Array, SparseFilters, mel_filters
+
+FloatArray = npt.NDArray[np.float32]
+
+MAX_HZ: Final = 8000.0
+"""Upper edge of the filter bank, whatever the sampling rate."""
+_FLOOR: Final = 1e-10
+"""Smallest band energy; log10 of it is what silence looks like."""
+DYNAMIC_RANGE: Final = np.float32(8.0)
+"""Decades below the loudest band that features keep."""
+_BLOCK_FRAMES: Final = 256
+"""Frames transformed at once: their float64 samples (0.8 MB) stay in the processor's cache."""
+
+_FILES: Final = (("preprocessor_config.json", None), ("processor_config.json", "feature_extractor"))
+_COMMON: Final = {"sampling_rate": 16_000, "hop_length": 160, "chunk_length": 30, "n_fft": 400}
+_DEFAULTS: Final[dict[str, dict[str, int]]] = {
+    "WhisperFeatureExtractor": {"feature_size": 80, **_COMMON},
+    "Qwen3ASRFeatureExtractor": {"feature_size": 128, "min_length": 8_000, **_COMMON},
+}
+"""What the extractors of `transformers` assume for fields that a file leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfig:
+    """The extractor's numbers, from the checkpoint.
+
+    `window_samples` is the whole window of Whisper's encoder, and means nothing for Qwen3-ASR; `min_samples`
+    is what Qwen3-ASR's extractor pads shorter audio to with zeros.
+    """
+
+    num_mel_bins: int = 80
+    sampling_rate: int = 16_000
+    hop_length: int = 160
+    n_fft: int = 400
+    window_samples: int = 480_000
+    min_samples: int = 0
+
+    @property
+    def window_frames(self) -> int:
+        """Feature frames of a window; the frame centred on the very end is dropped."""
+        return self.window_samples // self.hop_length
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of a window."""
+        return self.window_samples / self.sampling_rate
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> FeatureConfig:
+        """Read a model folder's preprocessor_config.json, or processor_config.json with a nested extractor.
+
+        Raises ModelLoadError naming the file and the field at fault.
+        """
+        path, values = _read_extractor(Path(folder))
+        kind = values.get("feature_extractor_type", "WhisperFeatureExtractor")
+        if kind not in _DEFAULTS:
+            raise ModelLoadError(f"{path}: feature_extractor_type {kind!r} is not {' or '.join(_DEFAULTS)}")
+        if values.get("dither"):
+            raise ModelLoadError(f"{path}: dither {values['dither']!r} is not supported, only 0.0")
+        defaults = _DEFAULTS[kind]
+        numbers = {name: _positive_int(path, name, values.get(name, defaults[name])) for name in defaults}
+        config = cls(
+            num_mel_bins=numbers["feature_size"],
+            sampling_rate=numbers["sampling_rate"],
+            hop_length=numbers["hop_length"],
+            n_fft=numbers["n_fft"],
+            window_samples=numbers["chunk_length"] * numbers["sampling_rate"],
+            min_samples=numbers.get("min_length", 0),
+        )
+        if config.n_fft % 2 or not config.hop_length <= config.n_fft <= config.window_samples:
+            raise ModelLoadError(
+                f"{path}: n_fft {config.n_fft} must be even, at least hop_length, at most the window"
+            )
+        if kind != "WhisperFeatureExtractor" and config.min_samples <= config.n_fft // 2:
+            raise ModelLoadError(
+                f"{path}: min_length {config.min_samples} must be over n_fft / 2, to reflect"
+            )
+        return config
+
+
+def _read_extractor(folder: Path) -> tuple[Path, dict[str, Any]]:
+    for name, section in _FILES:
+        path = folder / name
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(f"{path} could not be read: {error}") from error
+        if isinstance(values, dict) and section is not None:
+            if section not in values:
+                continue
+            values = values[section]
+        if not isinstance(values, dict):
+            raise ModelLoadError(f"{path}: {section or 'the file'} must be a JSON object")
+        return path, values
+    raise ModelLoadError(
+        f"{folder} has no preprocessor_config.json, and no processor_config.json with a feature_extractor"
+    )
+
+
+def _positive_int(path: Path, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ModelLoadError(f"{path}: {name} must be a positive whole number, not {value!r}")
+    return value
+
+
+class _Spectrum:
+    """Windowed frames of samples → raw log10 mel energies, row by row independent of each other."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        num_fft = config.n_fft
+        self._hann: Float64Array = np.hanning(num_fft + 1)[:-1]  # periodic
+        self._filters = SparseFilters(
+            mel_filters(
+                num_bins=num_fft // 2 + 1,
+                num_mels=config.num_mel_bins,
+                sampling_rate=config.sampling_rate,
+                max_hz=MAX_HZ,
+            )
+        )
+
+    def log_mel(self, frames: Float64Array) -> FloatArray:
+        """Raw log10 energies [mels, k] of frames [k, n_fft]."""
+        spectrum = np.fft.rfft(frames * self._hann)
+        bands = self._filters.apply(np.square(spectrum.real) + np.square(spectrum.imag))
+        return np.log10(np.maximum(bands, _FLOOR)).T.astype(np.float32)
+
+
+@lru_cache(maxsize=8)
+def _spectrum(config: FeatureConfig) -> _Spectrum:
+    return _Spectrum(config)
+
+
+class RawLogMel:
+    """Raw log10 energies of audio that grows: each frame computed once no later sample can change it.
+
+    Whatever the chunking, frames are the same bit for bit. Holds fewer than 2 FFT frames of samples.
+    """
+
+    def __init__(self, config: FeatureConfig) -> None:
+        self.config = config
+        self.num_samples = 0
+        self.num_final = 0
+        """Frames that `append` has given, from the first on."""
+        self._spectrum = _spectrum(config)
+        self._tail = np.zeros(0, np.float32)
+        self._tail_start = 0
+
+    def append(self, samples: FloatArray) -> FloatArray:
+        """Add samples [n]; the frames [num_mel_bins, k] that became final."""
+        half, hop = self.config.n_fft // 2, self.config.hop_length
+        self._tail = np.concatenate((self._tail, np.asarray(samples, dtype=np.float32)))
+        self.num_samples += len(samples)
+        # Frame 0 is reflected about sample 0, so it reads one sample further than its right edge.
+        last = (self.num_samples - half) // hop + 1 if self.num_samples > half else 0
+        final = self._compute(last, self.num_samples)
+        self.num_final = last
+        start = max(0, last * hop - half)
+        if start > self._tail_start:
+            self._tail = self._tail[start - self._tail_start :].copy()
+            self._tail_start = start
+        return final
+
+    def edge(self, last: int, end: int) -> FloatArray:
+        """Frames `num_final` to `last` as if zeros came up to sample `end`, where audio is reflected."""
+        return self._compute(last, end)
+
+    def _compute(self, last: int, end: int) -> FloatArray:
+        half, hop, first = self.config.n_fft // 2, self.config.hop_length, self.num_final
+        output = np.empty((self.config.num_mel_bins, max(0, last - first)), np.float32)
+        for block in range(first, last, _BLOCK_FRAMES):
+            stop = min(last, block + _BLOCK_FRAMES)
+            index = np.abs(np.arange(block * hop - half, (stop - 1) * hop + half))
+            index = np.where(index < end, index, 2 * end - 2 - index)
+            known = index < self.num_samples
+            samples = np.zeros(len(index), np.float64)
+            samples[known] = self._tail[index[known] - self._tail_start]
+            frames = np.lib.stride_tricks.sliding_window_view(samples, self.config.n_fft)[::hop]
+            output[:, block - first : stop - first] = self._spectrum.log_mel(frames)
+        return output
+
+
+def normalise(raw: FloatArray, peak: np.float32) -> FloatArray:
+    """A new array: raw energies clamped at `peak` (the audio's maximum) - 8, then scaled."""
+    output: FloatArray = np.maximum(raw, peak - DYNAMIC_RANGE)
+    output += np.float32(4.0)
+    output *= np.float32(0.25)
+    return output
+
+
+class IncrementalLogMel:
+    """The features of one window while its audio arrives: `append` chunks, ask for `features` at any time.
+
+    Whatever the chunking, the result equals `LogMel.extract` of everything so far, bit for bit. Holds the
+    window's raw energies (4 bytes per mel bin and frame).
+    """
+
+    def __init__(self, config: FeatureConfig) -> None:
+        self.config = config
+        self._source = RawLogMel(config)
+        silence = np.float32(np.log10(_FLOOR))
+        self._raw = np.full((config.num_mel_bins, config.window_frames), silence, np.float32)
+        self._num_known = 0
+
+    @property
+    def num_samples(self) -> int:
+        """Samples appended."""
+        return self._source.num_samples
+
+    def room(self) -> int:
+        """Samples that still fit into the window."""
+        return self.config.window_samples - self.num_samples
+
+    def append(self, samples: FloatArray) -> None:
+        """Add samples [n]. Raises ValueError if they do not fit: the caller cuts segments to the window."""
+        if len(samples) > self.room():
+            raise ValueError(f"{len(samples)} samples do not fit, the window has room for {self.room()}")
+        final = self._source.append(samples)
+        self._raw[:, self._num_known : self._source.num_final] = final
+        self._num_known = self._source.num_final
+        if not self.room() and final.shape[1]:
+            self._num_known = self._add_edge(self._raw, self.config.window_frames)
+
+    def features(self) -> FloatArray:
+        """A new array [num_mel_bins, window_frames] for everything appended so far, zero-padded."""
+        output = self._raw
+        touched = -(-(self.num_samples + self.config.n_fft // 2) // self.config.hop_length)
+        if self.num_samples and self._num_known < self.config.window_frames:
+            output = output.copy()
+            self._add_edge(output, min(self.config.window_frames, touched))
+        return normalise(output, output.max())
+
+    def _add_edge(self, output: FloatArray, last: int) -> int:
+        output[:, self._num_known : last] = self._source.edge(last, self.config.window_samples)
+        return last
+
+
+class LogMel:
+    """The features of a window whose audio is all there."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        self.config = config
+
+    def extract(self, samples: FloatArray) -> FloatArray:
+        """Features [num_mel_bins, window_frames] of samples [n], n at most the window (else ValueError)."""
+        stream = IncrementalLogMel(self.config)
+        stream.append(samples)
+        return stream.features()

@@ -1,0 +1,215 @@
+"""An image file as bytes → patches for a vision tower, equal to transformers' Qwen2VLImageProcessorPil.
+
+Everything a file says of itself is checked against limits before its pixels are decoded; only formats of the
+list are opened, so that Pillow's rare parsers (and EPS, which starts another program) never see a client's
+bytes. Meant for a worker process, see `media/worker.py`. `patch_item` also serves `media/video.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ..protocols.errors import MediaError, TooLargeError
+from ..protocols.messages import EncoderItem
+from .hashing import Modality, encoder_item
+from .vision_config import PixelConfig
+
+PixelArray = npt.NDArray[np.uint8]
+FloatArray = npt.NDArray[np.float32]
+
+FORMATS: Final = (
+    *("PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF"),
+    *("JPEG2000", "ICO", "PPM", "QOI", "TGA"),
+)
+"""Pillow's names of the formats that may be opened; JPEG covers MPO."""
+MAX_RATIO: Final = 200
+"""Longest side over shortest, as in the reference processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """What one image may cost. `max_pixels` is checked in the header, before anything is decoded.
+
+    `min_side` refuses tracking pixels and other pictures that show nothing.
+    """
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 64_000_000
+    min_side: int = 3
+
+
+def prepare_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> EncoderItem:
+    """The first frame of an image file, upright, as features [patches, patch values] with grid (1, h, w).
+
+    Raises TooLargeError or MediaError (param `image`) with a message that says what and how much.
+    """
+    return image_item(read_image(data, limits), config)
+
+
+def image_item(pixels: PixelArray, config: PixelConfig) -> EncoderItem:
+    """uint8 [height, width, 3] → one item; a still image fills a temporal patch by repetition.
+
+    Raises MediaError (param `image`) if it is too long and narrow.
+    """
+    height, width = pixels.shape[:2]
+    check_ratio(height, width, "image")
+    if config.do_resize:
+        height, width = smart_resize(
+            height,
+            width,
+            factor=config.factor,
+            min_pixels=config.min_pixels,
+            max_pixels=config.max_pixels,
+        )
+    return patch_item([resize(pixels, height, width, config)], config, "image")
+
+
+def read_image(data: bytes, limits: ImageLimits | None = None) -> PixelArray:
+    """Decode to upright RGB, uint8 [height, width, 3]; transparency lies on white, as in the reference."""
+    limits = limits or ImageLimits()
+    if not data:
+        raise _fault("The image file is empty.")
+    if len(data) > limits.max_bytes:
+        raise _too_large(f"The image has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
+    Image.init()  # makes the rarer formats of the list known
+    try:
+        with _quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            check_size(image.height, image.width, limits)
+            return np.array(_rgb(_upright(image)))
+    except (MediaError, TooLargeError, MemoryError):
+        raise
+    except Image.DecompressionBombError as error:
+        message = f"The image has more pixels than the limit of {limits.max_pixels}."
+        raise _too_large(message) from error
+    except UnidentifiedImageError as error:
+        known = ", ".join(FORMATS)
+        raise _fault(f"The image is not in a supported format ({known}).") from error
+    except Exception as error:  # Pillow's readers raise whatever their parsing trips over
+        message = f"The image file of {len(data)} bytes is damaged, cut off or of an unusual kind."
+        raise _fault(message) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Pillow's warning about large images: limits are checked here, and clients write no logs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
+
+
+def check_size(height: int, width: int, limits: ImageLimits) -> None:
+    """Raise if a picture of this size is not taken."""
+    size = f"The image is {width} x {height} pixels"
+    if width * height > limits.max_pixels:
+        raise _too_large(f"{size} ({width * height}); the limit is {limits.max_pixels} pixels.")
+    if min(width, height) < limits.min_side:
+        raise _fault(f"{size}; it needs at least {limits.min_side} on each side.")
+    check_ratio(height, width, "image")
+
+
+def check_ratio(height: int, width: int, param: str) -> None:
+    """Raise if a picture is too long and narrow."""
+    if max(height, width) > MAX_RATIO * min(height, width):
+        raise MediaError(
+            f"The {param} is {width} x {height} pixels; one side may be at most {MAX_RATIO} times the other.",
+            param=param,
+        )
+
+
+def _fault(message: str) -> MediaError:
+    return MediaError(message, param="image")
+
+
+def _too_large(message: str) -> TooLargeError:
+    return TooLargeError(message, param="image")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # broken EXIF data must not hide a picture that decodes
+        return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image.convert("RGB")
+    layer = image.convert("RGBA")
+    white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, layer).convert("RGB")
+
+
+def smart_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
+    """(height, width) as multiples of `factor` of nearly the same shape, with an area within the bounds."""
+    new_height, new_width = (round(side / factor) * factor for side in (height, width))
+    if new_height * new_width > max_pixels:
+        shrink = math.sqrt(height * width / max_pixels)
+        return (
+            max(factor, math.floor(height / shrink / factor) * factor),
+            max(factor, math.floor(width / shrink / factor) * factor),
+        )
+    if new_height * new_width < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        return math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
+    return new_height, new_width
+
+
+def resize(pixels: PixelArray, height: int, width: int, config: PixelConfig) -> PixelArray:
+    """uint8 [h, w, 3] → [height, width, 3] by Pillow's filter."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    return np.array(Image.fromarray(pixels).resize((width, height), Image.Resampling(config.resample)))
+
+
+def patch_item(frames: Sequence[PixelArray], config: PixelConfig, modality: Modality) -> EncoderItem:
+    """Frames of one temporal patch, uint8 [height, width, 3] of one size, → one item; the last is repeated.
+
+    A patch's values are ordered (channel, time, y, x); patches are ordered by merge block, then inside it.
+    Raises MediaError if no whole number of tokens covers the frames.
+    """
+    height, width = frames[0].shape[:2]
+    if height % config.factor or width % config.factor:  # only where the model asks for no resizing
+        raise MediaError(
+            f"The {modality} is {width} x {height} pixels; its sides must be multiples of {config.factor}.",
+            param=modality,
+        )
+    size, merge, depth = config.patch_size, config.merge_size, config.temporal_patch_size
+    grid = (1, height // size, width // size)
+    blocks = (grid[1] // merge, merge, size, grid[2] // merge, merge, size)
+    out = np.empty((blocks[0], blocks[3], merge, merge, 3, depth, size, size), np.float32)
+    tables = _value_tables(config)
+    for channel in range(3):
+        for time in range(depth):
+            if time < len(frames):
+                plane = tables[channel][frames[time][:, :, channel]]
+                out[:, :, :, :, channel, time] = plane.reshape(blocks).transpose(0, 3, 1, 4, 2, 5)
+            else:
+                out[:, :, :, :, channel, time] = out[:, :, :, :, channel, time - 1]
+    rows = grid[1] * grid[2]
+    features = out.reshape(rows, 3 * depth * size * size)
+    return encoder_item(features, modality=modality, grid=grid, num_tokens=rows // merge**2)
+
+
+def _value_tables(config: PixelConfig) -> FloatArray:
+    """[3, 256]: what each byte becomes, rounded where the reference rounds."""
+    values = np.arange(256, dtype=np.float32)
+    if config.do_rescale:
+        values = (np.arange(256, dtype=np.float64) * config.rescale_factor).astype(np.float32)
+    tables = np.tile(values, (3, 1))
+    if config.do_normalize:
+        mean, std = (np.array(each, np.float32)[:, None] for each in (config.mean, config.std))
+        tables = (tables - mean) / std
+    return tables

@@ -1,0 +1,145 @@
+"""Qwen3-ASR's encoder windows of an utterance while its audio arrives, each addressed by its features' hash.
+
+The features equal `transformers`' extractor on everything so far. A whole window can still change: by the
+frames at the moving edge, and when a louder sound lifts the floor (maximum - 8) that covers the utterance.
+Only windows that did are built and hashed again, so the engine encodes no unchanged window twice. Built on
+`media/features.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..protocols.messages import ContentHash, EncoderItem
+from .features import DYNAMIC_RANGE, FeatureConfig, FloatArray, RawLogMel, normalise
+from .hashing import encoder_item
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChange:
+    """Window `index` of the utterance is now `item`."""
+
+    index: int
+    item: EncoderItem
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A window as it was last reported. `is_final`: all its frames are, so that only the floor can change
+    it.
+    """
+
+    content_hash: ContentHash
+    num_frames: int
+    is_final: bool
+    peak: np.float32
+
+
+class WindowedLogMel:
+    """Cuts growing audio into windows of `window_frames` mel frames; the last may be any shorter.
+
+    `num_tokens` says what a window of so many frames becomes in the prompt. Whatever the chunking of
+    `append`, `changes` brings a caller to exactly the windows of the whole. Holds raw energies, 4 bytes per
+    mel bin and frame (51 kB a second at 128 bins).
+    """
+
+    def __init__(
+        self, config: FeatureConfig, *, window_frames: int, num_tokens: Callable[[int], int]
+    ) -> None:
+        self.config = config
+        self.window_frames = window_frames
+        self._num_tokens = num_tokens
+        self._source = RawLogMel(config)
+        self._raw: list[FloatArray] = []
+        self._lowest: list[np.float32] = []
+        """Of the final frames of each window."""
+        self._peak = np.float32(-np.inf)
+        self._known: list[_Known] = []
+
+    @property
+    def num_samples(self) -> int:
+        """Samples appended."""
+        return self._source.num_samples
+
+    @property
+    def num_frames(self) -> int:
+        """Mel frames of everything appended; the extractor pads very short audio."""
+        return self._end() // self.config.hop_length
+
+    @property
+    def hashes(self) -> tuple[ContentHash, ...]:
+        """The windows' hashes as `changes` last found them."""
+        return tuple(known.content_hash for known in self._known)
+
+    def append(self, samples: FloatArray) -> None:
+        """Add samples [n], mono at the config's rate."""
+        step = self.window_frames * self.config.hop_length
+        for start in range(0, len(samples), step):
+            first = self._source.num_final
+            final = self._source.append(samples[start : start + step])
+            if final.size:
+                self._peak = max(self._peak, final.max())
+                self._store(first, final)
+
+    def changes(self) -> tuple[WindowChange, ...]:
+        """The windows whose content differs from what the last call left, in order; new ones among them."""
+        edge = self._source.edge(self.num_frames, self._end())
+        peak = max(self._peak, edge.max()) if edge.size else self._peak
+        changed: list[WindowChange] = []
+        for index, num_frames in enumerate(self._lengths()):
+            known = self._known[index] if index < len(self._known) else None
+            if known is not None and self._is_unchanged(index, known, num_frames, peak):
+                continue
+            item = self._build(index, num_frames, edge, peak)
+            is_final = self._start(index) + num_frames <= self._source.num_final
+            now = _Known(item.content_hash, num_frames, is_final, peak)
+            self._known[index : index + 1] = [now]
+            if known is None or known.content_hash != now.content_hash:
+                changed.append(WindowChange(index, item))
+        return tuple(changed)
+
+    def item(self, index: int) -> EncoderItem:
+        """Window `index` as it is now, for a caller that did not keep it."""
+        edge = self._source.edge(self.num_frames, self._end())
+        peak = max(self._peak, edge.max()) if edge.size else self._peak
+        return self._build(index, list(self._lengths())[index], edge, peak)
+
+    def _end(self) -> int:
+        return max(self.num_samples, self.config.min_samples) if self.num_samples else 0
+
+    def _start(self, index: int) -> int:
+        return index * self.window_frames
+
+    def _lengths(self) -> Iterator[int]:
+        for start in range(0, self.num_frames, self.window_frames):
+            yield min(self.window_frames, self.num_frames - start)
+
+    def _store(self, first: int, final: FloatArray) -> None:
+        """Put frames `first`, … [mels, k] where their windows are."""
+        for start in range(first - first % self.window_frames, first + final.shape[1], self.window_frames):
+            index = start // self.window_frames
+            if index == len(self._raw):
+                self._raw.append(np.empty((self.config.num_mel_bins, self.window_frames), np.float32))
+                self._lowest.append(np.float32(np.inf))
+            part = final[:, max(0, start - first) : start + self.window_frames - first]
+            column = max(0, first - start)
+            self._raw[index][:, column : column + part.shape[1]] = part
+            self._lowest[index] = min(self._lowest[index], part.min())
+
+    def _is_unchanged(self, index: int, known: _Known, num_frames: int, peak: np.float32) -> bool:
+        if not known.is_final or known.num_frames != num_frames:
+            return False
+        floor = max(known.peak, peak) - DYNAMIC_RANGE
+        return bool(known.peak == peak or self._lowest[index] >= floor)
+
+    def _build(self, index: int, num_frames: int, edge: FloatArray, peak: np.float32) -> EncoderItem:
+        start, num_final = self._start(index), self._source.num_final
+        kept = min(num_frames, max(0, num_final - start))
+        parts = [self._raw[index][:, :kept]] if kept else []
+        if kept < num_frames:
+            parts.append(edge[:, start + kept - num_final : start + num_frames - num_final])
+        features = normalise(np.concatenate(parts, axis=1), peak)
+        return encoder_item(features, num_tokens=self._num_tokens(num_frames))

@@ -1,0 +1,123 @@
+"""What runs inside a decode process: limits on itself, and its jobs. Imports no trio and no torch.
+
+`actors/media.py` owns the processes.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from ..protocols.errors import MediaError, SensoriumError
+from ..protocols.messages import EncoderItem, VideoItems
+from .decode import DecodedAudio, DecodeLimits, decode_audio
+from .images import ImageLimits, prepare_image
+from .video import VideoLimits, prepare_video
+from .vision_config import PixelConfig, VideoConfig
+
+_T = TypeVar("_T")
+
+_RETIRE_FRACTION: Final = 0.5
+"""Of the address space: a worker that once needed this much resident memory is replaced by a fresh one."""
+_STATUS: Final = Path("/proc/self/status")
+
+
+def confine(max_bytes: int) -> None:
+    """Bound this process's address space, and keep clients' audio out of core dumps."""
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def should_retire(max_bytes: int) -> bool:
+    """Whether this process has grown so much (a leak, a hostile file) that it should end after its job."""
+    return peak_bytes() > max_bytes * _RETIRE_FRACTION
+
+
+def peak_bytes() -> int:
+    """Most resident memory this program has had.
+
+    Not `ru_maxrss` where that can be avoided: it includes the process this one was forked from, a server
+    with its weights, and every worker would retire after its first job.
+    """
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def decode_job(data: bytes, limits: DecodeLimits) -> DecodedAudio | SensoriumError:
+    """Decode one file. Errors for the client are returned, not raised: plain values cross processes whole."""
+    return _outcome(lambda: decode_audio(data, limits=limits), "file")
+
+
+def image_to_file(
+    data: bytes, config: PixelConfig, limits: ImageLimits, path: str
+) -> EncoderItem | SensoriumError:
+    """Prepare one image; its features' bytes go to `path` and none are in the result."""
+    outcome = _outcome(lambda: prepare_image(data, config, limits), "image")
+    if isinstance(outcome, SensoriumError):
+        return outcome
+    return _to_file((outcome,), path)[0]
+
+
+def video_to_file(
+    data: bytes, config: VideoConfig, limits: VideoLimits, path: str
+) -> VideoItems | SensoriumError:
+    """Prepare one video; its items' features go to `path`, one after the other."""
+    outcome = _outcome(lambda: prepare_video(data, config, limits), "video")
+    if isinstance(outcome, SensoriumError):
+        return outcome
+    return msgspec.structs.replace(outcome, items=_to_file(outcome.items, path))
+
+
+def items_with_features(items: Sequence[EncoderItem], data: bytes | memoryview) -> tuple[EncoderItem, ...]:
+    """Items as `image_to_file` and `video_to_file` give them, with the bytes of the file back in place."""
+    whole, filled, start = memoryview(data), [], 0
+    for item in items:
+        end = start + np.dtype(np.float32).itemsize * int(np.prod(item.features.shape))
+        features = msgspec.structs.replace(item.features, data=bytes(whole[start:end]))
+        filled.append(msgspec.structs.replace(item, features=features))
+        start = end
+    assert start == len(whole), "the file holds exactly the items' features"
+    return tuple(filled)
+
+
+def _to_file(items: Sequence[EncoderItem], path: str) -> tuple[EncoderItem, ...]:
+    with open(path, "wb") as file:
+        for item in items:
+            file.write(item.features.data)
+    return tuple(
+        msgspec.structs.replace(item, features=msgspec.structs.replace(item.features, data=b""))
+        for item in items
+    )
+
+
+def _outcome(job: Callable[[], _T], param: str) -> _T | SensoriumError:
+    try:
+        return job()
+    except SensoriumError as error:
+        return type(error)(error.message, code=error.code, param=error.param)
+    except MemoryError:
+        return MediaError(f"The {param} needs too much memory to decode.", param=param)
+
+
+def decode_to_file(data: bytes, limits: DecodeLimits, path: str) -> DecodedAudio | SensoriumError:
+    """`decode_job`, but the samples go to `path` and none are in the result.
+
+    Two hours are 460 MB: as a message they would keep the receiver's loop busy for a second.
+    """
+    outcome = decode_job(data, limits)
+    if isinstance(outcome, SensoriumError):
+        return outcome
+    outcome.samples.tofile(path)
+    return replace(outcome, samples=np.zeros(0, np.float32))

@@ -1,0 +1,109 @@
+"""JSON request bodies → structs: whatever is wrong becomes one BadRequestError with the dotted `param`.
+
+Shared by `protocols/completions.py` and `protocols/chat.py`. Knows JSON, not what the fields mean.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from .errors import BadRequestError, TooLargeError
+
+T = TypeVar("T")
+_Body = TypeVar("_Body", covariant=True)
+
+MAX_ELEMENTS: Final = 1_000_000
+"""Commas in a body, and so about its JSON elements: 20 MB of `{},{},…` would hold the loop for seconds.
+Base64 has none of them."""
+
+_LOCATION: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
+_NAMES: Final = (("`", ""), ("str", "string"), ("int", "integer"), ("bool", "boolean"), ("float", "number"))
+_MAX_SHOWN: Final = 40
+
+
+def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T], *, prefix: str = "") -> T:
+    """Decode a body, or a part of one that lies at `prefix`. Raises BadRequestError or TooLargeError."""
+    if isinstance(body, bytes) and body.count(b",") > MAX_ELEMENTS:
+        raise TooLargeError(f"The body has more than {MAX_ELEMENTS:,} elements.")
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        raise BadRequestError("The body is nested too deeply.", code="invalid_json") from None
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), prefix) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeError) else _reason(str(error))
+        raise BadRequestError(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
+
+
+def _reason(message: str) -> str:
+    """msgspec's ``JSON is malformed: invalid character (byte 5)`` without its first words."""
+    return message.removeprefix("JSON is malformed: ")
+
+
+def _explain(message: str, prefix: str) -> BadRequestError:
+    """msgspec's ``Expected `int`, got `str` - at `$.a.b` `` names the field `a.b`."""
+    found = _LOCATION.match(message)
+    problem, path = (found["problem"], found["path"] or "") if found else (message, "")
+    param = (prefix + path).lstrip(".")
+    if missing := _MISSING.match(problem):
+        param = f"{param}.{missing['field']}".lstrip(".")
+        return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    for name, plain in _NAMES:
+        problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
+    problem = problem[:1].lower() + problem[1:].replace(" | null", " or null").replace(" | ", ", ")
+    if not param:
+        return BadRequestError(f"The body: {problem}.", code="invalid_json")
+    return BadRequestError(f"`{param}`: {problem}.", param=param)
+
+
+def shown(value: object) -> str:
+    """A client's value inside a message: as JSON, and short."""
+    try:
+        # JSON has no NaN, and msgspec says null.
+        text = repr(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+
+
+def refuse(param: str, value: object, allowed: str) -> BadRequestError:
+    """The error for a value that is out of range: names field, value and what is allowed."""
+    return BadRequestError(f"`{param}` is {shown(value)}; allowed: {allowed}.", param=param)
+
+
+def unsupported(param: str, reason: str) -> BadRequestError:
+    """The error for a field that is known and not served."""
+    return BadRequestError(f"`{param}` {reason}.", param=param, code="unsupported_parameter")
+
+
+def check_range(param: str, value: float | None, low: float, high: float) -> None:
+    """Raise unless `low <= value <= high` (None passes)."""
+    if value is not None and not low <= value <= high:
+        raise refuse(param, value, f"{_number(low)} to {_number(high)}")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+class Decode(Protocol[_Body]):
+    """Decodes one kind of body; `prefix` is where it lies in a larger one."""
+
+    def __call__(self, body: bytes | msgspec.Raw, prefix: str = "") -> _Body:
+        """Raises BadRequestError or TooLargeError."""
+
+
+def decoder(kind: type[T]) -> Decode[T]:
+    """`decode_body` for one struct."""
+    made: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def decode(body: bytes | msgspec.Raw, prefix: str = "") -> T:
+        found: T = decode_body(body, made, prefix=prefix)
+        return found
+
+    return decode

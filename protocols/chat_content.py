@@ -1,0 +1,216 @@
+"""Chat messages and their content parts: JSON → checked, with the media's bytes out of base64 and data URIs.
+
+Errors name the part by its path (`messages[1].content[0]`). Knows no tokenizer and opens no media. Read next:
+`protocols/chat.py`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import decoder, refuse, shown
+from .errors import BadRequestError
+
+_V = TypeVar("_V")
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+MediaKind = Literal["image", "audio", "video"]
+
+MAX_MESSAGES: Final = 4096
+MAX_PARTS: Final = 4096
+"""Of one message."""
+_DATA_URI: Final = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<params>(?:;[\w.+-]+=[^;,]*)*);base64,")
+_HEAD_CHARS: Final = 256
+_AUDIO_FORMATS: Final = frozenset({"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm", "mp4"})
+_PARTS: Final = "text, image_url, input_audio, video_url"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """An encoded file as it came; `param` is the part's path in the request."""
+
+    kind: MediaKind
+    data: bytes
+    param: str
+
+
+Part = TextPart | MediaPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One checked message. `extra` are the fields templates know beside role and content."""
+
+    role: Role
+    content: str | tuple[Part, ...] | None
+    extra: dict[str, Any]
+    param: str
+
+
+class _Message(Struct, frozen=True):
+    role: str
+    content: str | list[Raw] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Url(Struct, frozen=True):
+    url: str
+
+
+class _InputAudio(Struct, frozen=True):
+    data: bytes
+    """Base64 on the wire."""
+    format: str = "wav"
+
+
+class _Part(Struct, frozen=True):
+    type: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    image_url: _Url | UnsetType = UNSET
+    video_url: _Url | UnsetType = UNSET
+    input_audio: _InputAudio | UnsetType = UNSET
+
+
+_decode_message = decoder(_Message)
+_decode_part = decoder(_Part)
+
+
+def read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
+    """Check all messages. Raises BadRequestError naming the message or part."""
+    if not 0 < len(raw) <= MAX_MESSAGES:
+        raise BadRequestError(
+            f"`messages` has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.", param="messages"
+        )
+    return tuple(_message(each, f"messages[{index}]") for index, each in enumerate(raw))
+
+
+def _message(raw: Raw, param: str) -> ChatMessage:
+    message = _decode_message(raw, param)
+    role = next((known for known in get_args(Role) if known == message.role), None)
+    if role is None:
+        raise refuse(f"{param}.role", message.role, ", ".join(get_args(Role)))
+    content = message.content
+    if content is None and role != "assistant":
+        raise BadRequestError(
+            f"`{param}.content` is missing.", param=f"{param}.content", code="missing_required_parameter"
+        )
+    if isinstance(content, list) and len(content) > MAX_PARTS:
+        raise BadRequestError(
+            f"`{param}.content` has {len(content)} parts; allowed: up to {MAX_PARTS}.",
+            param=f"{param}.content",
+        )
+    parts = (
+        tuple(_part(each, f"{param}.content[{index}]") for index, each in enumerate(content))
+        if isinstance(content, list)
+        else content
+    )
+    found = [part for part in parts or () if isinstance(part, MediaPart)]
+    if found and role != "user":
+        raise BadRequestError(f"`{found[0].param}`: a {role} message holds text only.", param=found[0].param)
+    return ChatMessage(role=role, content=parts, extra=_extra(message, param), param=param)
+
+
+def _extra(message: _Message, param: str) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    for name in ("name", "tool_call_id"):
+        if getattr(message, name) is not None:
+            extra[name] = getattr(message, name)
+    if (reasoning := message.reasoning_content or message.reasoning) is not None:
+        extra["reasoning_content"] = reasoning
+    if message.tool_calls:
+        extra["tool_calls"] = [
+            _tool_call(call, f"{param}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
+        ]
+    return extra
+
+
+def _tool_call(call: dict[str, Any], param: str) -> dict[str, Any]:
+    """With its arguments as an object, as templates expect them; OpenAI sends them as a string of JSON."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRequestError(f"`{param}.function.name` is missing.", param=f"{param}.function.name")
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise BadRequestError(
+            f"`{param}.function.arguments` must be a JSON object.", param=f"{param}.function.arguments"
+        )
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _part(raw: Raw, param: str) -> Part:
+    part = _decode_part(raw, param)
+    kind = part.type
+    if kind is UNSET:  # clients leave it out; the one key that is there says it
+        kind = next(
+            (name for name in _Part.__struct_fields__[1:] if getattr(part, name) is not UNSET), "nothing"
+        )
+    match kind:
+        case "text" | "input_text" | "output_text":
+            return TextPart(_required(part.text, f"{param}.text"))
+        case "refusal":
+            return TextPart(_required(part.refusal, f"{param}.refusal"))
+        case "image_url":
+            return MediaPart(
+                "image", _data(_required(part.image_url, f"{param}.image_url").url, param, kind), param
+            )
+        case "video_url":
+            return MediaPart(
+                "video", _data(_required(part.video_url, f"{param}.video_url").url, param, kind), param
+            )
+        case "input_audio":
+            audio = _required(part.input_audio, f"{param}.input_audio")
+            if audio.format not in _AUDIO_FORMATS:
+                raise refuse(f"{param}.input_audio.format", audio.format, ", ".join(sorted(_AUDIO_FORMATS)))
+            return MediaPart("audio", audio.data, param)
+    raise refuse(f"{param}.type", kind, _PARTS)
+
+
+def _required(value: _V | UnsetType, param: str) -> _V:
+    if value is UNSET:
+        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    return value
+
+
+def _data(url: str, part: str, kind: str) -> bytes:
+    """The bytes of a `data:` URI."""
+    param = f"{part}.{kind}.url"
+    if url[:8].lower().startswith(("http://", "https://")):
+        raise BadRequestError(
+            f"`{param}`: addresses are not fetched here; send the file as a data: URI "
+            "(data:image/png;base64,…).",
+            param=param,
+            code="unsupported_url",
+        )
+    head = _DATA_URI.match(url[:_HEAD_CHARS])
+    if head is None:
+        raise BadRequestError(
+            f"`{param}` is {shown(url)}; allowed: a data: URI in base64 (data:image/png;base64,…).",
+            param=param,
+        )
+    try:
+        return binascii.a2b_base64(url[head.end() :].encode("ascii"), strict_mode=True)
+    except (binascii.Error, UnicodeError):
+        raise BadRequestError(f"`{param}` is not valid base64.", param=param) from None

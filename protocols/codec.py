@@ -1,0 +1,203 @@
+"""Realtime text frames ↔ events. Never raises on what a client sent; knows JSON, not sessions.
+
+One msgspec decode in C handles every valid frame, base64 included (strict: standard alphabet, padded, no
+white space). Only a frame that fails is looked at again, to say what is wrong with it and where. Binary
+frames are raw audio and do not come here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .realtime import (
+    MAX_EVENT_ID,
+    UNSUPPORTED_CLIENT_EVENTS,
+    ClientEvent,
+    ClientEventId,
+    InputAudioBufferAppend,
+    InputAudioBufferClear,
+    InputAudioBufferCommit,
+    InvalidEvent,
+    ServerEvent,
+    SessionUpdate,
+)
+from .realtime_session import SessionPatch
+
+
+class OtherServerEvent(msgspec.Struct, frozen=True):
+    """A server event of another type or shape than ours: its `type` and the whole object."""
+
+    type: str
+    data: dict[str, Any]
+
+
+class _UpdateFrame(msgspec.Struct, frozen=True, tag_field="type", tag="session.update"):
+    """`session.update` with the session still undecoded: its `type` decides how to read the rest."""
+
+    session: msgspec.Raw | UnsetType = UNSET
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What an explanation needs of a refused object. Still undecoded: 20 MB of `[],[],…` would become
+    millions of lists, and hold the loop for seconds.
+    """
+
+    type: msgspec.Raw | UnsetType = UNSET
+    event_id: msgspec.Raw | UnsetType = UNSET
+
+
+_Frame = _UpdateFrame | InputAudioBufferAppend | InputAudioBufferCommit | InputAudioBufferClear
+
+_SERVED: Final = frozenset(
+    {
+        "input_audio_buffer.append",
+        "input_audio_buffer.clear",
+        "input_audio_buffer.commit",
+        "session.update",
+    }
+)
+_EXPECTED_UPDATE: Final = (
+    '{"type": "session.update", "session": {"type": "transcription", "audio": {"input": {…}}}}'
+)
+
+_frame_decoder: Final[msgspec.json.Decoder[_Frame]] = msgspec.json.Decoder(_Frame)
+_raw_decoder: Final = msgspec.json.Decoder(msgspec.Raw)
+_head_decoder: Final = msgspec.json.Decoder(_Head)
+_text_decoder: Final = msgspec.json.Decoder(str)
+_patch_decoder: Final[msgspec.json.Decoder[SessionPatch]] = msgspec.json.Decoder(SessionPatch)
+_server_decoder: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
+_any_decoder: Final = msgspec.json.Decoder()
+_encoder: Final = msgspec.json.Encoder()
+
+_MALFORMED = (msgspec.DecodeError, UnicodeError, RecursionError)
+_LOCATION: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
+_UNKNOWN: Final = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
+
+
+def decode_client_event(frame: str | bytes) -> ClientEvent | InvalidEvent:
+    """Read one text frame. Whatever is wrong with it comes back as an `InvalidEvent`; never raises."""
+    try:
+        event = _frame_decoder.decode(frame)
+    except _MALFORMED as error:
+        return _explain(frame, error)
+    if isinstance(event, _UpdateFrame):
+        return _session_update(event)
+    return event
+
+
+def decode_server_event(frame: str | bytes) -> ServerEvent | OtherServerEvent:
+    """Read one server frame (for the SDK): ours as their class, anything else as `OtherServerEvent`.
+
+    Raises ValueError if the frame is not a JSON object with a string `type`.
+    """
+    try:
+        return _server_decoder.decode(frame)
+    except _MALFORMED:
+        pass
+    try:
+        data = _any_decoder.decode(frame)
+    except _MALFORMED:
+        raise ValueError("the frame is not JSON") from None
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+        raise ValueError("the frame is not a JSON object with a `type`")
+    return OtherServerEvent(data["type"], data)
+
+
+def encode_event(event: ServerEvent | ClientEvent) -> str:
+    """One JSON text frame; fields that are UNSET are left out."""
+    return _encoder.encode(event).decode()
+
+
+def _session_update(frame: _UpdateFrame) -> SessionUpdate | InvalidEvent:
+    """Decode the nested session, if its `type` is one that is served."""
+    event_id = frame.event_id or None
+    if frame.session is UNSET:
+        return InvalidEvent(
+            "missing_required_parameter",
+            f"`session` is missing; expected {_EXPECTED_UPDATE}",
+            "session",
+            event_id,
+        )
+    try:
+        if _text(_head_decoder.decode(frame.session).type) == "realtime":
+            return InvalidEvent(
+                "unsupported_session_type",
+                "`session.type` realtime is not served here; use transcription",
+                "session.type",
+                event_id,
+            )
+        patch = _patch_decoder.decode(frame.session)
+    except _MALFORMED as error:
+        return _invalid(error, "session", event_id)
+    return SessionUpdate(patch, frame.event_id)
+
+
+def _explain(frame: str | bytes, error: Exception) -> InvalidEvent:
+    """Say why the frame was refused, naming its event where it has one."""
+    try:
+        data = _raw_decoder.decode(frame)
+    except RecursionError:
+        return InvalidEvent("invalid_json", "the frame is nested too deeply")
+    except _MALFORMED:
+        return InvalidEvent("invalid_json", "the frame is not valid JSON")
+    try:
+        head = _head_decoder.decode(data)
+    except msgspec.ValidationError:
+        return InvalidEvent("invalid_event", "the frame is not a JSON object")
+    event_id = _text(head.event_id)
+    if event_id is not None and len(event_id) > MAX_EVENT_ID:
+        event_id = None  # too long to be echoed
+    if head.type is UNSET or bytes(head.type) == b"null":
+        return InvalidEvent("missing_required_parameter", "`type` is missing", "type", event_id)
+    match _text(head.type):
+        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS:
+            return InvalidEvent(
+                "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
+            )
+        case str() as name if name not in _SERVED:
+            return InvalidEvent("unknown_event", f"{_short(name)} is not an event", "type", event_id)
+    return _invalid(error, "", event_id)
+
+
+def _text(raw: msgspec.Raw | UnsetType) -> str | None:
+    """The string that `raw` is; None for anything else."""
+    if raw is UNSET:
+        return None
+    try:
+        return _text_decoder.decode(raw)
+    except _MALFORMED:
+        return None
+
+
+def _invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEvent:
+    """Translate msgspec's message: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
+    if isinstance(error, RecursionError):
+        return InvalidEvent("invalid_json", "the frame is nested too deeply", prefix or None, event_id)
+    found = _LOCATION.match(str(error))
+    problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
+    param = (prefix + path).strip(".")
+    code = "invalid_value"
+    if missing := _MISSING.match(problem):
+        param, code = _join(param, missing["field"]), "missing_required_parameter"
+        problem = "required and missing"
+    elif unknown := _UNKNOWN.match(problem):
+        param, code = _join(param, _short(unknown["field"])), "unknown_parameter"
+        problem = "not a known field"
+    elif param == "audio":
+        code = "invalid_audio"
+    message = f"`{param}`: {problem}" if param else problem
+    return InvalidEvent(code, _short(message, 300), param or None, event_id)
+
+
+def _join(param: str, field: str) -> str:
+    return f"{param}.{field}" if param else field
+
+
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"

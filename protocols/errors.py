@@ -1,0 +1,113 @@
+"""The exception tree: whose fault it is, and what the client is told.
+
+    SensoriumError
+    ├── ClientError            the client's fault (4xx, or an `error` event that keeps the session)
+    │   ├── BadRequestError    400  a field is missing, malformed or out of range; `param` names it
+    │   ├── UnauthorizedError  401  no key, or a wrong one
+    │   ├── NotFoundError      404  no such model or route
+    │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
+    │   └── MediaError         400  the bytes are not media we can open
+    ├── OverloadedError        503  a stated bound was reached; try again after `retry_after_s`
+    ├── UnavailableError       503  a shared actor is down and being restarted
+    ├── ModelLoadError         —    a model folder is missing, incomplete or of an unknown kind (at start)
+    └── InternalError          500  our fault; the message carries no decoder text, paths or addresses
+
+Messages are shown to clients as they are. Read next: `protocols/rest.py` (the error body).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SensoriumError(Exception):
+    """Root of every error that may be shown to a client."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.param = param
+
+
+class ClientError(SensoriumError):
+    """The client sent something that cannot be served."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_request"
+
+
+class BadRequestError(ClientError):
+    """A field is missing, malformed or out of range; `param` is its dotted name."""
+
+    default_code = "invalid_value"
+
+
+class UnauthorizedError(ClientError):
+    """No API key, or one that is not accepted."""
+
+    status = 401
+    type = "authentication_error"
+    default_code = "invalid_api_key"
+
+
+class NotFoundError(ClientError):
+    """No such model, or a route that no served model supports."""
+
+    status = 404
+    default_code = "not_found"
+
+
+class TooLargeError(ClientError):
+    """The input exceeds a stated limit; the message says which, and the limit."""
+
+    status = 413
+    default_code = "too_large"
+
+
+class MediaError(ClientError):
+    """The bytes could not be opened as the media they claim to be."""
+
+    default_code = "invalid_media"
+
+
+class OverloadedError(SensoriumError):
+    """A stated bound was reached. `retry_after_s` becomes the `Retry-After` header."""
+
+    status = 503
+    type = "overloaded_error"
+    default_code = "overloaded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(message, code=code, param=param)
+        self.retry_after_s = retry_after_s
+
+
+class UnavailableError(SensoriumError):
+    """A shared actor died while serving the request; it is being restarted."""
+
+    status = 503
+    type = "server_error"
+    default_code = "unavailable"
+
+
+class ModelLoadError(SensoriumError):
+    """A model could not be loaded; the message names the folder, file, tensor or field at fault."""
+
+    default_code = "model_load_failed"
+
+
+class InternalError(SensoriumError):
+    """A defect of ours."""

@@ -1,0 +1,278 @@
+"""What completions and chat share on the wire: how to sample, usage, stream options.
+
+Translates to `SamplingParams`; knows no prompts and no tokenizer. Structured output is in
+`protocols/structured.py`; read next: `protocols/completions.py` and `protocols/chat.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import check_range, refuse, shown, unsupported
+from .errors import BadRequestError
+from .messages import SamplingParams
+from .structured import ResponseFormat, StructuredOutputs, grammar_of
+
+MAX_CHOICES: Final = 128
+"""Answers one request may ask for, all its prompts together."""
+MAX_STOPS: Final = 16
+MAX_STOP_CHARS: Final = 1024
+MAX_BIASES: Final = 4096
+MAX_LOGPROBS: Final = 20
+MAX_SEED: Final = 2**63 - 1
+MAX_SALT_CHARS: Final = 256
+MAX_TEMPERATURE: Final = 2.0
+MIN_REPETITION_PENALTY: Final = 0.01
+"""Logits are divided by it, and must stay finite."""
+MAX_REPETITION_PENALTY: Final = 10.0
+_MAX_INT: Final = 2**31 - 1
+_PRIORITIES: Final = 1000
+
+FinishedBy = Literal["stop", "length"]
+
+
+class StreamOptions(Struct, frozen=True):
+    """Whether a stream's chunks carry usage: in one more chunk at the end, or in every one."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class GenerationRequest(Struct, frozen=True, kw_only=True):
+    """The fields both routes understand. Null means the default, as OpenAI's clients send it."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    best_of: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    return_token_ids: bool | None = None
+    # Known, and refused: leaving them out silently would change what is answered.
+    use_beam_search: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    guided_json: Raw | UnsetType = UNSET
+    guided_regex: Raw | UnsetType = UNSET
+    guided_choice: Raw | UnsetType = UNSET
+    guided_grammar: Raw | UnsetType = UNSET
+
+    @property
+    def num_choices(self) -> int:
+        """Answers per prompt."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is a stream."""
+        return bool(self.stream)
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def repeats_usage(self) -> bool:
+        """Whether every chunk has the usage so far."""
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+
+
+def check_common(request: GenerationRequest) -> None:
+    """Raise BadRequestError for the first field that is refused or out of range."""
+    _check_refused(request)
+    check_range("n", request.n, 1, MAX_CHOICES)
+    check_range("min_tokens", request.min_tokens, 0, _MAX_INT)
+    check_range("temperature", request.temperature, 0, MAX_TEMPERATURE)
+    if request.top_p is not None and not 0 < request.top_p <= 1:
+        raise refuse("top_p", request.top_p, "above 0, up to 1")
+    check_range("top_k", request.top_k, -1, _MAX_INT)
+    check_range("min_p", request.min_p, 0, 1)
+    check_range("seed", request.seed, -MAX_SEED - 1, MAX_SEED)
+    check_range("presence_penalty", request.presence_penalty, -2, 2)
+    check_range("frequency_penalty", request.frequency_penalty, -2, 2)
+    check_range(
+        "repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+    )
+    check_range("prompt_logprobs", request.prompt_logprobs, 0, MAX_LOGPROBS)
+    check_range("priority", request.priority, -_PRIORITIES, _PRIORITIES)
+    if request.cache_salt is not None and not 0 < len(request.cache_salt) <= MAX_SALT_CHARS:
+        raise refuse("cache_salt", request.cache_salt, f"1 to {MAX_SALT_CHARS} characters")
+    if request.stream_options is not None and not request.streams:
+        raise BadRequestError("`stream_options` needs `stream` true.", param="stream_options")
+    if request.prompt_logprobs is not None and request.streams:
+        raise unsupported("prompt_logprobs", "is not served with `stream`")
+
+
+def sampling_params(
+    request: GenerationRequest, *, max_tokens: int, vocab_size: int, logprobs: int | None
+) -> SamplingParams:
+    """How to sample one choice (`choice_params`: the further ones). Raises BadRequestError."""
+    check_common(request)
+    check_range("max_tokens", max_tokens, 1, _MAX_INT)
+    min_tokens = request.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise refuse("min_tokens", min_tokens, f"up to `max_tokens`, which is {max_tokens}")
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        top_k=max(0, request.top_k or 0),
+        min_p=request.min_p or 0.0,
+        seed=request.seed,
+        stop=_stops(request.stop),
+        stop_token_ids=_token_ids("stop_token_ids", request.stop_token_ids, vocab_size),
+        allowed_token_ids=_allowed(request.allowed_token_ids, vocab_size),
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=1.0 if request.repetition_penalty is None else request.repetition_penalty,
+        logit_bias=_logit_bias(request.logit_bias or {}, vocab_size),
+        min_tokens=min_tokens,
+        ignore_eos=bool(request.ignore_eos),
+        grammar=grammar_of(request.response_format, request.structured_outputs),
+        logprobs=logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+    )
+
+
+def choice_params(params: SamplingParams, index: int) -> SamplingParams:
+    """The parameters of choice `index`: seeded choices differ from each other, and each can be had again."""
+    if params.seed is None or index == 0:
+        return params
+    return msgspec.structs.replace(params, seed=(params.seed + index) & MAX_SEED)
+
+
+def _check_refused(request: GenerationRequest) -> None:
+    if request.best_of is not None and request.best_of != request.num_choices:
+        raise unsupported("best_of", f"is {request.best_of}; only `n` answers are made, and all are returned")
+    for name in ("use_beam_search", "include_stop_str_in_output", "truncate_prompt_tokens"):
+        if getattr(request, name):
+            raise unsupported(name, "is not served here")
+    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
+        if getattr(request, name) is not UNSET and bytes(getattr(request, name)) != b"null":
+            raise unsupported(name, f"is not served; use `structured_outputs.{name.removeprefix('guided_')}`")
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    stops = [stop] if isinstance(stop, str) else stop
+    if len(stops) > MAX_STOPS:
+        raise refuse("stop", stops, f"up to {MAX_STOPS} strings")
+    for index, each in enumerate(stops):
+        if not 0 < len(each) <= MAX_STOP_CHARS:
+            param = "stop" if isinstance(stop, str) else f"stop[{index}]"
+            raise refuse(param, each, f"1 to {MAX_STOP_CHARS} characters")
+    return tuple(stops)
+
+
+def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
+    for index, token_id in enumerate(ids or ()):
+        if not 0 <= token_id < vocab_size:
+            raise refuse(f"{param}[{index}]", token_id, f"token ids from 0 to {vocab_size - 1}")
+    return tuple(ids or ())
+
+
+def _allowed(ids: list[int] | None, vocab_size: int) -> tuple[int, ...] | None:
+    if ids is None:
+        return None
+    if not ids:
+        raise refuse("allowed_token_ids", ids, "at least one token id")
+    return _token_ids("allowed_token_ids", ids, vocab_size)
+
+
+def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    if len(biases) > MAX_BIASES:
+        raise BadRequestError(
+            f"`logit_bias` has {len(biases)} entries; allowed: up to {MAX_BIASES}.", param="logit_bias"
+        )
+    found = []
+    for key, bias in biases.items():
+        token_id = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
+        if not 0 <= token_id < vocab_size:
+            raise BadRequestError(
+                f"`logit_bias` has the key {shown(key)}; allowed: token ids from 0 to {vocab_size - 1}.",
+                param=f"logit_bias.{key[:40]}",
+            )
+        check_range(f"logit_bias.{key}", bias, -100, 100)
+        found.append((token_id, bias))
+    return tuple(found)
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+class PromptTokensDetails(Struct, frozen=True):
+    """Of the prompt's tokens, those that were in the prefix cache."""
+
+    cached_tokens: int = 0
+
+
+class CompletionUsage(Struct, frozen=True, kw_only=True):
+    """Tokens read and written."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class PromptLogprob(Struct, frozen=True, kw_only=True):
+    """vLLM's entry for one candidate of one prompt position."""
+
+    logprob: float
+    decoded_token: str
+    rank: int | None = None
+
+
+PromptLogprobList = list[dict[str, PromptLogprob] | None]
+"""By token id (as a string); None for the first token, which nothing predicts."""
+
+
+def finished_by(reason: str | None) -> FinishedBy | None:
+    """The wire's word for an engine's reason; None while there is none. Failures are errors, not reasons."""
+    return "stop" if reason == "stop" else "length" if reason == "length" else None
+
+
+def fitted(params: SamplingParams, room: int) -> SamplingParams:
+    """`params` with no more tokens than the context leaves room for."""
+    if params.max_tokens <= room:
+        return params
+    return msgspec.structs.replace(params, max_tokens=room, min_tokens=min(params.min_tokens, room))
+
+
+def usage(num_prompt: int, num_completion: int, num_cached: int) -> CompletionUsage:
+    """Usage in OpenAI's shape."""
+    return CompletionUsage(
+        prompt_tokens=num_prompt,
+        completion_tokens=num_completion,
+        total_tokens=num_prompt + num_completion,
+        prompt_tokens_details=PromptTokensDetails(num_cached),
+    )
+
+
+def sse(chunk: Struct) -> bytes:
+    """One server-sent event."""
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"

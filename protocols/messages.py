@@ -1,0 +1,273 @@
+"""What the actors say to each other: plain data, so that they can later sit in other processes.
+
+No behaviour, no tensors, no sockets. Commands are imperative, events past tense. The wire formats
+clients see are in `protocols/realtime.py` and `protocols/rest.py`; read `actors/engine.py` next for
+who sends what to whom.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NewType
+
+import msgspec
+
+RequestId = NewType("RequestId", str)
+SessionId = NewType("SessionId", str)
+ItemId = NewType("ItemId", str)
+SessionKey = NewType("SessionKey", str)
+"""Names the engine-side state of one live session: what its next request may take over."""
+ContentHash = NewType("ContentHash", str)
+"""Hex digest over shape, dtype and bytes of an encoder input: equal hash, equal encoder output."""
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class Features(msgspec.Struct, frozen=True):
+    """One float32 array as plain data, C order.
+
+    Audio: `shape` is (num_mel_bins, num_frames). Vision: (num_patches, patch_size), and `grid` counts
+    patches by (time, height, width).
+    """
+
+    shape: tuple[int, ...]
+    data: bytes
+    grid: tuple[int, int, int] | None = None
+
+
+class EncoderItem(msgspec.Struct, frozen=True):
+    """One unit of encoder work (a window of audio, an image, a pair of video frames), addressed by the hash
+    of its final features. No item's encoding depends on another item."""
+
+    content_hash: ContentHash
+    features: Features
+    num_tokens: int = 0
+    """Rows of its encoding; 0 for one that is attended to and not part of the prompt (Whisper)."""
+
+
+class VideoItems(msgspec.Struct, frozen=True):
+    """A video as encoder items, one for each temporal patch, and the time of each in seconds."""
+
+    items: tuple[EncoderItem, ...]
+    times_s: tuple[float, ...]
+
+
+class MediaSpan(msgspec.Struct, frozen=True):
+    """Where an item lies in a prompt: tokens `start` to `start + num_tokens` are its placeholders.
+
+    `grid` is (time, height, width) in *merged* patches for vision (their product is `num_tokens`), None for
+    audio. Spans of a prompt are in order and do not overlap.
+    """
+
+    content_hash: ContentHash
+    start: int
+    num_tokens: int
+    grid: tuple[int, int, int] | None = None
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What the whole answer must match.
+
+    `source` is a JSON schema, a regular expression, a JSON list of strings (choice), or a grammar in Lark or
+    in EBNF as llama.cpp writes it.
+    """
+
+    kind: Literal["json_schema", "json_object", "regex", "choice", "lark"]
+    source: str = ""
+
+
+class NgramDraft(msgspec.Struct, frozen=True):
+    """Draft by prompt lookup: what followed the last earlier occurrence of the newest tokens.
+
+    The longest match of `max_match` to `min_match` tokens wins; at most `num_tokens` are proposed a step.
+    """
+
+    num_tokens: int = 8
+    max_match: int = 4
+    min_match: int = 2
+
+
+class TimestampRules(msgspec.Struct, frozen=True):
+    """Whisper's grammar for timestamp tokens, applied while sampling.
+
+    `begin_id` is the token of 0.00 s; ids from there to the end of the vocabulary are timestamps in
+    steps of 0.02 s. `max_initial_index` bounds the first one (None: unbounded).
+    """
+
+    begin_id: int
+    no_timestamps_id: int
+    max_initial_index: int | None = None
+
+
+class SamplingParams(msgspec.Struct, frozen=True):
+    """How tokens are chosen. Ids in the tuples are vocabulary ids; probabilities are natural logs."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    suppress_token_ids: tuple[int, ...] = ()
+    begin_suppress_token_ids: tuple[int, ...] = ()
+    """Suppressed for the first generated token only."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """If given, every generated token is one of these (language detection: max_tokens=1)."""
+    timestamps: TimestampRules | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    """Both count generated tokens only, as OpenAI defines them."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens seen in prompt or answer (1: off)."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    """Stop tokens are forbidden before this many were generated."""
+    ignore_eos: bool = False
+    """Stop tokens neither end the answer nor are hidden: for measuring."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the answer and are not part of it (the detokenizer's business)."""
+    grammar: Grammar | None = None
+    logprobs: int | None = None
+    """Report the log-probability of each generated token (after rules and penalties, before temperature),
+    and this many of the likeliest alternatives; None: nothing."""
+    prompt_logprobs: int | None = None
+    """The same for each prompt token but the first, from raw logits."""
+
+
+class ProbabilityProbe(msgspec.Struct, frozen=True):
+    """Report softmax(raw logits)[token_id] after prompt position `position` (0-based).
+
+    Whisper's no-speech probability is the probe at the `<|startoftranscript|>` position.
+    """
+
+    position: int
+    token_id: int
+
+
+class Generate(msgspec.Struct, frozen=True):
+    """Decode from a prompt whose `media` spans stand for encoded items, or cross-attending to one item.
+
+    `draft_token_ids` is a guess at the answer (the previous hypothesis): it is verified in the prompt's
+    own forward pass and never changes the result, only the number of steps.
+    With a `session` the request revises the session's previous one: it takes over what that computed as far
+    as the prompt (and then the answer) is unchanged, and ends it if it is still running.
+    """
+
+    request_id: RequestId
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    encoder_hash: ContentHash | None = None
+    """The item to cross-attend to (Whisper)."""
+    media: tuple[MediaSpan, ...] = ()
+    """Items in the prompt (audio-, vision-language models)."""
+    draft_token_ids: tuple[int, ...] = ()
+    ngram: NgramDraft | None = None
+    """Drafts for the steps that have none of `draft_token_ids`."""
+    probe: ProbabilityProbe | None = None
+    session: SessionKey | None = None
+    cache_salt: str = ""
+    """Prompts share cached blocks only with prompts of the same salt."""
+    lora: str = ""
+    priority: int = 0
+    """Lower runs first; ties in order of arrival. Final transcripts of live turns use -1."""
+
+
+class Align(msgspec.Struct, frozen=True):
+    """Find when each text token was spoken, by dynamic time warping over cross-attention.
+
+    `token_ids` is prompt + text + end token; `text_start`/`text_end` delimit the text tokens;
+    `num_frames` is the number of encoder positions that hold real audio.
+    """
+
+    request_id: RequestId
+    encoder_hash: ContentHash
+    token_ids: tuple[int, ...]
+    text_start: int
+    text_end: int
+    num_frames: int
+
+
+TopLogprobs = tuple[tuple[int, float], ...]
+"""The likeliest tokens of one position, best first."""
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """For each prompt token but the first: its log-probability, and the likeliest alternatives."""
+
+    logprobs: tuple[float, ...]
+    top: tuple[TopLogprobs, ...]
+
+
+class TokensSampled(msgspec.Struct, frozen=True):
+    """New tokens of one request, in order. The stop token itself is not among them."""
+
+    request_id: RequestId
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: PromptLogprobs | None = None
+    """With the first tokens only."""
+    num_cached: int = 0
+    """Prompt tokens whose KV was there already; with the first tokens only."""
+    finish_reason: FinishReason | None = None
+    num_draft_accepted: int = 0
+    probe_probability: float | None = None
+    error: str | None = None
+
+
+class TextGenerated(msgspec.Struct, frozen=True):
+    """What the detokenizer gives the session: joins of `text` equal the decode of all ids."""
+
+    request_id: RequestId
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: PromptLogprobs | None = None
+    num_cached: int = 0
+    finish_reason: FinishReason | None = None
+    stop: str | None = None
+    """The stop string that ended the answer."""
+    num_draft_accepted: int = 0
+    probe_probability: float | None = None
+    error: str | None = None
+
+
+class TokensAligned(msgspec.Struct, frozen=True):
+    """Start of each text token (and the end of the last) in encoder positions (20 ms each)."""
+
+    request_id: RequestId
+    boundaries: tuple[int, ...]
+    """len = text_end - text_start + 1, never decreasing."""
+
+
+class EngineStatistics(msgspec.Struct, frozen=True):
+    """Counters since start, and gauges now. Work is counted by the engine, not estimated."""
+
+    num_waiting: int = 0
+    num_running: int = 0
+    num_free_blocks: int = 0
+    num_total_blocks: int = 0
+    num_steps: int = 0
+    num_windows_encoded: int = 0
+    num_encoder_tokens: int = 0
+    num_prefill_tokens: int = 0
+    num_decode_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_draft_accepted: int = 0
+    num_preemptions: int = 0
+    num_prefix_queried: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    num_prefix_hits: int = 0
+    """Prompt tokens found there, or taken over from a session's previous request."""
+    num_cached_blocks: int = 0
+    """Free blocks whose content can still be found."""
+    num_sessions_parked: int = 0
+    num_session_evictions: int = 0
+    num_cache_hits: int = 0
+    num_cache_misses: int = 0
+    num_cache_entries: int = 0
+    num_cache_references: int = 0
+    cache_bytes: int = 0
+    busy_s: float = 0.0
+    """Seconds the device has spent executing plans."""

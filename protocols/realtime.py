@@ -1,0 +1,343 @@
+"""Every event of the OpenAI Realtime (GA) transcription dialect, as frozen structs.
+
+A class is named after its wire type in CamelCase (`input_audio_buffer.commit` → `InputAudioBufferCommit`).
+Bytes become events in `protocols/codec.py`; the session objects inside them are in
+`protocols/realtime_session.py`; what they do is `realtime/session.py`. Server events also carry
+`server_event_seq`, which grows by one per event, and a few fields marked as extensions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from .realtime_session import SessionPatch, SessionView
+from .transcript import Segment, Word
+
+UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
+    {
+        "conversation.item.create",
+        "conversation.item.delete",
+        "conversation.item.retrieve",
+        "conversation.item.truncate",
+        "output_audio_buffer.clear",
+        "response.cancel",
+        "response.create",
+        "session.close",
+        "session.input_audio_buffer.append",
+        "transcription_session.update",
+    }
+)
+"""Event types that clients know and a transcription session does not serve: refused by name."""
+
+
+# --- from the client -----------------------------------------------------------------------------------
+
+
+MAX_EVENT_ID: Final = 512
+ClientEventId = Annotated[str, Meta(max_length=MAX_EVENT_ID)]
+"""A client's own id of its event, echoed in errors: hence the bound, in characters."""
+
+
+class SessionUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
+    """Change the session. Omitted fields stay, null clears."""
+
+    session: SessionPatch
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+class InputAudioBufferAppend(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.append"):
+    """Add audio bytes (base64 on the wire) in the session's input format. Never acknowledged."""
+
+    audio: bytes
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+class InputAudioBufferCommit(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.commit"):
+    """End the turn here."""
+
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+class InputAudioBufferClear(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.clear"):
+    """Forget the audio that was not committed."""
+
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+ClientEvent = SessionUpdate | InputAudioBufferAppend | InputAudioBufferCommit | InputAudioBufferClear
+
+
+class InvalidEvent(Struct, frozen=True):
+    """What the codec makes of a frame it cannot accept: the `error` event to answer with."""
+
+    code: str
+    message: str
+    param: str | None = None
+    event_id: str | None = None
+
+
+# --- from the server -----------------------------------------------------------------------------------
+
+
+class _ServerEvent(Struct, frozen=True, kw_only=True):
+    """`Session` fills these two in when it sends; both start empty."""
+
+    event_id: str = ""
+    server_event_seq: int = 0
+
+
+class SessionCreated(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="session.created"):
+    """First event. `id` and `created` (Unix seconds) are what vLLM's dialect reads."""
+
+    session: SessionView
+    id: str | UnsetType = UNSET
+    created: int | UnsetType = UNSET
+
+
+class SessionUpdated(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="session.updated"):
+    """The full effective session after an update."""
+
+    session: SessionView
+
+
+class InputAudioBufferCommitted(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.committed"
+):
+    """A turn's audio became item `item_id`. The two times (extension) are on the session's timeline."""
+
+    item_id: str
+    previous_item_id: str | None = None
+    audio_start_ms: int | UnsetType = UNSET
+    audio_end_ms: int | UnsetType = UNSET
+
+
+class InputAudioBufferCleared(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.cleared"
+):
+    """The uncommitted audio is gone."""
+
+
+class InputAudioBufferSpeechStarted(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_started"
+):
+    """Speech began. `audio_start_ms` is where the item's audio begins: prefix padding included."""
+
+    audio_start_ms: int
+    item_id: str
+
+
+class InputAudioBufferSpeechStopped(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_stopped"
+):
+    """Speech ended. `audio_end_ms` is where the item's audio ends: tail padding included."""
+
+    audio_end_ms: int
+    item_id: str
+
+
+class InputAudioBufferBackpressure(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.backpressure"
+):
+    """Extension: half of the audio backlog is used up; slow down, or appends will be refused."""
+
+    buffered_ms: int
+    limit_ms: int
+
+
+class InputAudioContent(Struct, frozen=True, tag_field="type", tag="input_audio"):
+    """The audio part of a user item; its transcript comes in events of its own."""
+
+    transcript: str | None = None
+
+
+class UserMessage(Struct, frozen=True, kw_only=True):
+    """The conversation item that a committed turn becomes."""
+
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["message"] = "message"
+    status: Literal["completed", "incomplete", "in_progress"] = "completed"
+    role: Literal["user"] = "user"
+    content: list[InputAudioContent]
+
+
+class ConversationItemAdded(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.added"
+):
+    """A committed turn joined the conversation."""
+
+    item: UserMessage
+    previous_item_id: str | None = None
+
+
+class ConversationItemDone(
+    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.done"
+):
+    """The item will not change; its transcription still runs."""
+
+    item: UserMessage
+    previous_item_id: str | None = None
+
+
+class ConversationItemInputAudioTranscriptionDelta(
+    _ServerEvent,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="conversation.item.input_audio_transcription.delta",
+):
+    """Text that will not be taken back; may come before the item is committed."""
+
+    item_id: str
+    content_index: int = 0
+    delta: str = ""
+
+
+class TokenUsage(Struct, frozen=True, tag_field="type", tag="tokens"):
+    """Tokens of one transcription: encoder positions that held audio plus prompt, and generated text."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class DurationUsage(Struct, frozen=True, tag_field="type", tag="duration"):
+    """What other servers report instead."""
+
+    seconds: float
+
+
+class DetectedLanguage(Struct, frozen=True):
+    """A language by its ISO-639-1 code."""
+
+    code: str
+
+
+class LogProb(Struct, frozen=True):
+    """One generated token and the natural logarithm of its probability."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class ConversationItemInputAudioTranscriptionCompleted(
+    _ServerEvent,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="conversation.item.input_audio_transcription.completed",
+):
+    """The exact transcript of the item's audio. `words` (extension): seconds from the item's start."""
+
+    item_id: str
+    transcript: str
+    usage: TokenUsage | DurationUsage
+    content_index: int = 0
+    languages: list[DetectedLanguage] | UnsetType | None = UNSET
+    logprobs: list[LogProb] | UnsetType | None = UNSET
+    words: list[Word] | UnsetType = UNSET
+
+
+class ConversationItemInputAudioTranscriptionSegment(
+    _ServerEvent,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="conversation.item.input_audio_transcription.segment",
+):
+    """One segment of the final text, if asked for; seconds from the item's start. No speaker is known."""
+
+    id: str
+    item_id: str
+    text: str
+    start: float
+    end: float
+    content_index: int = 0
+    speaker: str = ""
+
+
+class ErrorDetail(Struct, frozen=True, kw_only=True):
+    """What went wrong. `event_id` is the client event's, where one is to blame."""
+
+    type: str | None = None
+    code: str | None = None
+    message: str | None = None
+    param: str | None = None
+    event_id: str | UnsetType | None = UNSET
+
+
+class ConversationItemInputAudioTranscriptionFailed(
+    _ServerEvent,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="conversation.item.input_audio_transcription.failed",
+):
+    """The item's transcription failed; the session goes on."""
+
+    item_id: str
+    error: ErrorDetail
+    content_index: int = 0
+
+
+class Error(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="error"):
+    """Something was refused or failed. Most errors keep the session open; else a close follows."""
+
+    error: ErrorDetail
+
+
+ServerEvent = (
+    SessionCreated
+    | SessionUpdated
+    | InputAudioBufferCommitted
+    | InputAudioBufferCleared
+    | InputAudioBufferSpeechStarted
+    | InputAudioBufferSpeechStopped
+    | InputAudioBufferBackpressure
+    | ConversationItemAdded
+    | ConversationItemDone
+    | ConversationItemInputAudioTranscriptionDelta
+    | ConversationItemInputAudioTranscriptionCompleted
+    | ConversationItemInputAudioTranscriptionSegment
+    | ConversationItemInputAudioTranscriptionFailed
+    | Error
+)
+
+__all__ = [
+    "UNSUPPORTED_CLIENT_EVENTS",
+    "ClientEvent",
+    "ConversationItemAdded",
+    "ConversationItemDone",
+    "ConversationItemInputAudioTranscriptionCompleted",
+    "ConversationItemInputAudioTranscriptionDelta",
+    "ConversationItemInputAudioTranscriptionFailed",
+    "ConversationItemInputAudioTranscriptionSegment",
+    "DetectedLanguage",
+    "DurationUsage",
+    "Error",
+    "ErrorDetail",
+    "InputAudioBufferAppend",
+    "InputAudioBufferBackpressure",
+    "InputAudioBufferClear",
+    "InputAudioBufferCleared",
+    "InputAudioBufferCommit",
+    "InputAudioBufferCommitted",
+    "InputAudioBufferSpeechStarted",
+    "InputAudioBufferSpeechStopped",
+    "InputAudioContent",
+    "InvalidEvent",
+    "LogProb",
+    "Segment",
+    "ServerEvent",
+    "SessionCreated",
+    "SessionPatch",
+    "SessionUpdate",
+    "SessionUpdated",
+    "SessionView",
+    "TokenUsage",
+    "UserMessage",
+    "Word",
+]

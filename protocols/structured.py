@@ -1,0 +1,120 @@
+"""Structured output on the wire: OpenAI's `response_format`, vLLM's `structured_outputs` → a `Grammar`.
+
+Checks shapes and sizes; whether a grammar can be compiled is `engine/grammar.py`'s business.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import refuse
+from .errors import BadRequestError
+from .messages import Grammar
+
+MAX_GRAMMAR_BYTES: Final = 64 * 1024
+
+
+class JsonSchemaFormat(Struct, frozen=True):
+    """`response_format.json_schema`; the schema stays as it was written."""
+
+    name: str | None = None
+    schema: Raw | UnsetType = UNSET
+    strict: bool | None = None
+    description: str | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """OpenAI's way to ask for structured output."""
+
+    type: str
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(Struct, frozen=True):
+    """vLLM's way: exactly one of these."""
+
+    json: Raw | UnsetType = UNSET
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+def grammar_of(response_format: ResponseFormat | None, outputs: StructuredOutputs | None) -> Grammar | None:
+    """What the answer must match, by either way of asking. Raises BadRequestError naming the field."""
+    found = [each for each in (_from_format(response_format), _structured(outputs)) if each]
+    if len(found) > 1:
+        raise BadRequestError(
+            "`structured_outputs` and `response_format` both say what the answer must be; give one.",
+            param="structured_outputs",
+        )
+    return found[0] if found else None
+
+
+def _from_format(wish: ResponseFormat | None) -> Grammar | None:
+    match wish:
+        case None | ResponseFormat(type="text"):
+            return None
+        case ResponseFormat(type="json_object"):
+            return Grammar("json_object")
+        case ResponseFormat(type="json_schema", json_schema=JsonSchemaFormat(schema=Raw() as schema)):
+            return Grammar("json_schema", _schema("response_format.json_schema.schema", schema))
+        case ResponseFormat(type="json_schema"):
+            raise BadRequestError(
+                "`response_format.json_schema.schema` is missing.",
+                param="response_format.json_schema.schema",
+                code="missing_required_parameter",
+            )
+        case ResponseFormat(type=other):
+            raise refuse("response_format.type", other, "text, json_object, json_schema")
+
+
+def _structured(wish: StructuredOutputs | None) -> Grammar | None:
+    if wish is None:
+        return None
+    param = "structured_outputs"
+    found: list[Grammar] = []
+    if isinstance(wish.json, Raw) and bytes(wish.json) != b"null":
+        found.append(Grammar("json_schema", _schema(f"{param}.json", wish.json)))
+    if wish.regex is not None:
+        found.append(Grammar("regex", _source(f"{param}.regex", wish.regex)))
+    if wish.choice is not None:
+        if not wish.choice or not all(wish.choice):
+            raise refuse(f"{param}.choice", wish.choice, "at least one string, none of them empty")
+        found.append(Grammar("choice", _source(f"{param}.choice", msgspec.json.encode(wish.choice).decode())))
+    if wish.grammar is not None:
+        found.append(Grammar("lark", _source(f"{param}.grammar", wish.grammar)))
+    if wish.json_object:
+        found.append(Grammar("json_object"))
+    if len(found) != 1:
+        raise BadRequestError(
+            f"`{param}` has {len(found)} of json, regex, choice, grammar, json_object; allowed: exactly one.",
+            param=param,
+        )
+    return found[0]
+
+
+def _schema(param: str, raw: Raw) -> str:
+    """A JSON schema: an object (or a boolean), or a string that holds one."""
+    try:
+        value: Any = msgspec.json.decode(raw)
+        text = value if isinstance(value, str) else bytes(raw).decode()
+        value = msgspec.json.decode(text) if isinstance(value, str) else value
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise refuse(param, bytes(raw).decode(errors="replace"), "a JSON schema") from None
+    if not isinstance(value, dict | bool):
+        raise refuse(param, value, "a JSON schema, which is an object")
+    return _source(param, text)
+
+
+def _source(param: str, source: str) -> str:
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        raise BadRequestError(f"`{param}` holds half a surrogate pair.", param=param) from None
+    if not 0 < size <= MAX_GRAMMAR_BYTES:
+        raise refuse(param, source, f"1 to {MAX_GRAMMAR_BYTES:,} bytes")
+    return source

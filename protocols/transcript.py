@@ -1,0 +1,76 @@
+"""A transcript and the wish for one: values shared by REST, realtime sessions and the engine's text side.
+
+Times are seconds from the start of the transcribed audio; probabilities are natural logs where the name
+says `logprob`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Task = Literal["transcribe", "translate"]
+
+
+class TranscriptionOptions(msgspec.Struct, frozen=True):
+    """How to transcribe, whoever asks. Ranges are checked where a client states them."""
+
+    language: str | None = None
+    """ISO-639-1 code; None: detect on the first window that holds speech, then keep."""
+    prompt: str = ""
+    """Text before the audio, in the speaker's style; never able to inject control tokens."""
+    task: Task = "transcribe"
+    temperature: float = 0.0
+    seed: int | None = None
+    segment_timestamps: bool = False
+    word_timestamps: bool = False
+    logprobs: bool = False
+
+
+class Word(msgspec.Struct, frozen=True):
+    """One word and when it was spoken."""
+
+    word: str
+    start: float
+    end: float
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A stretch of text with its time, as `verbose_json` reports it."""
+
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: tuple[int, ...]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class TokenLogProb(msgspec.Struct, frozen=True):
+    """One generated text token. `data` are its bytes, which need not be whole characters."""
+
+    text: str
+    data: bytes
+    logprob: float
+
+
+class Transcript(msgspec.Struct, frozen=True):
+    """The text of a stretch of audio. `text` has no leading or trailing space."""
+
+    text: str
+    language: str
+    duration: float
+    segments: tuple[Segment, ...] = ()
+    words: tuple[Word, ...] = ()
+    num_input_tokens: int = 0
+    """Encoder positions that hold audio, plus prompt tokens."""
+    num_output_tokens: int = 0
+    avg_logprob: float | None = None
+    no_speech_prob: float = 0.0
+    tokens: tuple[TokenLogProb, ...] = ()
+    """Filled only where `TranscriptionOptions.logprobs` asks for it."""

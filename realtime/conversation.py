@@ -1,0 +1,288 @@
+"""The items of a session in order: what has been asked about each, and what has been answered.
+
+An item is *open* while its audio still grows (at most one is), *pending* once committed and until it is
+answered. Each has at most one `Transcribe` in flight; a newer wish waits for the answer and then asks
+about the newest range, so that load makes hypotheses rarer and never queues them. An answer that does not
+match what is in flight is late or foreign and is ignored.
+
+Items are answered in order, exactly once. Text of an item is withheld until every earlier item is
+answered, because clients join deltas without looking at `item_id`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from ..protocols.audio import samples_to_ms
+from ..protocols.errors import SensoriumError
+from ..protocols.messages import ItemId
+from ..protocols.realtime import (
+    ConversationItemAdded,
+    ConversationItemDone,
+    ConversationItemInputAudioTranscriptionCompleted,
+    ConversationItemInputAudioTranscriptionDelta,
+    ConversationItemInputAudioTranscriptionFailed,
+    ConversationItemInputAudioTranscriptionSegment,
+    InputAudioBufferCommitted,
+    InputAudioContent,
+    UserMessage,
+)
+from ..protocols.rest import detected_languages, log_probs, token_usage
+from ..protocols.transcript import Transcript, TranscriptionOptions
+from .effects import ForgetItem, Transcribe
+from .events import HypothesisFailed, HypothesisReady
+from .outbox import Outbox, error_detail
+from .transcript import TranscriptPolicy
+
+
+class Item:
+    """One turn. Positions in samples; `end` is None while the item is open."""
+
+    __slots__ = (
+        "answer",
+        "asked",
+        "asked_end",
+        "covered_end",
+        "end",
+        "exact",
+        "id",
+        "options",
+        "policy",
+        "speculated_end",
+        "start",
+        "withheld",
+    )
+
+    def __init__(self, item_id: ItemId, start: int, speech_start: int, hold_words: int) -> None:
+        self.id = item_id
+        self.start = start
+        self.end: int | None = None
+        self.asked: Transcribe | None = None
+        """In flight."""
+        self.asked_end = speech_start
+        """End of the newest range ever asked about; before that, where the speech began."""
+        self.covered_end = start
+        """End of the newest range that was answered."""
+        self.speculated_end = -1
+        """End of the newest range asked about with `final` before the commit."""
+        self.exact: tuple[int, Transcript] | None = None
+        """The newest final hypothesis and the end of its range."""
+        self.answer: Transcript | SensoriumError | None = None
+        self.options: TranscriptionOptions | None = None
+        """In force when the item was first asked about; None: never asked."""
+        self.policy = TranscriptPolicy(hold_words)
+        self.withheld = ""
+
+
+class Conversation:
+    """Opens, asks about, commits and answers items. `options` apply to items first asked about later."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        new_id: Callable[[str], str],
+        *,
+        hold_words: int,
+        max_finals_in_flight: int,
+    ) -> None:
+        self._outbox = outbox
+        self._new_id = new_id
+        self._hold_words = hold_words
+        self._max_in_flight = max_finals_in_flight
+        self._last_item_id: ItemId | None = None
+        self.options = TranscriptionOptions()
+        self.open: Item | None = None
+        self.pending: deque[Item] = deque()
+        self.num_completed = 0
+        self.num_failed = 0
+        self.num_corrected = 0
+
+    @property
+    def num_tracked(self) -> int:
+        """Items with any state."""
+        return len(self.pending) + (self.open is not None)
+
+    @property
+    def backlog(self) -> int:
+        """Committed samples of all items that no hypothesis covers yet."""
+        return sum(
+            max(0, item.end - item.covered_end)
+            for item in self.pending
+            if item.answer is None and item.end is not None
+        )
+
+    @property
+    def crowded(self) -> bool:
+        """As many committed items are being transcribed as may be at a time."""
+        return self._num_in_flight() >= self._max_in_flight
+
+    def begin(self, start: int, speech_start: int) -> Item:
+        """Open an item whose audio starts at `start`, and its speech at `speech_start`."""
+        assert self.open is None
+        self.open = Item(ItemId(self._new_id("item")), start, speech_start, self._hold_words)
+        return self.open
+
+    def ask(self, item: Item, end: int, *, final: bool) -> None:
+        """Ask for a hypothesis over [item.start, end). Nothing may be in flight for the item."""
+        assert item.asked is None
+        if item.options is None:
+            item.options = self.options
+        item.asked = Transcribe(item.id, item.start, end, final)
+        item.asked_end = end
+        if final and item.end is None:
+            item.speculated_end = end
+        self._outbox.do(item.asked)
+
+    def commit(self, end: int, *, answer: Transcript | None = None) -> None:
+        """Commit the open item with its audio ending at `end`; `answer` if nothing needs transcribing."""
+        item = self.open
+        assert item is not None
+        self.open = None
+        item.end = end
+        item.answer = answer
+        if item.exact is not None and item.exact[0] == end and answer is None:
+            item.answer = item.exact[1]
+        self.pending.append(item)
+        previous, self._last_item_id = self._last_item_id, item.id
+        self._outbox.send(
+            InputAudioBufferCommitted(
+                item_id=item.id,
+                previous_item_id=previous,
+                audio_start_ms=samples_to_ms(item.start),
+                audio_end_ms=samples_to_ms(end),
+            )
+        )
+        message = UserMessage(id=item.id, content=[InputAudioContent()])
+        self._outbox.send(ConversationItemAdded(item=message, previous_item_id=previous))
+        self._outbox.send(ConversationItemDone(item=message, previous_item_id=previous))
+
+    def discard(self) -> None:
+        """Forget the open item, if there is one."""
+        if self.open is not None:
+            self._forget(self.open)
+            self.open = None
+
+    def on_ready(self, event: HypothesisReady) -> None:
+        """Take an answer: release text, or keep the exact transcript of a committed item."""
+        item = self._answered(event)
+        if item is None:
+            return
+        item.covered_end = event.end_sample
+        if event.final:
+            item.exact = (event.end_sample, event.transcript)
+            if item.end == event.end_sample:
+                item.answer = event.transcript
+                return
+        self._release(item, item.policy.observe(event.transcript.text))
+
+    def on_failed(self, event: HypothesisFailed) -> None:
+        """Take a failure: it ends a committed item, a partial is simply asked for again later."""
+        item = self._answered(event)
+        if item is not None and event.final and item.end == event.end_sample:
+            item.answer = event.error
+
+    def fail_pending(self, error: SensoriumError) -> None:
+        """Answer every committed item that is still waiting with `error`."""
+        for item in self.pending:
+            item.answer = item.answer or error
+        self.settle()
+
+    def settle(self) -> None:
+        """Send the answers that are due, in order, and ask for the finals that are missing."""
+        while self.pending and self.pending[0].answer is not None:
+            self._send_answer(self.pending.popleft())
+        if (head := self._head()) is not None:
+            self._release(head, "")
+        places = self._max_in_flight - self._num_in_flight()
+        for item in self.pending:
+            if places <= 0:
+                break
+            if item.asked is None and item.answer is None:
+                assert item.end is not None
+                self.ask(item, item.end, final=True)
+                places -= 1
+
+    def check(self) -> None:
+        """Assert the invariants between inputs."""
+        assert self.open is None or self.open.end is None
+        position = 0
+        for item in self.pending:
+            assert item.end is not None
+            assert position <= item.start <= item.end
+            position = item.end
+            assert item.asked is not None or item.answer is not None or self.crowded
+        assert not self.pending or self.pending[0].answer is None
+        assert self.open is None or self.open.start >= position
+        head = self._head()
+        assert head is None or head.withheld == ""
+
+    def _num_in_flight(self) -> int:
+        return sum(1 for item in self.pending if item.asked is not None)
+
+    def _head(self) -> Item | None:
+        return self.pending[0] if self.pending else self.open
+
+    def _answered(self, event: HypothesisReady | HypothesisFailed) -> Item | None:
+        """The item whose question this answers, now with nothing in flight; None if there is none."""
+        question = Transcribe(event.item_id, event.start_sample, event.end_sample, event.final)
+        for item in (*self.pending, *([self.open] if self.open is not None else [])):
+            if item.asked == question:
+                item.asked = None
+                return item
+        return None
+
+    def _release(self, item: Item, text: str) -> None:
+        item.withheld += text
+        if item.withheld and item is self._head():
+            self._outbox.send(
+                ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=item.withheld)
+            )
+            item.withheld = ""
+
+    def _send_answer(self, item: Item) -> None:
+        if isinstance(item.answer, SensoriumError):
+            self.num_failed += 1
+            self._outbox.send(
+                ConversationItemInputAudioTranscriptionFailed(
+                    item_id=item.id, error=error_detail(item.answer)
+                )
+            )
+        else:
+            assert item.answer is not None
+            self._complete(item, item.answer)
+        self._forget(item)
+
+    def _complete(self, item: Item, transcript: Transcript) -> None:
+        rest = item.withheld + item.policy.finish(transcript.text)
+        if rest:
+            self._outbox.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
+        options = item.options or TranscriptionOptions()
+        for segment in transcript.segments if options.segment_timestamps else ():
+            self._outbox.send(
+                ConversationItemInputAudioTranscriptionSegment(
+                    id=self._new_id("seg"),
+                    item_id=item.id,
+                    text=segment.text,
+                    start=segment.start,
+                    end=segment.end,
+                )
+            )
+        self.num_completed += 1
+        self.num_corrected += item.policy.corrected
+        self._outbox.send(
+            ConversationItemInputAudioTranscriptionCompleted(
+                item_id=item.id,
+                transcript=transcript.text,
+                usage=token_usage(transcript),
+                languages=detected_languages(transcript),
+                logprobs=log_probs(transcript) if options.logprobs else UNSET,
+                words=list(transcript.words) if options.word_timestamps else UNSET,
+            )
+        )
+
+    def _forget(self, item: Item) -> None:
+        if item.options is not None:
+            self._outbox.do(ForgetItem(item.id))

@@ -1,0 +1,84 @@
+"""What a session asks its actor to do. Plain data; `actors/session.py` performs it, in order.
+
+Positions are sample counts on the session's 16 kHz timeline.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..protocols.audio import AudioFormat
+from ..protocols.messages import ItemId
+from ..protocols.realtime import ServerEvent
+from ..protocols.transcript import TranscriptionOptions
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Write one event to the client."""
+
+    event: ServerEvent
+
+
+class ConfigureAudio(msgspec.Struct, frozen=True):
+    """Bytes that arrive from now on are in this format."""
+
+    format: AudioFormat
+
+
+class ConfigureTranscription(msgspec.Struct, frozen=True):
+    """Items whose first `Transcribe` comes later use this model and these options."""
+
+    model: str
+    options: TranscriptionOptions
+
+
+class Transcribe(msgspec.Struct, frozen=True):
+    """Transcribe [start_sample, end_sample) of item `item_id`; all of that audio is in the store.
+
+    Answered by one `HypothesisReady` or `HypothesisFailed` with the same four values, soon or late.
+    `start_sample` is the same for every request of an item. `final`: the answer must be the exact
+    offline transcript of the range. There is at most one unanswered request per item.
+    """
+
+    item_id: ItemId
+    start_sample: int
+    end_sample: int
+    final: bool
+
+
+class ForgetItem(msgspec.Struct, frozen=True):
+    """No more `Transcribe` for the item: cancel what runs for it and drop its state.
+
+    An answer that is already on its way is ignored.
+    """
+
+    item_id: ItemId
+
+
+class ForgetBefore(msgspec.Struct, frozen=True):
+    """Audio before `sample` will never be asked for again. Never decreases."""
+
+    sample: int
+
+
+class ResetVoiceActivity(msgspec.Struct, frozen=True):
+    """What comes next does not continue what was heard: forget the model's state. Positions go on."""
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Close the socket once everything sent before has been written. The last effect of a session."""
+
+    code: int
+    reason: str
+
+
+Effect = (
+    Send
+    | ConfigureAudio
+    | ConfigureTranscription
+    | Transcribe
+    | ForgetItem
+    | ForgetBefore
+    | ResetVoiceActivity
+    | Close
+)

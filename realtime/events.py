@@ -1,0 +1,74 @@
+"""What happens to a session: client events (decoded) and facts its actor reports.
+
+Appends do not come as wire events: the actor asks `Session.admit`, stores the samples, and reports
+`AudioAppended`, then one `SpeechScored` per 512-sample frame. See `realtime/effects.py` for the answers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..protocols.errors import SensoriumError
+from ..protocols.messages import ItemId
+from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InvalidEvent, SessionUpdate
+from ..protocols.transcript import Transcript
+
+
+class AudioAppended(msgspec.Struct, frozen=True):
+    """`num_samples` more 16 kHz samples are in the store, after decoding and resampling (may be 0)."""
+
+    num_samples: int
+
+
+class AudioRefused(msgspec.Struct, frozen=True):
+    """The bytes of an append could not be decoded; nothing was stored."""
+
+    error: SensoriumError
+    event_id: str | None = None
+
+
+class SpeechScored(msgspec.Struct, frozen=True):
+    """Voice activity of the 512 samples that end at `end_sample`; in order, without gaps, in every
+    turn detection mode (without detection the scores only keep silence from being transcribed early).
+    """
+
+    end_sample: int
+    probability: float
+
+
+class HypothesisReady(msgspec.Struct, frozen=True):
+    """Answer to the `Transcribe` with these four values."""
+
+    item_id: ItemId
+    start_sample: int
+    end_sample: int
+    final: bool
+    transcript: Transcript
+
+
+class HypothesisFailed(msgspec.Struct, frozen=True):
+    """The `Transcribe` with these four values failed."""
+
+    item_id: ItemId
+    start_sample: int
+    end_sample: int
+    final: bool
+    error: SensoriumError
+
+
+class DrainStarted(msgspec.Struct, frozen=True):
+    """The server is stopping: finish what was said, then close."""
+
+
+SessionEvent = (
+    SessionUpdate
+    | InputAudioBufferCommit
+    | InputAudioBufferClear
+    | InvalidEvent
+    | AudioAppended
+    | AudioRefused
+    | SpeechScored
+    | HypothesisReady
+    | HypothesisFailed
+    | DrainStarted
+)

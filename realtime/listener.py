@@ -1,0 +1,236 @@
+"""Finds the turns in a session's audio, and decides when to ask what was said.
+
+Between `realtime/session.py` (the client's wishes, limits, life and death) and its parts: positions
+(`buffer.py`), voice activity (`turns.py`), items and hypotheses (`conversation.py`).
+
+**With detection** a turn is [first speech − prefix padding, last speech + tail padding): these are
+`audio_start_ms` and `audio_end_ms`, the audio the model hears. Once the tail has passed its range is known
+and transcribed as final, though the turn is committed only after the silence duration. If the silence
+lasts, the answer is there when the turn ends; if not, it was one more partial. An open item and speech in
+progress are the same thing, and `speech_started` and `speech_stopped` alternate: where the client ends a
+turn in mid-speech (commit, clear, detection off) `speech_stopped` comes first.
+
+**Without detection** the client's commit ends the turn, which is the whole buffer. Voice activity only
+keeps silence from being transcribed early.
+
+Partial hypotheses reach no further than voice activity has judged, so that a client which sends faster
+than real time gets its turns apart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..protocols.audio import ms_to_samples, samples_to_ms
+from ..protocols.errors import BadRequestError
+from ..protocols.realtime import InputAudioBufferSpeechStarted, InputAudioBufferSpeechStopped
+from ..protocols.transcript import Transcript
+from .buffer import Buffer
+from .config import MIN_COMMIT_MS, SessionConfig
+from .conversation import Conversation, Item
+from .effects import ForgetBefore, ResetVoiceActivity
+from .outbox import Outbox
+from .settings import SessionSettings
+from .turns import SpeechStarted, SpeechStopped, TurnDetector
+
+_MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
+_NOTHING_SAID: Final = Transcript(text="", language="", duration=0.0)
+
+
+class Listener:
+    """One session's ear. After every input `advance` does what follows from the new state."""
+
+    def __init__(
+        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outbox: Outbox
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._conversation = conversation
+        self._outbox = outbox
+        self._detector = TurnDetector(settings.detector(config))
+        self._buffer = Buffer()
+        self._max_turn = ms_to_samples(config.max_turn_s * 1000)
+        self._update_interval = ms_to_samples(config.update_interval_ms)
+
+    @property
+    def _detecting(self) -> bool:
+        return self._settings.turn_detection is not None
+
+    @property
+    def backlog(self) -> int:
+        """Samples received that may hold speech and that no hypothesis covers."""
+        buffer = self._buffer
+        backlog = buffer.received - buffer.scored + self._conversation.backlog
+        item = self._conversation.open
+        if item is not None and self._detector.last_speech_end > item.covered_end:
+            backlog += max(0, buffer.scored - item.covered_end)
+        return backlog
+
+    def has_room(self, num_samples: int) -> bool:
+        """Whether the turn may grow by `num_samples`: only without detection the client must end it."""
+        if self._detecting or self._conversation.open is None:
+            return True
+        return self._buffer.num_buffered + num_samples <= self._max_turn
+
+    def append(self, num_samples: int) -> None:
+        """More audio is in the store."""
+        self._buffer.received += num_samples
+
+    def score(self, end_sample: int, probability: float) -> None:
+        """Take the voice activity of the next frame."""
+        if not self._buffer.score(end_sample):
+            return
+        for event in self._detector.push(end_sample, probability):
+            if isinstance(event, SpeechStarted):
+                self._start_turn(event.start_sample)
+            elif isinstance(event, SpeechStopped) and self._detecting:
+                self._end_turn(min(event.end_sample + self._tail, self._buffer.received))
+        item = self._conversation.open
+        if item is not None and self._detecting and end_sample - item.start >= self._max_turn:
+            self._detector.reset()
+            self._end_turn(end_sample)
+
+    def commit(self) -> None:
+        """The client ends the turn. Raises `BadRequestError`, changing nothing, if there is too little.
+
+        A second commit that finds nothing new since the first (the client's or ours) is no error, because
+        clients treat errors as fatal: it gets an item of its own with an empty transcript. So does a
+        commit with detection on while nobody speaks.
+        """
+        buffered = self._buffer.num_buffered
+        if self._conversation.open is not None and (self._detecting or buffered >= _MIN_COMMIT):
+            self._end_turn(self._buffer.received)
+        elif self._buffer.follows_commit and buffered == 0:
+            self._commit_unspoken(_NOTHING_SAID)
+        elif buffered < _MIN_COMMIT:
+            raise BadRequestError(
+                f"the input audio buffer holds {samples_to_ms(buffered)} ms of audio; "
+                f"a commit needs at least {MIN_COMMIT_MS} ms",
+                code="input_audio_buffer_commit_empty",
+            )
+        elif not self._detecting:
+            self._commit_unspoken(None)
+        elif self._detector.candidate_start is not None:
+            self._buffer.slide(self._keep_from())
+            self._commit_unspoken(None)
+        else:
+            self._commit_unspoken(_NOTHING_SAID)
+        self._detector.reset()
+
+    def clear(self) -> None:
+        """The client drops what was not committed."""
+        self._announce_stop(self._buffer.received)
+        self._conversation.discard()
+        self._detector.reset()
+        self._buffer.clear()
+        self._outbox.do(ResetVoiceActivity())
+
+    def finish(self) -> None:
+        """Commit a turn in progress; no more audio will come."""
+        if self._conversation.open is not None:
+            self._end_turn(self._buffer.received)
+            self._detector.reset()
+
+    def configure(self, settings: SessionSettings) -> None:
+        """Use other settings. A turn in progress changes hands where detection goes on or off.
+
+        Off: it becomes the beginning of the buffer that the client will commit. On: it goes on as a turn
+        if somebody speaks, else it is committed, as its silence would have done.
+        """
+        was_detecting = self._detecting
+        item = self._conversation.open
+        if was_detecting and settings.turn_detection is None:
+            self._announce_stop(self._buffer.received)
+            self._buffer.slide(self._keep_from())
+        self._settings = settings
+        self._detector.reconfigure(settings.detector(self._config))
+        if item is not None and self._detecting and not was_detecting:
+            if self._detector.speaking:
+                self._announce_start(item)
+            else:
+                self._conversation.commit(self._buffer.received)
+                self._buffer.commit(self._buffer.received)
+
+    def advance(self) -> None:
+        """Ask about the open item, answer what is due, give audio back."""
+        self._ask()
+        self._conversation.settle()
+        if not self._detecting and self._conversation.open is None:
+            self._buffer.slide(self._buffer.received - self._max_turn)
+        keep_from = self._keep_from()
+        if self._buffer.forget(keep_from):
+            self._outbox.do(ForgetBefore(keep_from))
+
+    def check(self) -> None:
+        """Assert the invariants between inputs."""
+        self._buffer.check()
+        assert self._buffer.forgotten <= self._keep_from()
+        item = self._conversation.open
+        if item is not None:
+            assert self._buffer.base <= item.start <= self._buffer.received
+        if self._detecting:
+            assert (item is not None) == self._detector.speaking
+
+    @property
+    def _tail(self) -> int:
+        """Silence kept behind the last frame of speech."""
+        return self._settings.detector(self._config).pause
+
+    def _start_turn(self, speech_start: int) -> None:
+        if self._detecting:
+            earliest = max(self._buffer.base, self._buffer.forgotten)
+            start = max(earliest, speech_start - self._settings.prefix_samples)
+            self._announce_start(self._conversation.begin(start, speech_start))
+        elif self._conversation.open is None:
+            self._conversation.begin(self._buffer.base, speech_start)
+
+    def _end_turn(self, end: int) -> None:
+        self._announce_stop(end)
+        self._conversation.commit(end)
+        self._buffer.commit(end)
+
+    def _commit_unspoken(self, answer: Transcript | None) -> None:
+        """Commit a buffer in which no turn was heard; None: transcribe it all the same."""
+        self._conversation.begin(self._buffer.base, self._buffer.base)
+        self._conversation.commit(self._buffer.received, answer=answer)
+        self._buffer.commit(self._buffer.received)
+
+    def _announce_start(self, item: Item) -> None:
+        start_ms = samples_to_ms(item.start)
+        self._outbox.send(InputAudioBufferSpeechStarted(audio_start_ms=start_ms, item_id=item.id))
+
+    def _announce_stop(self, end: int) -> None:
+        item = self._conversation.open
+        if item is not None and self._detecting:
+            self._outbox.send(InputAudioBufferSpeechStopped(audio_end_ms=samples_to_ms(end), item_id=item.id))
+
+    def _ask(self) -> None:
+        """Ask about the open item, if that is worth it now."""
+        item, detector = self._conversation.open, self._detector
+        if item is None or item.asked is not None or self._conversation.crowded:
+            return
+        if self._detecting and detector.paused:
+            end = min(detector.last_speech_end + self._tail, self._buffer.received)
+            if end != item.speculated_end:
+                self._conversation.ask(item, end, final=True)
+            return
+        if detector.last_speech_end <= item.asked_end:
+            return
+        if self._detecting and detector.silent:
+            return  # the pause will be asked about, and must not find a partial in its way
+        if detector.paused or self._buffer.scored - item.asked_end >= self._update_interval:
+            self._conversation.ask(item, self._buffer.scored, final=False)
+
+    def _keep_from(self) -> int:
+        """The first sample that may still be asked for."""
+        for item in self._conversation.pending:
+            if item.answer is None:
+                return item.start
+        if self._conversation.open is not None:
+            return self._conversation.open.start
+        if not self._detecting:
+            return self._buffer.base
+        candidate = self._detector.candidate_start
+        speech_start = self._buffer.scored if candidate is None else candidate
+        earliest = max(self._buffer.base, self._buffer.forgotten)
+        return max(earliest, speech_start - self._settings.prefix_samples)

@@ -1,0 +1,89 @@
+"""A configuration is checked once, and an error names the option, the value and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sensorium.actors.config import (
+    ConfigError,
+    EngineConfig,
+    FileConfig,
+    ListenConfig,
+    RealtimeConfig,
+    ServerConfig,
+)
+from sensorium.engine.memory import MemorySize
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ListenConfig(port=-1), "--port is -1; allowed: 0 to 65535"),
+        (lambda: ListenConfig(api_key=(" ",)), "--api-key is ''; allowed: a text that is not empty"),
+        (lambda: ListenConfig(drain_s=-1), "--drain-s is -1; allowed: at least 0"),
+        (lambda: EngineConfig(block_size=0), "--block-size is 0; allowed: 1 to 256"),
+        (
+            lambda: EngineConfig(kv_memory="lots"),
+            "--kv-memory is 'lots'; allowed: auto, a size as 2GiB or 512MiB, or a share as 0.5",
+        ),
+        (
+            lambda: EngineConfig(encoder_memory="-1"),
+            "--encoder-memory is '-1'; allowed: auto, a size as 2GiB or 512MiB, or a share as 0.5",
+        ),
+        (lambda: EngineConfig(plans_in_flight=3), "--plans-in-flight is 3; allowed: 0 to 2"),
+        (lambda: EngineConfig(step_timeout_s=0), "--step-timeout-s is 0; allowed: at least 0.1"),
+        (lambda: FileConfig(max_audio_s=0), "--max-audio-s is 0; allowed: at least 0.1"),
+        (
+            lambda: FileConfig(decode_timeout_s=float("nan")),
+            "--decode-timeout-s is nan; allowed: at least 0.1",
+        ),
+        (
+            lambda: RealtimeConfig(max_session_s=float("inf")),
+            "--max-session-s is inf; allowed: at least 1, and finite",
+        ),
+        (
+            lambda: FileConfig(max_upload_mib=float("inf")),
+            "--max-upload-mib is inf; allowed: at least 0.001, and finite",
+        ),
+        (lambda: RealtimeConfig(max_sessions=0), "--max-sessions is 0; allowed: at least 1"),
+        (lambda: ServerConfig(models=()), "no model named; allowed: at least one"),
+        (
+            lambda: ServerConfig(models=("a", "b"), served_model_names=("x",)),
+            "--served-model-name was given 1 time(s) for 2 model(s); "
+            "allowed: once per model, in the same order",
+        ),
+        (
+            lambda: ServerConfig(models=("/x/base", "/y/base")),
+            "two models share the name 'base'; give --served-model-name",
+        ),
+    ],
+)
+def test_a_bad_value_is_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_models_have_public_names() -> None:
+    models = ("openai/whisper-base", "/models/mine/", "./other", "~/home", "tiny-whisper")
+    assert ServerConfig(models=models).public_names == (
+        "openai/whisper-base",
+        "mine",
+        "other",
+        "home",
+        "tiny-whisper",
+    )
+    assert ServerConfig(models=("/a", "/b"), served_model_names=("x", "y")).public_names == ("x", "y")
+
+
+def test_the_largest_append_fits_into_a_message() -> None:
+    config = RealtimeConfig(max_append_mib=3)
+    assert config.max_append_bytes == 3 * 1024 * 1024
+    assert config.max_message_bytes > config.max_append_bytes * 4 / 3 + 100
+
+
+def test_memory_is_chosen_unless_it_is_given() -> None:
+    assert EngineConfig().kv_size is None
+    assert EngineConfig(kv_memory="2GiB").kv_size == MemorySize(2 * 1024**3, "bytes")
+    assert EngineConfig(encoder_memory="0.2").encoder_size == MemorySize(0.2, "share")

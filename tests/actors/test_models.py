@@ -1,0 +1,123 @@
+"""From a folder to an engine: families load, sizes are settled once, what does not fit is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+from sensorium.actors import models as models_module
+from sensorium.actors.config import EngineConfig
+from sensorium.actors.models import LoadedModel, load_model
+from sensorium.engine.model_info import WhisperInfo
+from sensorium.protocols.chat_content import MediaPart
+from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from sensorium.protocols.messages import Generate, Grammar, NgramDraft, RequestId, SamplingParams
+from support.random_model import random_folder
+from support.text_folder import make_qwen3_folder
+
+pytestmark = pytest.mark.slow
+
+CONFIG = EngineConfig(device="cpu", dtype="float32", num_threads=1)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random text model."""
+    return make_qwen3_folder(tmp_path_factory.mktemp("models") / "qwen3")
+
+
+@asynccontextmanager
+async def running(folder: Path, config: EngineConfig = CONFIG) -> AsyncIterator[LoadedModel]:
+    model = await trio.to_thread.run_sync(load_model, "random", str(folder), config)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(model.engine.run)
+        yield model
+        nursery.cancel_scope.cancel()
+
+
+def ask(name: str, **wishes: object) -> Generate:
+    sampling = SamplingParams(max_tokens=12, ignore_eos=True, **wishes)  # type: ignore[arg-type]
+    return Generate(RequestId(name), (5, 6, 7, 8, 5, 6, 7), sampling)
+
+
+async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
+    async with running(folder) as model:
+        assert model.windows is None
+        assert model.prompts is not None
+        whole = await model.engine.complete(ask("whole"))
+        async with model.engine.generate(ask("stream")) as stream:
+            parts = [part async for part in stream]
+        again = await model.engine.complete(msgspec.structs.replace(ask("drafted"), ngram=NgramDraft()))
+        assert whole.token_ids == tuple(token for part in parts for token in part.token_ids)
+        assert (
+            whole.text == "".join(part.text for part in parts) == model.prompts.text.decode(whole.token_ids)
+        )
+        assert again.token_ids == whole.token_ids
+    async with running(folder, replace(CONFIG, plans_in_flight=2)) as model:
+        assert (await model.engine.complete(ask("overlapped"))).token_ids == whole.token_ids
+
+
+async def test_answers_are_held_to_their_grammar_and_a_bad_one_fails_alone(folder: Path) -> None:
+    async with running(folder) as model:
+        bound = SamplingParams(max_tokens=20, grammar=Grammar("choice", '["yes", "no"]'))
+        answer = await model.engine.complete(Generate(RequestId("a"), (5, 6), bound))
+        assert answer.text in ("yes", "no")
+        assert answer.finish_reason == "stop"
+        with pytest.raises(BadRequestError):
+            await model.engine.complete(ask("bad", grammar=Grammar("regex", "(")))
+        assert (await model.engine.complete(ask("next"))).finish_reason == "length"
+
+
+async def test_a_whisper_model_transcribes_and_takes_no_prompts() -> None:
+    async with running(random_folder()) as model:
+        assert model.windows is not None
+        assert model.prompts is None
+        assert isinstance(model.engine.info, WhisperInfo)
+        assert model.memory.encoder_bytes > 0
+
+
+async def test_a_shortened_context_is_what_is_served(folder: Path) -> None:
+    async with running(folder, replace(CONFIG, max_context=16, num_blocks=1)) as model:
+        assert model.info.max_context == model.engine.info.max_context == 16
+        assert model.engine.statistics().num_total_blocks == 1
+        with pytest.raises(BadRequestError, match="context is 16 tokens"):
+            await model.engine.complete(ask("long"))
+        short = Generate(RequestId("a"), (1,) * 12, SamplingParams(max_tokens=4, ignore_eos=True))
+        assert len((await model.engine.complete(short)).token_ids) == 4
+
+
+def test_what_fits_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        load_model("random", str(folder), replace(CONFIG, max_running=2))
+    said = next(
+        record.message for record in caplog.records if "requests of the full context" in record.message
+    )
+    assert said.startswith("random: weights ")
+    assert "= 2.0 requests of the full context" in said
+
+
+def test_what_does_not_fit_is_refused_with_what_would(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelLoadError, match=r"--max-context 16 or --num-blocks \d+"):
+        load_model("random", str(folder), replace(CONFIG, num_blocks=1))
+    monkeypatch.setattr(models_module, "free_bytes", lambda device: 1000)
+    with pytest.raises(ModelLoadError, match=r"^random: the weights take"):
+        load_model("random", str(folder), CONFIG)
+
+
+def test_clients_see_the_public_name_and_not_the_folder(folder: Path) -> None:
+    prompts = load_model("random", str(folder), CONFIG).prompts
+    assert prompts is not None
+    part = MediaPart("image", b"", "messages[0].content[0]")
+    with pytest.raises(BadRequestError, match="the model random takes text"):
+        prompts.check_kind(part)
+
+
+def test_cuda_graphs_need_cuda(folder: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"^random: --cuda-graphs is set, but the model runs on cpu"):
+        load_model("random", str(folder), replace(CONFIG, cuda_graphs=True))

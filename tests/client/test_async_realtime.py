@@ -1,0 +1,211 @@
+"""The asynchronous live session over a real socket, under asyncio and under trio, against the fake server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Literal
+
+import anyio
+import pytest
+import sniffio
+from sensorium.client import (
+    APIError,
+    AsyncClient,
+    Completed,
+    Delta,
+    Event,
+    SensoriumConnectionError,
+    SensoriumTimeoutError,
+    SessionClosedError,
+)
+from support.fake_server import FakeDialog, serve_realtime
+
+pytestmark = pytest.mark.slow
+
+CHUNK = bytes(4_800)
+"""100 ms of silence; the fake hears a word in every 500 ms."""
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs an async function under each library, and makes sure that it is that one."""
+    backend: Literal["asyncio", "trio"] = request.param
+
+    def start(body: Callable[[], Awaitable[None]]) -> None:
+        async def checked() -> None:
+            assert sniffio.current_async_library() == backend
+            with anyio.fail_after(20):
+                await body()
+
+        anyio.run(checked, backend=backend)
+
+    return start
+
+
+def finals(events: list[Event]) -> list[str]:
+    """Final texts among the events."""
+    return [event.transcript for event in events if isinstance(event, Completed)]
+
+
+def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn(run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            assert session.created is not None
+            events = [event async for event in session.transcribe([CHUNK] * 20)]
+        assert finals(events) == ["one two", "three four"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_async_chunks_and_deltas_before_the_end(run: Run) -> None:
+    async def body() -> None:
+        heard = anyio.Event()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield CHUNK * 5
+            await heard.wait()
+            yield CHUNK * 5
+
+        text = ""
+        async with AsyncClient(url) as client, client.realtime() as session:
+            async for event in session.transcribe(chunks()):
+                match event:
+                    case Delta(delta=delta):
+                        text += delta
+                        heard.set()
+                    case Completed(transcript=transcript):
+                        assert transcript == text == "one two"
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_manual_turns(run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime(turn_detection=None, binary=False) as session:
+            for _ in range(5):
+                await session.send(CHUNK)
+            await session.commit()
+            for _ in range(10):
+                await session.send(CHUNK)
+            await session.finish()
+            assert finals([event async for event in session]) == ["one", "two three"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_pace_and_a_second_round_on_one_session(run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            start = anyio.current_time()
+            first = [event async for event in session.transcribe([CHUNK] * 10, speed=5.0)]
+            assert anyio.current_time() - start >= 0.2
+            second = [event async for event in session.transcribe([CHUNK] * 10)]
+        assert finals(first + second) == ["one two", "three four"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_an_exception_in_the_chunks_reaches_the_caller(run: Run) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield CHUNK * 5
+        raise OSError("the microphone fell down")
+
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            with pytest.raises(OSError, match="the microphone fell down"):
+                _ = [event async for event in session.transcribe(chunks())]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_leaving_early_ends_the_sender_with_the_session(run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            async for _ in session.transcribe([CHUNK] * 1_000, speed=10.0):
+                break
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_an_exception_in_the_body_is_not_wrapped_in_a_group(run: Run) -> None:
+    async def body() -> None:
+        with pytest.raises(KeyError, match="mine"):
+            async with AsyncClient(url) as client, client.realtime():
+                raise KeyError("mine")
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_cancelling_a_session_leaves_at_once(run: Run) -> None:
+    async def body() -> None:
+        with anyio.move_on_after(0.2) as scope:
+            async with AsyncClient(url) as client, client.realtime() as session:
+                async for _ in session:
+                    pass
+        assert scope.cancelled_caught
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_no_server_says_what_to_do(run: Run) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+
+    async def body() -> None:
+        with pytest.raises(SensoriumConnectionError) as caught:
+            async with AsyncClient(url) as client, client.realtime():
+                pass
+        assert str(caught.value) == f"no server at {url}; start one with: sensorium serve"
+
+    run(body)
+
+
+def test_refusals_carry_the_servers_words(run: Run) -> None:
+    async def handshake() -> None:
+        with pytest.raises(APIError, match="no such key"):
+            async with AsyncClient(url) as client, client.realtime():
+                pass
+
+    async def settings() -> None:
+        with pytest.raises(APIError, match="there is no model 'missing' here"):
+            async with AsyncClient(url) as client, client.realtime("missing"):
+                pass
+
+    with serve_realtime(status=401) as url:
+        run(handshake)
+    with serve_realtime() as url:
+        run(settings)
+
+
+def test_a_close_in_the_middle_names_code_and_reason(run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            with pytest.raises(
+                SessionClosedError, match=r"code 1011 \(server fault\), reason: the fake broke"
+            ):
+                _ = [event async for event in session.transcribe([CHUNK] * 20, speed=20.0)]
+
+    with serve_realtime(lambda: FakeDialog(close_at_ms=700)) as url:
+        run(body)
+
+
+def test_a_server_that_stays_silent_is_a_timeout(run: Run) -> None:
+    async def body() -> None:
+        with pytest.raises(SensoriumTimeoutError, match="did not accept the session"):
+            async with AsyncClient(url, timeout=0.1) as client, client.realtime():
+                pass
+
+    with serve_realtime(lambda: FakeDialog(silent=True)) as url:
+        run(body)

@@ -1,0 +1,214 @@
+"""The client's commands: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sensorium.client import commands
+from sensorium.client.audio import Audio, wav_bytes
+from sensorium.client.terminal import LiveText, milliseconds, timestamp
+from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
+
+VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """One second of audio."""
+    path = tmp_path / "talk.wav"
+    path.write_bytes(wav_bytes(Audio(array("h", range(16_000)).tobytes(), 16_000)))
+    return path
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.transcribe([]) == 2
+    assert commands.transcribe([tmp_path / "none.wav"]) == 2
+    assert commands.transcribe([tmp_path]) == 2
+    assert commands.transcribe([Path("-")], stream=True, format="srt") == 2
+    assert commands.listen(tmp_path / "none.wav") == 2
+    assert commands.bench([]) == 2
+    assert commands.bench([tmp_path / "none.wav"]) == 2
+    assert commands.bench([tmp_path], rounds=0) == 2
+    assert commands.bench_text(rounds=0) == 2
+    assert commands.bench_text(max_token_id=300) == 2
+    assert commands.transcribe([tmp_path / "none.wav"], base_url="nonsense") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert all(line.startswith("sensorium: ") for line in lines)
+
+
+def test_no_server_is_1_and_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.transcribe([recording], base_url=NOWHERE) == 1
+    assert commands.listen(recording, base_url=NOWHERE) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.endswith(f"no server at {NOWHERE}; start one with: sensorium serve") for line in lines)
+    assert len(lines) == 2
+
+
+def test_no_microphone_says_to_name_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert commands.listen() == 2
+    assert "name a WAV file: sensorium listen FILE" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_one_file_is_printed_and_several_are_titled(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
+        url,
+        _,
+    ):
+        assert commands.transcribe([recording], base_url=url) == 0
+        assert capsys.readouterr().out == "good day\n"
+        assert commands.transcribe([recording, recording], base_url=url) == 0
+        assert capsys.readouterr().out == f"== {recording}\ngood day\n" * 2
+
+
+@pytest.mark.slow
+def test_standard_input_and_an_output_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"audio")))
+    with serve_rest({"/v1/audio/transcriptions": Answer(VERBOSE)}) as (url, requests):
+        out = tmp_path / "out"
+        assert commands.transcribe([Path("-")], format="json", output_dir=out, base_url=url) == 0
+    assert json.loads((out / "stdin.json").read_text())["text"] == "good day"
+    assert b"audio" in requests[0].body
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_one_bad_file_does_not_stop_the_others(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = b'{"error":{"message":"not audio","type":"t","param":"file","code":"invalid_media"}}'
+    with serve_rest({"/v1/audio/transcriptions": Answer(body, 400)}) as (url, requests):
+        assert commands.transcribe([recording, recording], base_url=url) == 1
+        assert len(requests) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"sensorium: {recording}: not audio (400, invalid_media, param: file)"] * 2
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(
+    recording: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = recording.with_name("broken.wav")
+    broken.write_bytes(b"x")
+    open_file = Path.open
+
+    def failing_open(path: Path, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 (as Path.open)
+        if path == broken:
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", failing_open)
+    with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
+        url,
+        _,
+    ):
+        assert commands.transcribe([broken, recording], base_url=url) == 1
+    shown = capsys.readouterr()
+    assert shown.out == f"== {recording}\ngood day\n"
+    assert shown.err.startswith(f"sensorium: {broken}: ")
+    assert shown.err.count("\n") == 1
+
+
+def test_two_documents_of_one_name_are_refused(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other" / recording.name
+    other.parent.mkdir()
+    other.write_bytes(recording.read_bytes())
+    assert commands.transcribe([recording, other], output_dir=tmp_path / "out", base_url=NOWHERE) == 2
+    assert f"two inputs would be written to {tmp_path / 'out' / 'talk.txt'}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = b'data: {"type":"transcript.text.delta","delta":"good"}\n\ndata: [DONE]\n\n'
+    with serve_rest({"/v1/audio/transcriptions": Answer(stream)}) as (url, _):
+        assert commands.transcribe([recording], stream=True, base_url=url) == 0
+    assert capsys.readouterr().out == "good\n"
+
+
+@pytest.mark.slow
+def test_listening_to_a_file_prints_finals_and_latencies(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_realtime() as url:
+        assert commands.listen(recording, base_url=url) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "0:00.0  one two"
+    assert lines[2] == "audio          1.0 s, 1 turn"
+    assert lines[3].startswith("first partial  ")
+    assert lines[4].startswith("final          ")
+
+
+@pytest.mark.slow
+def test_a_session_that_breaks_is_1(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve_realtime(lambda: FakeDialog(close_at_ms=600)) as url:
+        assert commands.listen(recording, base_url=url) == 1
+    assert "code 1011 (server fault), reason: the fake broke" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = recording.with_name("result.json")
+    with serve_rest({"/v1/audio/transcriptions": Answer(b'{"text":"one two"}')}) as (url, _):
+        arguments = {"concurrency": [1], "requests": 2, "rounds": 1, "base_url": [url]}
+        assert commands.bench([recording], json=dump, **arguments) == 0  # type: ignore[arg-type]
+    assert "whole files: latencies in ms" in capsys.readouterr().out
+    assert json.loads(dump.read_text())["files"][0]["concurrency"] == 1
+
+
+def test_partial_text_grows_in_place_on_a_terminal_only() -> None:
+    screen, file = Terminal(), io.StringIO()
+    for out in (screen, file):
+        live = LiveText(out)
+        live.partial("good")
+        live.line("good day")
+    assert screen.getvalue() == "\r\x1b[K\x1b[2mgood\x1b[0m\r\x1b[Kgood day\n"
+    assert file.getvalue() == "good day\n"
+
+
+def test_a_long_partial_shows_its_end_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Terminal()
+    LiveText(screen).partial("a" * 50 + "end")
+    shown = screen.getvalue().split("\x1b[2m")[1].removesuffix("\x1b[0m")
+    assert shown.startswith("…")
+    assert shown.endswith("end")
+    assert len(shown) < 20
+
+
+def test_times_for_people() -> None:
+    assert timestamp(83.25) == "1:23.2"
+    assert milliseconds([0.1, None, 0.3, 0.2]) == "200 ms (worst 300 ms)"
+    assert milliseconds([]) == "–"
+
+
+def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cyclopts = pytest.importorskip("cyclopts")
+    app = cyclopts.App(name="sensorium", result_action="return_value")
+    commands.mount(app)
+    _, bound, _ = app.parse_args(["transcribe", "-", "--format", "srt"])
+    assert bound.arguments["files"] == [Path("-")]
+    assert bound.arguments["format"] == "srt"
+    _, bound, _ = app.parse_args(["bench", "a.wav", "--streams", "1", "--streams", "8"])
+    assert bound.arguments["streams"] == [1, 8]

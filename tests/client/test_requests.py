@@ -1,0 +1,141 @@
+"""Forms, answers and event streams as values."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from sensorium.client import APIError, TextDelta, TextDone
+from sensorium.client.connection import status_error
+from sensorium.client.requests import (
+    StreamDecoder,
+    check_status,
+    open_part,
+    parse_models,
+    parse_transcript,
+    transcription_form,
+)
+from sensorium.protocols import rest
+from sensorium.protocols.errors import NotFoundError
+from sensorium.protocols.transcript import Segment, Transcript, TranscriptionOptions, Word
+
+TRANSCRIPT = Transcript(
+    text="good day",
+    language="en",
+    duration=1.5,
+    segments=(Segment(0, 0, 0.0, 1.5, "good day", (1, 2), 0.0, -0.1, 1.0, 0.01),),
+    words=(Word("good", 0.1, 0.5), Word("day", 0.6, 1.0)),
+)
+
+
+def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
+    form = transcription_form(
+        model="m",
+        response_format="verbose_json",
+        language="en",
+        prompt="Alice",
+        temperature=0.5,
+        timestamp_granularities=["word", "segment"],
+    )
+    fields = [
+        (name, value)
+        for name, values in form.items()
+        for value in ([values] if isinstance(values, str) else values)
+    ]
+    request = rest.parse_transcription_form(fields)
+    assert request.model == "m"
+    assert request.options == TranscriptionOptions(
+        language="en", prompt="Alice", temperature=0.5, word_timestamps=True, segment_timestamps=True
+    )
+
+
+def test_what_is_not_given_is_left_to_the_server() -> None:
+    assert transcription_form(model=None, response_format="json") == {"response_format": "json"}
+    assert transcription_form(model=None, response_format="json", stream=True)["stream"] == "true"
+
+
+def test_the_servers_verbose_answer_reads_back_whole() -> None:
+    options = TranscriptionOptions(segment_timestamps=True, word_timestamps=True)
+    request = rest.TranscriptionRequest(model=None, options=options, response_format="verbose_json")
+    assert parse_transcript(rest.render_transcript(TRANSCRIPT, request)[1]) == TRANSCRIPT
+
+
+def test_other_servers_answers_may_lack_fields() -> None:
+    assert parse_transcript(b'{"text":"hi","usage":{}}') == Transcript("hi", "", 0.0)
+    answer = parse_transcript(
+        b'{"text":"hi","duration":"2.5","segments":[{"text":"hi","no_speech_prob":null}]}'
+    )
+    assert (answer.duration, answer.segments[0].text, answer.segments[0].no_speech_prob) == (2.5, "hi", 0.0)
+
+
+def test_an_answer_that_is_no_transcript_is_an_api_error() -> None:
+    with pytest.raises(APIError, match="not understood"):
+        parse_transcript(b"<html>")
+
+
+def test_models_read_back() -> None:
+    assert [model.id for model in parse_models(rest.models_body([rest.ModelCard("m", 1)]))] == ["m"]
+
+
+def test_the_servers_error_body_reads_back() -> None:
+    with pytest.raises(APIError) as caught:
+        check_status(404, rest.error_body(NotFoundError("no such model", param="model")))
+    error = caught.value
+    assert (error.status, error.code, error.param, error.message) == (
+        404,
+        "not_found",
+        "model",
+        "no such model",
+    )
+    assert str(error) == "no such model (404, not_found, param: model)"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error":"flat"}', "flat (502)"),
+        (b'{"error":{"message":"m","code":400}}', "m (502, 400)"),
+        (b"Bad Gateway", "Bad Gateway (502)"),
+        (b"", "the server answered with status 502 (502)"),
+        (b"[]", "[] (502)"),
+    ],
+)
+def test_other_error_bodies_are_still_readable(body: bytes, message: str) -> None:
+    assert str(status_error(502, body)) == message
+
+
+def test_a_stream_is_the_servers_events() -> None:
+    request = rest.TranscriptionRequest(model=None, options=TranscriptionOptions(), stream=True)
+    sent = rest.KEEP_ALIVE + rest.delta_event("good") + rest.done_event(TRANSCRIPT, request) + rest.DONE
+    decoder = StreamDecoder()
+    events = [event for line in sent.decode().splitlines() if (event := decoder.feed(line)) is not None]
+    assert events == [TextDelta("good"), TextDone("good day")]
+
+
+def test_an_error_in_a_stream_is_raised_and_unknown_events_are_not() -> None:
+    decoder = StreamDecoder()
+    assert decoder.feed('data: {"type":"transcript.text.segment","id":"x"}') is None
+    with pytest.raises(APIError, match="broke"):
+        decoder.feed('data: {"error":{"message":"broke"}}')
+
+
+def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
+    path = tmp_path / "talk.mp3"
+    path.write_bytes(b"audio")
+    with open_part(path) as part, open_part(str(path)) as same:
+        assert part["file"][0] == same["file"][0] == "talk.mp3"
+        content = part["file"][1]
+        assert not isinstance(content, bytes)
+        assert content.read() == b"audio"
+    with open_part(b"audio") as part:
+        assert part == {"file": ("audio", b"audio")}
+    with path.open("rb") as opened, open_part(opened) as part:
+        assert part["file"] == ("talk.mp3", opened)
+    with open_part(io.BytesIO()) as part:
+        assert part["file"][0] == "audio"
+
+
+def test_answers_are_bounded_in_what_an_error_shows() -> None:
+    assert len(status_error(500, msgspec.json.encode("x" * 10_000)).message) <= 200

@@ -1,0 +1,67 @@
+"""One real server for all end-to-end tests; after each of them nothing may be held any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sensorium.actors.config import EngineConfig
+from support.asr_folder import make_asr_folder
+from support.server import Server, make_config, running_server
+from support.text_folder import make_qwen3_folder
+from support.vl_folder import make_vl_folder
+
+DATA = Path(__file__).parents[2] / "examples" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    """A server of tiny-whisper with the default limits."""
+    with running_server(make_config()) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    """The shared server; the test fails if it leaves anything held."""
+    yield shared_server
+    shared_server.wait_quiet()
+
+
+@pytest.fixture(scope="session")
+def lights() -> bytes:
+    """A WAV file of one short English sentence, 16 kHz."""
+    return (DATA / "kitchen_lights.wav").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def conversation() -> bytes:
+    """A WAV file of six sentences in three languages, with pauses between them."""
+    return (DATA / "conversation.wav").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random checkpoints of a text, a vision and an audio model."""
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "text": make_qwen3_folder(root / "text"),
+        "vision": make_vl_folder(root / "vision"),
+        "audio": make_asr_folder(root / "audio"),
+    }
+
+
+@pytest.fixture(scope="session")
+def shared_text_server(folders: dict[str, Path]) -> Iterator[Server]:
+    """A server of the three; `text` is the default."""
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="32MiB", max_running=8)
+    with running_server(make_config(*map(str, folders.values()), engine=engine)) as server:
+        yield server
+
+
+@pytest.fixture
+def text_server(shared_text_server: Server) -> Iterator[Server]:
+    """The shared one; the test fails if it leaves anything held."""
+    yield shared_text_server
+    shared_text_server.wait_quiet()

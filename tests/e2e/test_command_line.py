@@ -1,0 +1,166 @@
+"""The `sensorium` command as a process: what it prints, what it listens to, how it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from support.raw_socket import pcm, raw_session, silence
+
+pytestmark = pytest.mark.slow
+
+SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main()")
+QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SENSORIUM, *arguments],
+        env=os.environ | QUICK | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process and its URL; killed at the end if it still runs."""
+    with subprocess.Popen(
+        [*SENSORIUM, "serve", *arguments],
+        env=os.environ | QUICK | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("listening on http://127.0.0.1:"), process.communicate()
+            yield process, line.removeprefix("listening on ").strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_listens_and_leaves_on_a_signal(which: signal.Signals) -> None:
+    with serving("--port", "0") as (process, url):
+        assert httpx.get(f"{url}/health").status_code == 200
+        process.send_signal(which)
+        stdout, stderr = process.communicate(timeout=20)
+        assert process.returncode == 0, stderr
+        assert stdout == ""  # one line, and it was read before
+
+
+def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
+    with serving("--port", "0") as (process, url):
+        with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
+            session.configure(turn_detection={"type": "server_vad"})
+            session.append(pcm(lights)[: 2 * 24_000] + silence(0.1))
+            session.until("speech_started")
+            process.send_signal(signal.SIGTERM)
+            code, _ = session.until_closed()
+            assert code == 1012
+            assert session.seen("completed")
+            assert session.seen("error")[-1]["error"]["code"] == "server_draining"
+        assert process.wait(20) == 0
+
+
+def test_options_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('port = 0\nserved_model_name = ["mine"]\n')
+    arguments = ("--config", str(file))
+    with serving(*arguments, SENSORIUM_API_KEY="k1", SENSORIUM_MAX_UPLOAD_MIB="0.5") as (_, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        headers = {"Authorization": "Bearer k1"}
+        models = httpx.get(f"{url}/v1/models", headers=headers).json()
+        assert [model["id"] for model in models["data"]] == ["mine"]
+        files = {"file": ("a.wav", bytes(2_000_000))}
+        large = httpx.post(f"{url}/v1/audio/transcriptions", headers=headers, files=files)
+        assert large.status_code == 413
+
+
+def test_a_port_in_use_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr == f"sensorium: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_missing_model_folder_is_one_line_that_names_it(tmp_path: Path) -> None:
+    done = run("serve", str(tmp_path / "nowhere"), "--port", "0")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path / "nowhere") in done.stderr
+
+
+def test_a_missing_weights_file_is_one_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "whisper"}))
+    done = run("serve", str(tmp_path), "--port", "0")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--port", "70000"), "sensorium: --port is 70000; allowed: 0 to 65535"),
+        (("--max-sessions", "0"), "sensorium: --max-sessions is 0; allowed: at least 1"),
+        (("tiny-whisper", "tiny-whisper"), "sensorium: two models share the name 'tiny-whisper'"),
+    ],
+)
+def test_a_bad_option_is_named(arguments: tuple[str, ...], message: str) -> None:
+    done = run("serve", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_configuration_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        done = run("serve", "--config", str(path))
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"sensorium: --config is '{path}': ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    done = run("serve", "--prot", "1")
+    assert done.returncode != 0
+    assert "--prot" in done.stdout + done.stderr
+
+
+def test_help_shows_examples_and_models_lists_them() -> None:
+    assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
+    listed = run("models").stdout
+    assert listed.startswith("tiny-whisper: transcribe")
+
+
+def test_two_models_and_a_transcription_over_the_command_line(lights: bytes, tmp_path: Path) -> None:
+    names = ("--served-model-name", "a", "--served-model-name", "b")
+    recording = tmp_path / "lights.wav"
+    recording.write_bytes(lights)
+    with serving("tiny-whisper", "tiny-whisper", *names, "--port", "0") as (_, url):
+        texts = set()
+        for name in ("a", "b"):
+            files = {"file": ("a.wav", lights)}
+            answer = httpx.post(
+                f"{url}/v1/audio/transcriptions", files=files, data={"model": name}, timeout=60
+            )
+            texts.add(answer.json()["text"])
+        assert len(texts) == 1
+        done = run("transcribe", str(recording), "--base-url", url)
+        assert texts.pop() in done.stdout

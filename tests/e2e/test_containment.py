@@ -1,0 +1,198 @@
+"""What breaks inside hurts as few as possible: one session, or the requests in flight; never the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sensorium.actors import event_stream
+from sensorium.actors.session_audio import ListeningMachine
+from sensorium.engine.plan import Plan, StepResult
+from sensorium.engine.runner import Runner
+from support.raw_socket import RawSession, pcm, raw_session
+from support.server import Server, make_config, running_server, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def breaking_server() -> Iterator[Server]:
+    with running_server(make_config()) as server:
+        yield server
+
+
+@pytest.fixture
+def server(breaking_server: Server) -> Iterator[Server]:
+    yield breaking_server
+    wait_until(lambda: breaking_server.service.is_ready)
+    breaking_server.wait_quiet()
+
+
+def transcribe(server: Server, data: bytes, **form: str) -> httpx.Response:
+    url = f"{server.api}/audio/transcriptions"
+    return httpx.post(url, files={"file": ("a.wav", data)}, data=form, timeout=60)
+
+
+def speak(session: RawSession, audio: bytes) -> None:
+    session.configure()
+    session.append(audio)
+    session.commit()
+
+
+def test_a_session_whose_code_breaks_ends_alone(
+    server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with raw_session(server.realtime) as broken, raw_session(server.realtime) as other:
+        original = ListeningMachine.reset_voice_activity
+
+        def explode(self: ListeningMachine) -> None:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(ListeningMachine, "reset_voice_activity", explode)
+        broken.append(pcm(lights))
+        broken.send({"type": "input_audio_buffer.clear"})
+        code, _ = broken.until_closed()
+        assert code == 1011
+        error = broken.seen("error")[-1]["error"]
+        assert (error["type"], error["code"]) == ("server_error", "internal_error")
+        assert "defect" not in str(broken.events)
+        monkeypatch.setattr(ListeningMachine, "reset_voice_activity", original)
+        speak(other, pcm(lights))
+        assert other.until("completed")["transcript"]
+    assert "a defect" in caplog.text
+
+
+def test_a_broken_device_fails_what_is_in_flight_and_comes_back(
+    server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raw_session(server.realtime) as session:
+        session.configure()
+        broken = threading.Event()
+
+        def explode(self: Runner, plan: object) -> None:
+            broken.set()
+            raise RuntimeError("the device is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Runner, "execute", explode)
+            failed = transcribe(server, lights)
+            assert failed.status_code == 503
+            assert failed.json()["error"]["code"] == "unavailable"
+            assert failed.headers["retry-after"]
+            assert "device is gone" not in failed.text
+            assert broken.is_set()
+        wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 200)
+        assert transcribe(server, lights).status_code == 200
+        # The session lived on.
+        session.append(pcm(lights))
+        session.commit()
+        assert session.until("completed")["transcript"]
+
+
+def test_an_item_whose_transcription_fails_is_reported_as_failed(
+    server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(self: Runner, plan: object) -> None:
+        raise RuntimeError("the device is gone")
+
+    with raw_session(server.realtime) as session:
+        session.configure()
+        with monkeypatch.context() as patch:
+            patch.setattr(Runner, "execute", explode)
+            session.append(pcm(lights))
+            session.commit()
+            failed = session.until("failed")
+        assert failed["error"]["code"] == "unavailable"
+        wait_until(lambda: server.service.is_ready)
+        session.append(pcm(lights))
+        session.commit()
+        assert session.until("completed")["transcript"]
+
+
+def test_a_killed_decode_process_is_one_requests_error(server: Server, lights: bytes) -> None:
+    assert transcribe(server, lights).status_code == 200
+    for process in decode_processes():
+        os.kill(process, signal.SIGKILL)
+    answers = [transcribe(server, lights).status_code for _ in range(3)]
+    assert answers[-1] == 200
+    assert set(answers) <= {200, 400, 503}
+
+
+def decode_processes() -> list[int]:
+    """Python children of this process: the decode workers."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+            command = (path.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and b"multiprocessing" in command and b"spawn_main" in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_stream_that_breaks_midway_says_so(
+    server: Server, conversation: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = Runner.execute
+    num_steps = 0
+
+    def break_later(self: Runner, plan: Plan) -> StepResult:
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps > 8:
+            raise RuntimeError("the device is gone")
+        return execute(self, plan)
+
+    monkeypatch.setattr(Runner, "execute", break_later)
+    response = transcribe(server, conversation, stream="true")
+    monkeypatch.undo()
+    frames = response.text.strip().split("\n\n")
+    assert response.status_code == 200
+    assert frames[0].startswith("data: ")
+    assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "unavailable"
+    assert frames[-1] == "data: [DONE]"
+
+
+def test_a_slow_stream_is_kept_alive(server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = Runner.execute
+
+    def slowly(self: Runner, plan: Plan) -> StepResult:
+        time.sleep(0.1)
+        return execute(self, plan)
+
+    monkeypatch.setattr(Runner, "execute", slowly)
+    monkeypatch.setattr(event_stream, "_KEEP_ALIVE_S", 0.03)
+    frames = transcribe(server, lights, stream="true").text.strip().split("\n\n")
+    assert frames.count(": keep-alive") > 2
+    assert frames[-1] == "data: [DONE]"
+
+
+def test_the_loop_stays_free_while_the_device_works(
+    server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = Runner.execute
+
+    def slowly(self: Runner, plan: Plan) -> StepResult:
+        time.sleep(0.3)
+        return execute(self, plan)
+
+    monkeypatch.setattr(Runner, "execute", slowly)
+    with raw_session(server.realtime) as session:
+        speak(session, pcm(lights))
+        delays = []
+        for _ in range(10):
+            started = time.monotonic()
+            assert session.socket.ping().wait(5)
+            delays.append(time.monotonic() - started)
+        assert sorted(delays)[5] < 0.2
+        monkeypatch.undo()
+        session.until("completed")

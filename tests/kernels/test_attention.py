@@ -1,0 +1,59 @@
+"""Dense and cross attention equal their row-by-row references."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference
+from sensorium.kernels.cross_attention import (
+    CrossSpan,
+    cross_attention,
+    cross_attention_reference,
+    cross_scores,
+)
+
+DTYPES = [torch.float32, torch.bfloat16]
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+HEADS, DIM = 2, 16
+
+
+def assert_near(got: torch.Tensor, want: torch.Tensor) -> None:
+    tolerance = TOLERANCE[got.dtype]
+    torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 5, MIN_ROWS_PER_HEAD])
+def test_attend_equals_reference(dtype: torch.dtype, rows: int) -> None:
+    query, key, value = (torch.randn(2, HEADS, n, DIM).to(dtype) for n in (rows, 40, 40))
+    want = attend_reference(query.double(), key.double(), value.double())
+    assert_near(attend(query, key, value), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attend_with_a_mask(dtype: torch.dtype) -> None:
+    query, key, value = (torch.randn(1, HEADS, n, DIM).to(dtype) for n in (MIN_ROWS_PER_HEAD, 40, 40))
+    mask = torch.rand(MIN_ROWS_PER_HEAD, 40) < 0.5
+    mask[:, 0] = True
+    want = attend_reference(query.double(), key.double(), value.double(), mask)
+    assert_near(attend(query, key, value, mask), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", [(1,), (5,), (1, 1, 1), (4, 1, 7)])
+def test_cross_attention_equals_reference(dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
+    spans: list[CrossSpan] = []
+    start = 0
+    for length in lengths:
+        key, value = torch.randn(HEADS, 30, DIM).to(dtype), torch.randn(HEADS, DIM, 30).to(dtype)
+        spans.append(CrossSpan(start, start + length, key, value))
+        start += length
+    query = torch.randn(start, HEADS, DIM).to(dtype)
+    wide = [CrossSpan(s.start, s.end, s.key.double(), s.value.double()) for s in spans]
+    assert_near(cross_attention(query, spans), cross_attention_reference(query.double(), wide))
+
+
+def test_cross_scores_are_what_the_softmax_sees() -> None:
+    query, key = torch.randn(3, HEADS, DIM), torch.randn(HEADS, 10, DIM)
+    want = torch.einsum("rhd,hpd->hrp", query, key) / DIM**0.5
+    torch.testing.assert_close(cross_scores(query, key), want)

@@ -1,0 +1,122 @@
+"""`linear` equals its plain meaning, packed or not, in every dtype and for every number of rows."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from sensorium.kernels import linear as module
+from sensorium.kernels.linear import (
+    MAX_NATIVE_ROWS,
+    Activation,
+    can_pack,
+    linear,
+    linear_reference,
+    pack_linear,
+)
+from sensorium.kernels.native import Native
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 7, 13, 33, MAX_NATIVE_ROWS + 1])
+@pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh", "relu"])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_equals_reference(dtype: torch.dtype, rows: int, activation: Activation, has_bias: bool) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, 64, generator=generator, dtype=dtype)
+    weight = torch.randn(80, 64, generator=generator, dtype=dtype) / 8
+    bias = torch.randn(80, generator=generator, dtype=dtype) if has_bias else None
+    got = linear(x, pack_linear(weight, bias), activation=activation)
+    wide_bias = None if bias is None else bias.double()
+    want = linear_reference(x.double(), weight.double(), wide_bias, activation=activation)
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_residual_is_added_and_left_alone(dtype: torch.dtype) -> None:
+    x, weight, residual = (
+        torch.randn(3, 16).to(dtype),
+        torch.randn(8, 16).to(dtype),
+        torch.randn(3, 8).to(dtype),
+    )
+    before = residual.clone()
+    got = linear(x, pack_linear(weight), residual=residual)
+    want = linear_reference(x.double(), weight.double(), None, residual=residual.double())
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=0.1)
+    assert torch.equal(residual, before)
+
+
+def test_rows_that_are_not_contiguous() -> None:
+    x, weight = torch.randn(5, 3, 16), torch.randn(8, 16)
+    got = linear(x[:, 1], pack_linear(weight))
+    torch.testing.assert_close(got, linear_reference(x[:, 1], weight, None))
+
+
+def test_types_that_cannot_be_packed_take_the_plain_way() -> None:
+    weight = torch.randn(4, 6, dtype=torch.float64)
+    assert not can_pack(weight)
+    x, residual = torch.randn(2, 6, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    got = linear(x, pack_linear(weight), residual=residual)
+    torch.testing.assert_close(got, x @ weight.T + residual)
+
+
+def test_a_row_that_is_not_finite_stays_alone() -> None:
+    x = torch.randn(4, 16)
+    x[2] = float("nan")
+    got = linear(x, pack_linear(torch.randn(8, 16)))
+    assert torch.isfinite(got[[0, 1, 3]]).all()
+    assert not torch.isfinite(got[2]).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("out", "size"), [(1, 32), (64, 32), (130, 96), (65, 24), (80, 50), (7, 3)])
+@pytest.mark.parametrize("native", [True, False])
+def test_any_shape(
+    dtype: torch.dtype, out: int, size: int, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shapes oneDNN pads, with our loop and without it."""
+
+    def nothing(_: torch.Tensor) -> Native | None:
+        return None
+
+    if not native:
+        monkeypatch.setattr(module, "native_for", nothing)
+    x, weight, residual = (torch.randn(shape).to(dtype) for shape in ((5, size), (out, size), (5, out)))
+    bias = torch.randn(out).to(dtype)
+    got = linear(x, pack_linear(weight, bias), residual=residual)
+    want = linear_reference(x.double(), weight.double(), bias.double(), residual=residual.double())
+    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_our_loop_reads_what_onednn_packed(dtype: torch.dtype) -> None:
+    """If oneDNN changes its layout this says so; results stay right without."""
+    assert pack_linear(torch.randn(192, 64).to(dtype)).tiles
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_does_not_depend_on_how_many_there_are(dtype: torch.dtype) -> None:
+    weight = pack_linear(torch.randn(192, 256).to(dtype))
+    x = torch.randn(MAX_NATIVE_ROWS, 256).to(dtype)
+    together = linear(x, weight)
+    for rows in (1, 2, 5, 16, 33):
+        assert torch.equal(linear(x[:rows], weight), together[:rows])
+
+
+def test_a_packed_weight_does_not_hold_the_original() -> None:
+    weight = torch.randn(64, 64)
+    original = weakref.ref(weight)
+    packed = pack_linear(weight)
+    del weight
+    assert original() is None
+    assert linear(torch.zeros(1, 64), packed).abs().sum() == 0
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 32), (torch.bfloat16, 64)])
+def test_rows_that_do_not_fit_are_refused(dtype: torch.dtype, size: int) -> None:
+    weight = pack_linear(torch.randn(64, 64).to(torch.bfloat16))
+    with pytest.raises(RuntimeError):
+        linear(torch.zeros(2, size if dtype is torch.float32 else size // 2, dtype=dtype), weight)

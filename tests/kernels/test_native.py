@@ -1,0 +1,87 @@
+"""Building the C kernels: where, once, at once, and not at all."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from sensorium.kernels import native
+from sensorium.kernels.rms_norm import rms_norm
+
+
+@pytest.fixture
+def unbuilt() -> Iterator[None]:
+    """`library` looks again, and again afterwards."""
+    native.library.cache_clear()
+    yield
+    native.library.cache_clear()
+
+
+def test_this_machine_has_them() -> None:
+    """Otherwise the other tests would compare references with themselves."""
+    assert native.native_for(torch.zeros(1)) is not None
+    assert native.native_for(torch.zeros(1, dtype=torch.float64)) is None
+
+
+def test_is_built_once(tmp_path: Path) -> None:
+    built = native.build(tmp_path)
+    assert list(tmp_path.iterdir()) == [built]
+    assert native.build(tmp_path, compiler="/nonexistent/cc") == built
+    native.Native(built)
+
+
+def test_two_processes_build_at_once(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from sensorium.kernels.native import build; build(pathlib.Path(sys.argv[1]))"
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    native.Native(native.build(tmp_path, compiler="/nonexistent/cc"))
+
+
+def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with pytest.raises(RuntimeError, match="broken"):
+        native.build(cache, compiler=str(compiler))
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_without_a_compiler_the_log_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    x, weight = torch.randn(2, 16), torch.ones(16)
+    with caplog.at_level(logging.WARNING):
+        first, second = rms_norm(x, weight, 1e-6), rms_norm(x, weight, 1e-6)
+    assert torch.equal(first, second)
+    assert [record.name for record in caplog.records] == ["sensorium.kernels.native"]
+    assert "no C compiler" in caplog.text
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_a_home_that_cannot_be_written_builds_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "a file"
+    home.write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    assert native.library() is not None
+
+
+def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".cache" / "sensorium"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert native._user_cache() is None
+    folder.chmod(0o700)
+    assert native._user_cache() == folder

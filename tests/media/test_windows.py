@@ -1,0 +1,192 @@
+"""Windows of an utterance equal the Qwen3-ASR extractor's features, and do not depend on the chunking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.media.features import FeatureConfig
+from sensorium.media.windows import WindowedLogMel
+from sensorium.protocols.errors import ModelLoadError
+from sensorium.protocols.messages import ContentHash, EncoderItem
+from transformers import Qwen3ASRFeatureExtractor
+
+FloatArray = npt.NDArray[np.float32]
+CONFIG = FeatureConfig(num_mel_bins=128, min_samples=8_000)
+SMALL = FeatureConfig(num_mel_bins=8, min_samples=8_000)
+SMALL_WINDOW = 30
+"""Frames: an utterance of a second has windows to change."""
+
+
+def new(config: FeatureConfig = CONFIG, window_frames: int = 800) -> WindowedLogMel:
+    return WindowedLogMel(config, window_frames=window_frames, num_tokens=lambda frames: frames // 8)
+
+
+def noise(num_samples: int, scale: float = 0.1, seed: int = 0) -> FloatArray:
+    return (np.random.default_rng(seed).standard_normal(num_samples) * scale).astype(np.float32)
+
+
+def tones(num_samples: int) -> FloatArray:
+    times = np.arange(num_samples) / 16_000
+    harmonics = [np.sin(2 * np.pi * (200 * k + 30 * times) * times) / k for k in range(1, 12)]
+    samples: FloatArray = (0.1 * np.sum(harmonics, axis=0)).astype(np.float32)
+    return samples
+
+
+def silence_then_shout(num_samples: int) -> FloatArray:
+    samples = noise(num_samples, 1e-4)
+    samples[num_samples * 2 // 3 :] *= 5_000
+    return samples
+
+
+SIGNALS: dict[str, Callable[[int], FloatArray]] = {
+    "noise": noise,
+    "tones": tones,
+    "silence, then a shout": silence_then_shout,
+    "silence": lambda n: np.zeros(n, np.float32),
+    "an impulse at the end": lambda n: np.eye(1, n, n - 1, dtype=np.float32)[0],
+}
+
+
+def features_of(item: EncoderItem) -> FloatArray:
+    return np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
+
+
+def whole(samples: FloatArray, config: FeatureConfig = CONFIG, window_frames: int = 800) -> list[EncoderItem]:
+    windows = new(config, window_frames)
+    windows.append(samples)
+    return [change.item for change in windows.changes()]
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize(
+    "num_samples", [1, 320, 7_999, 8_000, 8_001, 16_039, 16_040, 127_999, 128_000, 128_159, 128_160, 300_123]
+)
+def test_windows_equal_the_extractor(name: str, num_samples: int) -> None:
+    samples = SIGNALS[name](num_samples)
+    reference = Qwen3ASRFeatureExtractor()(
+        samples, sampling_rate=16_000, padding=True, return_attention_mask=True, return_tensors="np"
+    )
+    num_frames = int(reference["attention_mask"].sum())
+    expected = reference["input_features"][0][:, :num_frames]
+    items = whole(samples)
+    shapes = [item.features.shape for item in items]
+    assert shapes == [(128, min(800, num_frames - start)) for start in range(0, num_frames, 800)]
+    assert [item.num_tokens for item in items] == [frames // 8 for _, frames in shapes]
+    np.testing.assert_allclose(np.concatenate([features_of(item) for item in items], 1), expected, atol=1e-4)
+
+
+def test_nothing_yet_has_no_windows() -> None:
+    windows = new()
+    assert windows.changes() == ()
+    windows.append(np.zeros(0, np.float32))
+    assert (windows.changes(), windows.num_frames, windows.hashes) == ((), 0, ())
+
+
+AMPLITUDES = st.sampled_from([0.0, 1e-5, 1e-3, 0.05, 1.0])
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    pieces=st.lists(
+        st.tuples(st.one_of(st.integers(0, 400), st.integers(0, 20_000)), AMPLITUDES, st.booleans()),
+        max_size=12,
+    )
+)
+def test_changes_lead_to_the_windows_of_the_whole(pieces: list[tuple[int, float, bool]]) -> None:
+    windows = new(SMALL, SMALL_WINDOW)
+    samples = np.zeros(0, np.float32)
+    held: list[EncoderItem] = []
+    for number, (size, amplitude, ask) in enumerate([*pieces, (0, 0.0, True)]):
+        piece = noise(size, amplitude, seed=number)
+        windows.append(piece)
+        samples = np.concatenate((samples, piece))
+        if not ask:
+            continue
+        for change in windows.changes():
+            # A change is a change: what is reported is new or differs.
+            assert change.index == len(held) or held[change.index] != change.item
+            held[change.index : change.index + 1] = [change.item]
+        assert held == whole(samples, SMALL, SMALL_WINDOW)
+        assert list(windows.hashes) == [item.content_hash for item in held]
+        assert windows.changes() == ()
+        assert [windows.item(index) for index in range(len(held))] == held
+
+
+def test_one_sample_at_a_time_equals_the_whole() -> None:
+    samples = np.concatenate((noise(7_000, 1e-4), noise(2_500, 0.5)))
+    windows = new(SMALL, SMALL_WINDOW)
+    held: dict[int, EncoderItem] = {}
+    for end in range(1, len(samples) + 1):
+        windows.append(samples[end - 1 : end])
+        if end % 97 == 0 or end in (7_999, 8_000, 8_001):
+            held |= {change.index: change.item for change in windows.changes()}
+            assert [held[index] for index in sorted(held)] == whole(samples[:end], SMALL, SMALL_WINDOW)
+
+
+def count_builds(windows: WindowedLogMel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    built: list[int] = []
+    build = windows._build
+
+    def counting(index: int, num_frames: int, edge: FloatArray, peak: np.float32) -> EncoderItem:
+        built.append(index)
+        return build(index, num_frames, edge, peak)
+
+    monkeypatch.setattr(windows, "_build", counting)
+    return built
+
+
+def test_a_finished_window_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = noise(400 * 1600)
+    windows = new(SMALL, 100)
+    windows.append(samples[:1600])
+    built = count_builds(windows, monkeypatch)
+    reported: list[ContentHash] = []
+    for start in range(1600, len(samples), 1600):
+        windows.append(samples[start : start + 1600])
+        reported += [change.item.content_hash for change in windows.changes()]
+    # Its bands span less than 8 decades, so no peak reaches it: ten updates a window, one to finish it.
+    assert len(built) <= 399 + 40
+    assert len(reported) == len(set(reported))
+
+
+def test_a_shout_changes_quiet_windows_and_no_others() -> None:
+    loud, quiet = noise(16_000, 0.3), noise(16_000, 1e-5, seed=1)
+    windows = new(SMALL, 100)
+    windows.append(np.concatenate((quiet, loud, loud, quiet)) * np.float32(0.01))
+    before = windows.changes()
+    assert [change.index for change in before] == [0, 1, 2, 3]
+    windows.append(loud)
+    assert [change.index for change in windows.changes()] == [0, 3, 4]
+
+
+def test_memory_is_the_raw_energies() -> None:
+    windows = new()
+    for second in range(60):
+        windows.append(noise(16_000, seed=second))
+        windows.changes()
+    assert sum(raw.nbytes for raw in windows._raw) <= 8 * 128 * 800 * 4
+    assert len(windows._source._tail) < 2 * 400
+
+
+def test_config_of_a_saved_extractor(tmp_path: Path) -> None:
+    Qwen3ASRFeatureExtractor().save_pretrained(tmp_path)
+    assert FeatureConfig.from_folder(tmp_path) == CONFIG
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"feature_extractor_type": "Qwen3ASRFeatureExtractor"})
+    )
+    assert FeatureConfig.from_folder(tmp_path) == CONFIG
+
+
+@pytest.mark.parametrize("length", [0, 200, "8000"])
+def test_a_length_too_short_to_reflect_is_refused(tmp_path: Path, length: object) -> None:
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps({"feature_extractor_type": "Qwen3ASRFeatureExtractor", "min_length": length}))
+    with pytest.raises(ModelLoadError, match="min_length"):
+        FeatureConfig.from_folder(tmp_path)

@@ -1,0 +1,149 @@
+"""Messages and parts: what is read, what is refused and under which path."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart, read_messages
+from sensorium.protocols.errors import BadRequestError
+
+DATA = base64.b64encode(b"bytes").decode()
+
+
+def read(*messages: object) -> tuple[ChatMessage, ...]:
+    return read_messages([msgspec.Raw(json.dumps(message).encode()) for message in messages])
+
+
+def parts(*content: object) -> tuple[Part, ...]:
+    found = read({"role": "user", "content": list(content)})[0].content
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_text_and_media() -> None:
+    found = parts(
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}},
+        {"type": "video_url", "video_url": {"url": f"data:video/mp4;name=a.mp4;base64,{DATA}"}},
+    )
+    assert found == (
+        TextPart("look"),
+        MediaPart("image", b"bytes", "messages[0].content[1]"),
+        MediaPart("audio", b"bytes", "messages[0].content[2]"),
+        MediaPart("video", b"bytes", "messages[0].content[3]"),
+    )
+
+
+def test_a_missing_type_is_inferred() -> None:
+    assert parts({"text": "a"}, {"image_url": {"url": f"data:;base64,{DATA}"}})[0] == TextPart("a")
+
+
+def test_what_templates_know_is_kept() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    message = read(
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "hm", "unknown": 1}
+    )[0]
+    assert message.content is None
+    assert message.extra["reasoning_content"] == "hm"
+    assert message.extra["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({}, "messages[0].role"),
+        ({"role": "wizard", "content": "a"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "user", "content": 3}, "messages[0].content"),
+        ({"role": "user", "content": [3]}, "messages[0].content[0]"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
+        ({"role": "user", "content": [{"type": "hologram"}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].image_url"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": DATA}]},
+            "messages[0].content[0].image_url",
+        ),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png,abc"}}]},
+            "messages[0].content[0].image_url.url",
+        ),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:;base64,%%"}}]},
+            "messages[0].content[0].image_url.url",
+        ),
+        (
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "%"}}]},
+            "messages[0].content[0].input_audio.data",
+        ),
+        (
+            {
+                "role": "user",
+                "content": [{"type": "input_audio", "input_audio": {"data": DATA, "format": "exe"}}],
+            },
+            "messages[0].content[0].input_audio.format",
+        ),
+        ({"role": "system", "content": [IMAGE]}, "messages[0].content[0]"),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls[0].function.name"),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+    ],
+)
+def test_refused_by_path(message: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(message)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("url", ["http://example.com/a.png", "HTTPS://example.com/a.png"])
+def test_addresses_are_refused_with_a_reason(url: str) -> None:
+    with pytest.raises(BadRequestError, match="data: URI") as caught:
+        parts({"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": url}})
+    assert caught.value.param == "messages[0].content[1].image_url.url"
+
+
+def test_no_messages() -> None:
+    with pytest.raises(BadRequestError):
+        read()
+
+
+@given(st.binary(max_size=100))
+def test_bytes_survive(data: bytes) -> None:
+    encoded = base64.b64encode(data).decode()
+    found = parts(
+        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{encoded}"}},
+        {"type": "input_audio", "input_audio": {"data": encoded, "format": "mp3"}},
+    )
+    assert [part.data for part in found if isinstance(part, MediaPart)] == [data, data]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+FIELDS = st.fixed_dictionaries(
+    {"role": st.just("user")},
+    optional={"content": JSON, "name": JSON, "tool_calls": JSON, "reasoning_content": JSON},
+)
+
+
+@given(FIELDS)
+def test_any_message_is_read_or_refused(message: dict[str, Any]) -> None:
+    outcome: object
+    try:
+        outcome = read(message)[0].role
+    except BadRequestError as error:
+        outcome = (error.param or "")[:11]
+    assert outcome in ("user", "messages[0]")

@@ -1,0 +1,262 @@
+"""Frames to events: every valid one decoded, everything else answered with code, message and param."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tracemalloc
+import typing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+from openai.types.realtime import RealtimeClientEvent, RealtimeTranslationClientEvent
+from sensorium.protocols.codec import (
+    OtherServerEvent,
+    decode_client_event,
+    decode_server_event,
+    encode_event,
+)
+from sensorium.protocols.realtime import (
+    ClientEvent,
+    Error,
+    ErrorDetail,
+    InputAudioBufferAppend,
+    InputAudioBufferClear,
+    InputAudioBufferCommit,
+    InvalidEvent,
+    SessionPatch,
+    SessionUpdate,
+)
+from sensorium.protocols.realtime_session import AudioPatch, InputPatch, ServerVadPatch, TranscriptionPatch
+
+
+def update(audio_input: dict[str, Any]) -> dict[str, Any]:
+    session = {"type": "transcription", "audio": {"input": audio_input}}
+    return {"type": "session.update", "event_id": "e", "session": session}
+
+
+def refused(frame: object) -> InvalidEvent:
+    text = frame if isinstance(frame, str | bytes) else json.dumps(frame)
+    event = decode_client_event(text)
+    assert isinstance(event, InvalidEvent)
+    assert event.message
+    assert len(event.message) < 400
+    return event
+
+
+def test_the_served_events() -> None:
+    assert decode_client_event(b'{"audio":"AAECAw==","type":"input_audio_buffer.append"}') == (
+        InputAudioBufferAppend(b"\0\1\2\3")
+    )
+    assert decode_client_event('{"type":"input_audio_buffer.commit","event_id":"e"}') == (
+        InputAudioBufferCommit("e")
+    )
+    assert decode_client_event('{"type":"input_audio_buffer.clear","extra":1}') == InputAudioBufferClear()
+    event = decode_client_event(
+        json.dumps(update({"turn_detection": None, "transcription": {"language": "en"}}))
+    )
+    assert event == SessionUpdate(
+        SessionPatch(
+            "transcription",
+            AudioPatch(InputPatch(transcription=TranscriptionPatch(language="en"), turn_detection=None)),
+        ),
+        "e",
+    )
+
+
+@pytest.mark.parametrize("name", ["input_audio_buffer.commit", "session.update", "no.such.event"])
+def test_an_event_id_too_long_to_echo_is_refused(name: str) -> None:
+    invalid = decode_client_event(json.dumps({"type": name, "event_id": "x" * 513, "session": {}}))
+    assert isinstance(invalid, InvalidEvent)
+    assert invalid.param == ("type" if name == "no.such.event" else "event_id")
+    assert invalid.event_id is None
+    accepted = decode_client_event(json.dumps({"type": name, "event_id": "x" * 512, "session": {}}))
+    assert accepted.event_id == "x" * 512
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        InputAudioBufferAppend(b"\xff\0", "x"),
+        InputAudioBufferCommit(),
+        InputAudioBufferClear(event_id=None),
+        SessionUpdate(SessionPatch()),
+        SessionUpdate(
+            SessionPatch(
+                "transcription",
+                AudioPatch(InputPatch(turn_detection=ServerVadPatch(threshold=0.25), noise_reduction=None)),
+            )
+        ),
+    ],
+)
+def test_what_we_encode_we_decode(event: ClientEvent) -> None:
+    assert decode_client_event(encode_event(event)) == event
+
+
+def known_client_types() -> set[str]:
+    names: set[str] = set()
+    for union in (RealtimeClientEvent, RealtimeTranslationClientEvent):
+        for event in typing.get_args(typing.get_args(union)[0]):
+            names.update(typing.get_args(event.model_fields["type"].annotation))
+    return names
+
+
+@pytest.mark.parametrize("name", sorted(known_client_types()))
+def test_every_event_the_openai_package_builds_is_known_by_name(name: str) -> None:
+    event = decode_client_event(json.dumps({"type": name, "event_id": "e"}))
+    if isinstance(event, InvalidEvent):
+        assert event.code in ("unsupported_event", "missing_required_parameter")
+        assert event.event_id == "e"
+        assert name in event.message or event.param in ("audio", "session")
+
+
+@pytest.mark.parametrize("text", ["A", "AA", "AAA", "AA=", "AAAA\n", "AA AA", "AA-_", "AA==AA==", "é", "*"])
+def test_bad_base64_names_audio(text: str) -> None:
+    event = refused({"type": "input_audio_buffer.append", "audio": text, "event_id": "e7"})
+    assert (event.code, event.param, event.event_id) == ("invalid_audio", "audio", "e7")
+
+
+COMMIT, SESSION = '{"type":"input_audio_buffer.commit"', '{"type":"session.update"'
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "param"),
+    [
+        ("", "invalid_json", None),
+        ("{", "invalid_json", None),
+        (b"\xff\xfe", "invalid_json", None),
+        ("\ud800", "invalid_json", None),
+        ("[" * 100_000, "invalid_json", None),
+        (COMMIT + ',"x":' + "[" * 100_000, "invalid_json", None),
+        (SESSION + ',"session":{"id":' + "[" * 9_999 + "]" * 9_999 + "}}", "invalid_json", None),
+        ("[]", "invalid_event", None),
+        ("null", "invalid_event", None),
+        ({}, "missing_required_parameter", "type"),
+        ({"type": None}, "missing_required_parameter", "type"),
+        ({"type": 7}, "invalid_value", "type"),
+        ({"type": "nonsense" * 100}, "unknown_event", "type"),
+        ({"type": "input_audio_buffer.append"}, "missing_required_parameter", "audio"),
+        ({"type": "input_audio_buffer.append", "audio": 1}, "invalid_audio", "audio"),
+        ({"type": "input_audio_buffer.commit", "event_id": 1}, "invalid_value", "event_id"),
+        ({"type": "session.update"}, "missing_required_parameter", "session"),
+        ({"type": "session.update", "model": "flat"}, "missing_required_parameter", "session"),
+    ],
+)
+def test_refused_frames(frame: object, code: str, param: str | None) -> None:
+    event = refused(frame)
+    assert (event.code, event.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("session", "code", "param"),
+    [
+        ([], "invalid_value", "session"),
+        ({"type": "realtime", "tools": []}, "unsupported_session_type", "session.type"),
+        ({"type": "x"}, "invalid_value", "session.type"),
+        ({"voice": "x"}, "unknown_parameter", "session.voice"),
+        ({"include": ["everything"]}, "invalid_value", "session.include[0]"),
+    ],
+)
+def test_refused_sessions(session: object, code: str, param: str) -> None:
+    event = refused({"type": "session.update", "session": session})
+    assert (event.code, event.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("audio_input", "code", "param"),
+    [
+        (
+            {"turn_detection": {"type": "server_vad", "threshold": 1.5}},
+            "invalid_value",
+            "turn_detection.threshold",
+        ),
+        ({"turn_detection": {"type": "x"}}, "invalid_value", "turn_detection.type"),
+        ({"turn_detection": {"threshold": 0.5}}, "missing_required_parameter", "turn_detection.type"),
+        ({"turn_detection": {"type": "server_vad", "x": 1}}, "unknown_parameter", "turn_detection.x"),
+        ({"format": {"type": "audio/mp3"}}, "invalid_value", "format.type"),
+        ({"transcription": {"prompt": 3}}, "invalid_value", "transcription.prompt"),
+        ({"transcription": {"model": []}}, "invalid_value", "transcription.model"),
+    ],
+)
+def test_refused_settings(audio_input: dict[str, Any], code: str, param: str) -> None:
+    event = refused(update(audio_input))
+    assert (event.code, event.param, event.event_id) == (code, f"session.audio.input.{param}", "e")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '{"type":"nonsense","x":%s}',
+        '{"type":%s}',
+        '{"type":"input_audio_buffer.append","event_id":%s,"audio":"AA=="}',
+        '{"type":"input_audio_buffer.commit","event_id":%s}',
+        '{"type":"session.update","session":{"type":%s}}',
+        '{"type":"session.update","session":{"limits":%s}}',
+        '{"type":"session.update","session":{"voice":%s}}',
+        "%s",
+    ],
+)
+def test_a_frame_full_of_objects_is_not_built(frame: str) -> None:
+    """Millions of small lists cost seconds of the loop and hundreds of megabytes."""
+    text = frame % ("[" + "[]," * 300_000 + "[]]")
+    tracemalloc.start()
+    try:
+        decode_client_event(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(text)
+
+
+def test_a_top_level_model_beside_a_session_is_tolerated() -> None:
+    assert isinstance(decode_client_event(json.dumps(update({}) | {"model": "m"})), SessionUpdate)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+types = st.sampled_from(["session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "x"])
+fields = st.sampled_from(
+    ["session", "audio", "input", "format", "transcription", "turn_detection", "type", "model", "threshold"]
+)
+wrong_shapes = st.builds(
+    lambda kind, rest: {"type": kind, **rest},
+    types,
+    st.dictionaries(
+        fields, st.recursive(json_values, lambda i: st.dictionaries(fields, i, max_size=3)), max_size=4
+    ),
+)
+
+
+@given(
+    st.binary(max_size=60) | st.text(max_size=60) | json_values.map(json.dumps) | wrong_shapes.map(json.dumps)
+)
+def test_garbage_never_raises(frame: str | bytes) -> None:
+    event = decode_client_event(frame)
+    if isinstance(event, InvalidEvent):
+        assert event.code
+        assert event.message
+        assert event.param is None or event.param
+
+
+@given(st.binary(max_size=200))
+def test_audio_comes_through(data: bytes) -> None:
+    frame = {"type": "input_audio_buffer.append", "audio": base64.b64encode(data).decode()}
+    assert decode_client_event(json.dumps(frame)) == InputAudioBufferAppend(data, UNSET)
+
+
+def test_server_frames_for_the_sdk() -> None:
+    error = Error(event_id="e", server_event_seq=3, error=ErrorDetail(message="no", type="x"))
+    assert decode_server_event(encode_event(error)) == error
+    foreign = decode_server_event('{"type":"rate_limits.updated","rate_limits":[]}')
+    assert foreign == OtherServerEvent(
+        "rate_limits.updated", {"type": "rate_limits.updated", "rate_limits": []}
+    )
+    for frame in ("", "[]", "{}", '{"type":1}', b"\xff"):
+        with pytest.raises(ValueError, match="frame"):
+            decode_server_event(frame)

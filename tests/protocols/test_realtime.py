@@ -1,0 +1,174 @@
+"""Every server event validates strictly against the `openai` package's type of the same name."""
+
+from __future__ import annotations
+
+import json
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+from openai import BaseModel
+from openai.types.realtime import RealtimeServerEvent
+from openai.types.realtime.realtime_transcription_session_create_response import (
+    RealtimeTranscriptionSessionCreateResponse,
+)
+from sensorium.protocols.codec import decode_server_event, encode_event
+from sensorium.protocols.realtime import (
+    ConversationItemAdded,
+    ConversationItemDone,
+    ConversationItemInputAudioTranscriptionCompleted,
+    ConversationItemInputAudioTranscriptionDelta,
+    ConversationItemInputAudioTranscriptionFailed,
+    ConversationItemInputAudioTranscriptionSegment,
+    DetectedLanguage,
+    DurationUsage,
+    Error,
+    ErrorDetail,
+    InputAudioBufferBackpressure,
+    InputAudioBufferCleared,
+    InputAudioBufferCommitted,
+    InputAudioBufferSpeechStarted,
+    InputAudioBufferSpeechStopped,
+    InputAudioContent,
+    LogProb,
+    ServerEvent,
+    SessionCreated,
+    SessionUpdated,
+    TokenUsage,
+    UserMessage,
+    Word,
+)
+from sensorium.protocols.realtime_session import (
+    AudioView,
+    FormatView,
+    InputView,
+    LimitsView,
+    NoiseReduction,
+    SemanticVadView,
+    ServerVadView,
+    SessionView,
+    TranscriptionView,
+    TurnDetectionView,
+)
+from support.dialogs import Dialog
+
+ITEM = UserMessage(id="item_1", content=[InputAudioContent()])
+IDS: dict[str, Any] = {"event_id": "event_1", "server_event_seq": 1}
+
+EXTENSIONS = {
+    "session.created": {"id", "created"},
+    "input_audio_buffer.committed": {"audio_start_ms", "audio_end_ms"},
+    "conversation.item.input_audio_transcription.completed": {"words"},
+}
+"""Fields of ours beside `server_event_seq`."""
+
+
+def session(turn_detection: TurnDetectionView | None, encoding: FormatView) -> SessionView:
+    return SessionView(
+        id="sess_1",
+        expires_at=1_700_003_600,
+        audio=AudioView(
+            InputView(
+                encoding,
+                TranscriptionView("small", "en", "Hello", ["word"]),
+                turn_detection,
+                NoiseReduction("near_field", 0.5),
+            )
+        ),
+        include=["item.input_audio_transcription.logprobs"],
+        limits=LimitsView(1, 2, 3.0, 4.0, 5.0),
+        capabilities=["binary_audio"],
+    )
+
+
+EVENTS: list[ServerEvent] = [
+    SessionCreated(**IDS, session=session(None, FormatView("audio/pcmu")), id="sess_1", created=1),
+    SessionCreated(**IDS, session=session(ServerVadView(0.5, 300, 500), FormatView("audio/pcm", 24_000))),
+    SessionUpdated(**IDS, session=session(SemanticVadView("low"), FormatView("audio/pcma"))),
+    InputAudioBufferCommitted(**IDS, item_id="item_1", audio_start_ms=0, audio_end_ms=9),
+    InputAudioBufferCommitted(**IDS, item_id="item_2", previous_item_id="item_1"),
+    InputAudioBufferCleared(**IDS),
+    InputAudioBufferSpeechStarted(**IDS, audio_start_ms=0, item_id="item_1"),
+    InputAudioBufferSpeechStopped(**IDS, audio_end_ms=0, item_id="item_1"),
+    ConversationItemAdded(**IDS, item=ITEM),
+    ConversationItemDone(**IDS, item=ITEM, previous_item_id="item_0"),
+    ConversationItemInputAudioTranscriptionDelta(**IDS, item_id="item_1", delta=" word"),
+    ConversationItemInputAudioTranscriptionCompleted(
+        **IDS,
+        item_id="item_1",
+        transcript="",
+        usage=TokenUsage(1, 2, 3),
+        languages=[DetectedLanguage("en")],
+        logprobs=[LogProb("a", [97], -0.5)],
+        words=[Word("a", 0.0, 0.5)],
+    ),
+    ConversationItemInputAudioTranscriptionCompleted(
+        **IDS, item_id="item_1", transcript="a", usage=DurationUsage(1.5)
+    ),
+    ConversationItemInputAudioTranscriptionSegment(
+        **IDS, id="seg_1", item_id="item_1", text="a", start=0.0, end=1.0
+    ),
+    ConversationItemInputAudioTranscriptionFailed(
+        **IDS, item_id="item_1", error=ErrorDetail(type="server_error", code="x", message="no")
+    ),
+    Error(**IDS, error=ErrorDetail(type="server_error", message="no", event_id="mine")),
+]
+
+
+def openai_types() -> dict[str, type[BaseModel]]:
+    found = {}
+    for event in typing.get_args(typing.get_args(RealtimeServerEvent)[0]):
+        (name,) = typing.get_args(event.model_fields["type"].annotation)
+        found[name] = event
+    return found
+
+
+OPENAI = openai_types()
+
+
+def validate(frame: str) -> BaseModel:
+    """Parse strictly; unknown top-level fields must be announced extensions."""
+    name = json.loads(frame)["type"]
+    parsed = OPENAI[name].model_validate_json(frame, strict=True)
+    assert set(parsed.model_extra or {}) <= {"server_event_seq"} | EXTENSIONS.get(name, set())
+    return parsed
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_validate_and_come_back(event: ServerEvent) -> None:
+    frame = encode_event(event)
+    validate(frame)
+    assert decode_server_event(frame) == event
+
+
+def test_every_event_but_our_own_is_in_the_table() -> None:
+    defined = set(typing.get_args(ServerEvent))
+    assert defined - {type(event) for event in EVENTS} == {InputAudioBufferBackpressure}
+
+
+def test_classes_are_named_after_their_type() -> None:
+    for event in typing.get_args(ServerEvent):
+        tag = event.__struct_config__.tag
+        assert event.__name__ == "".join(part.title() for part in tag.replace("_", ".").split("."))
+
+
+def test_the_session_validates_as_a_transcription_session() -> None:
+    view = session(ServerVadView(0.5, 300, 500), FormatView("audio/pcm", 24_000))
+    parsed = RealtimeTranscriptionSessionCreateResponse.model_validate_json(
+        msgspec.json.encode(view), strict=True
+    )
+    assert set(parsed.model_extra or {}) == {"limits", "capabilities"}
+
+
+def test_a_whole_dialog_validates() -> None:
+    dialog = Dialog()
+    for _ in range(2):
+        dialog.speak(2000, "one two three")
+        dialog.silence(1000, "one two three")
+    dialog.commit()
+    dialog.clear()
+    dialog.client("garbage")
+    assert len(dialog.sent) > 20
+    for event in dialog.sent:
+        validate(json.dumps(event))

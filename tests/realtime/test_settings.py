@@ -1,0 +1,150 @@
+"""Merging updates into a session: omitted stays, null clears, refusals name the field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from sensorium.protocols.audio import AudioFormat, ms_to_samples
+from sensorium.protocols.codec import decode_client_event
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.realtime import SessionUpdate
+from sensorium.protocols.realtime_session import NoiseReduction, ServerVadView, SessionPatch
+from sensorium.realtime.settings import DEFAULT_VAD, SessionSettings, initial_settings, merge
+from support.dialogs import config
+
+CONFIG = config()
+INITIAL = initial_settings(CONFIG)
+
+
+def patch(audio_input: dict[str, Any] | None = None, **session: object) -> SessionPatch:
+    body: dict[str, Any] = dict(session)
+    if audio_input is not None:
+        body["audio"] = {"input": audio_input}
+    event = decode_client_event(json.dumps({"type": "session.update", "session": body}))
+    assert isinstance(event, SessionUpdate), event
+    return event.session
+
+
+def update(settings: SessionSettings, audio_input: dict[str, Any], **session: object) -> SessionSettings:
+    return merge(settings, patch(audio_input, **session), CONFIG)
+
+
+def test_nothing_changes_nothing() -> None:
+    for empty in (SessionPatch(), patch({}), patch(type="transcription"), patch({"transcription": {}})):
+        assert merge(INITIAL, empty, CONFIG) == INITIAL
+
+
+def test_what_we_show_can_be_sent_back() -> None:
+    changed = update(
+        INITIAL,
+        {
+            "format": {"type": "audio/pcm", "rate": 16000},
+            "transcription": {"language": "en", "timestamp_granularities": ["word"]},
+            "turn_detection": {"type": "semantic_vad", "eagerness": "low"},
+            "noise_reduction": {"type": "near_field"},
+        },
+        include=["item.input_audio_transcription.logprobs"],
+    )
+    shown = {
+        "id": "sess_1",
+        "object": "realtime.transcription_session",
+        "type": "transcription",
+        "expires_at": 1,
+        "limits": {"idle_s": 1},
+        "capabilities": [],
+        "include": changed.include_view(),
+        "audio": msgspec.to_builtins(changed.audio_view()),
+    }
+    assert merge(changed, patch(**shown), CONFIG) == changed
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ({"type": "audio/pcm"}, AudioFormat("pcm16", 24_000)),
+        ({"type": "audio/pcm", "rate": 16_000}, AudioFormat("pcm16", 16_000)),
+        ({"type": "audio/pcmu"}, AudioFormat("pcmu", 8_000)),
+        ({"type": "audio/pcma", "rate": 8_000}, AudioFormat("pcma", 8_000)),
+        (None, AudioFormat("pcm16", 24_000)),
+    ],
+)
+def test_formats(shape: dict[str, Any] | None, expected: AudioFormat) -> None:
+    assert update(update(INITIAL, {"format": {"type": "audio/pcma"}}), {"format": shape}).format == expected
+
+
+def test_turn_detection_merges_within_its_type_and_null_turns_it_off() -> None:
+    vad = {"type": "server_vad"}
+    first = update(INITIAL, {"turn_detection": {**vad, "threshold": 0.7, "silence_duration_ms": 350}})
+    second = update(first, {"turn_detection": {**vad, "prefix_padding_ms": 600, "threshold": None}})
+    assert second.turn_detection == ServerVadView(0.5, 600, 350)
+    off = update(second, {"turn_detection": None})
+    assert off.turn_detection is None
+    assert update(off, {"turn_detection": vad}).turn_detection == DEFAULT_VAD
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "silence_ms"), [("low", 1500), ("medium", 800), ("auto", 800), ("high", 400)]
+)
+def test_eagerness_is_a_wait(eagerness: str, silence_ms: int) -> None:
+    settings = update(INITIAL, {"turn_detection": {"type": "semantic_vad", "eagerness": eagerness}})
+    detector = settings.detector(CONFIG)
+    assert detector.silence == ms_to_samples(silence_ms)
+    assert detector.pause == ms_to_samples(200)
+
+
+def test_the_tail_is_never_longer_than_the_silence() -> None:
+    settings = update(INITIAL, {"turn_detection": {"type": "server_vad", "silence_duration_ms": 50}})
+    assert settings.detector(CONFIG).pause == settings.detector(CONFIG).silence == ms_to_samples(50)
+
+
+def test_transcription_fields_merge_and_null_goes_back() -> None:
+    first = update(INITIAL, {"transcription": {"model": "other", "language": "FR", "prompt": "Ça"}})
+    assert (first.model, first.options.language, first.options.prompt) == ("other", "fr", "Ça")
+    second = update(first, {"transcription": {"language": ""}})
+    assert (second.model, second.options.language, second.options.prompt) == ("other", None, "Ça")
+    assert update(second, {"transcription": None}) == INITIAL
+
+
+def test_session_model_names_the_transcription_model() -> None:
+    assert merge(INITIAL, patch(model="other"), CONFIG).model == "other"
+    both = patch({"transcription": {"model": "small"}}, model="other")
+    assert merge(INITIAL, both, CONFIG).model == "small"
+
+
+def test_noise_reduction_is_kept_and_cleared() -> None:
+    first = update(INITIAL, {"noise_reduction": {"type": "far_field", "strength": 0.5}})
+    second = update(first, {"noise_reduction": {"type": "near_field"}})
+    assert second.noise_reduction == NoiseReduction("near_field", 0.5)
+    assert update(second, {"noise_reduction": None}).noise_reduction is None
+
+
+@pytest.mark.parametrize(
+    ("audio_input", "session", "param", "code"),
+    [
+        ({"transcription": {"model": "x"}}, {}, "transcription.model", "model_not_found"),
+        ({}, {"model": "x"}, "session.model", "model_not_found"),
+        ({"transcription": {"language": "fr"}}, {}, "transcription.language", "unsupported_language"),
+        ({"transcription": {"language": "english"}}, {}, "transcription.language", "invalid_value"),
+        ({"transcription": {"languages": ["en"]}}, {}, "transcription.languages", "unsupported_parameter"),
+        ({"transcription": {"keywords": ["a"]}}, {}, "transcription.keywords", "unsupported_parameter"),
+        ({"transcription": {"delay": "low"}}, {}, "transcription.delay", "unsupported_parameter"),
+        ({"format": {"type": "audio/pcm", "rate": 44100}}, {}, "format.rate", "invalid_value"),
+        ({"format": {"type": "audio/pcmu", "rate": 16000}}, {}, "format.rate", "invalid_value"),
+        (
+            {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}},
+            {},
+            "turn_detection.idle_timeout_ms",
+            "unsupported_parameter",
+        ),
+    ],
+)
+def test_refusals_name_the_field(
+    audio_input: dict[str, Any], session: dict[str, Any], param: str, code: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        update(INITIAL, audio_input, **session)
+    expected = param if param.startswith("session.") else f"session.audio.input.{param}"
+    assert (caught.value.param, caught.value.code) == (expected, code)

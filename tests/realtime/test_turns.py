@@ -1,0 +1,101 @@
+"""Turn detection: hysteresis, minimum speech, pauses and the exact hold time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.realtime.turns import (
+    FRAME_SAMPLES,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDetector,
+    TurnDetectorConfig,
+    TurnEvent,
+)
+
+CONFIG = TurnDetectorConfig(threshold=0.5, min_speech=3 * 512, pause=3200, silence=8000)
+
+
+def run(probabilities: list[float], config: TurnDetectorConfig = CONFIG) -> list[tuple[int, TurnEvent]]:
+    """(index of the frame, event) of everything that happens."""
+    detector = TurnDetector(config)
+    return [
+        (index, event)
+        for index, probability in enumerate(probabilities)
+        for event in detector.push((index + 1) * FRAME_SAMPLES, probability)
+    ]
+
+
+def test_a_turn_dates_from_its_first_frame() -> None:
+    assert run([0.0] * 4 + [0.9] * 5) == [(6, SpeechStarted(4 * 512))]
+
+
+def test_bursts_shorter_than_the_minimum_start_nothing() -> None:
+    assert run([0.9, 0.9, 0.0] * 20) == []
+
+
+def test_pause_and_stop_come_at_the_first_frame_that_completes_their_time() -> None:
+    events = run([0.9] * 4 + [0.0] * 40)
+    end = 4 * 512
+    assert events[1:] == [(4 + 7 - 1, SpeechPaused(end)), (4 + 16 - 1, SpeechStopped(end))]
+
+
+def test_speech_after_a_pause_resumes_the_same_turn() -> None:
+    events = run([0.9] * 4 + [0.0] * 10 + [0.9] + [0.0] * 40)
+    assert [event for _, event in events[2:4]] == [SpeechResumed(14 * 512), SpeechPaused(15 * 512)]
+    assert sum(isinstance(event, SpeechStarted) for _, event in events) == 1
+
+
+def test_running_speech_holds_down_to_the_release_and_silence_needs_the_full_threshold() -> None:
+    held = run([0.9] * 4 + [0.4] * 100)
+    assert [type(event) for _, event in held] == [SpeechStarted]
+    fallen = run([0.9] * 4 + [0.3] + [0.4] * 100)
+    assert fallen[-1][1] == SpeechStopped(4 * 512)
+
+
+def test_reset_forgets_and_reconfigure_goes_on() -> None:
+    detector = TurnDetector(CONFIG)
+    for index in range(5):
+        detector.push((index + 1) * 512, 0.9)
+    detector.reconfigure(TurnDetectorConfig(threshold=0.5, min_speech=512, pause=512, silence=1024))
+    assert detector.push(6 * 512, 0.0) == [SpeechPaused(5 * 512)]
+    assert detector.push(7 * 512, 0.0) == [SpeechStopped(5 * 512)]
+    detector.push(8 * 512, 0.9)
+    detector.reset()
+    assert not detector.speaking
+    assert detector.push(9 * 512, 0.0) == []
+
+
+@given(
+    st.lists(st.floats(0, 1), max_size=200),
+    st.floats(0, 1),
+    st.integers(0, 4000),
+    st.integers(0, 4000),
+    st.integers(0, 4000),
+)
+def test_starts_and_stops_alternate_and_hold_their_times(
+    probabilities: list[float], threshold: float, min_speech: int, pause: int, extra: int
+) -> None:
+    silence = pause + extra
+    config = TurnDetectorConfig(threshold=threshold, min_speech=min_speech, pause=pause, silence=silence)
+    speaking, previous_end = False, 0
+    for index, event in run(probabilities, config):
+        now = (index + 1) * FRAME_SAMPLES
+        match event:
+            case SpeechStarted(start):
+                assert not speaking
+                speaking = True
+                assert start >= previous_end
+                assert now - start >= min(min_speech, now)
+            case SpeechStopped(end):
+                assert speaking
+                speaking, previous_end = False, end
+                assert silence <= now - end < max(silence, 1) + FRAME_SAMPLES
+            case SpeechPaused(end):
+                assert speaking
+                assert pause <= now - end < max(pause, 1) + FRAME_SAMPLES
+            case SpeechResumed(start):
+                assert speaking
+                assert start == now - FRAME_SAMPLES

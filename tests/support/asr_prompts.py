@@ -1,0 +1,67 @@
+"""From audio to what the engine is asked and to what `transformers` is: for tests of Qwen3-ASR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sensorium.engine.asr_prompt import AsrPrompt, AsrText
+from sensorium.engine.audio_windows import num_audio_tokens
+from sensorium.engine.model_info import AsrInfo
+from sensorium.engine.model_source import ModelSource
+from sensorium.engine.text_tokenizer import TextTokenizer
+from sensorium.media.features import FeatureConfig
+from sensorium.media.windows import WindowedLogMel
+from sensorium.protocols.messages import EncoderItem
+from support.asr_folder import FloatArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """One utterance to transcribe."""
+
+    prompt: AsrPrompt
+    items: list[EncoderItem]
+
+    def reference_inputs(self) -> dict[str, Tensor]:
+        """The same for `Qwen3ASRForConditionalGeneration`: ids, padded features, mask."""
+        windows = [np.frombuffer(i.features.data, "<f4").reshape(i.features.shape) for i in self.items]
+        features = torch.from_numpy(np.concatenate(windows, axis=1))
+        num_frames = features.shape[1]
+        padding = -num_frames % 100
+        mask = torch.cat([torch.ones(num_frames), torch.zeros(padding)]).long()
+        return {
+            "input_ids": torch.tensor([self.prompt.token_ids]),
+            "input_features": torch.nn.functional.pad(features, (0, padding))[None],
+            "input_features_mask": mask[None],
+        }
+
+
+def asr_text(source: ModelSource) -> AsrText:
+    """The text side of an opened model."""
+    assert isinstance(source.info, AsrInfo)
+    assert isinstance(source.text, TextTokenizer)
+    return AsrText(source.text, source.info)
+
+
+def new_windows(source: ModelSource) -> WindowedLogMel:
+    """What cuts growing audio for an opened model."""
+    assert isinstance(source.info, AsrInfo)
+    n_window = source.info.n_window
+    return WindowedLogMel(
+        FeatureConfig.from_folder(source.folder),
+        window_frames=source.info.window_frames,
+        num_tokens=lambda frames: num_audio_tokens(frames, n_window),
+    )
+
+
+def transcription(
+    source: ModelSource, samples: FloatArray, *, context: str = "", language: str | None = None
+) -> Transcription:
+    """What to ask for a whole utterance."""
+    windows = new_windows(source)
+    windows.append(samples)
+    items = [change.item for change in windows.changes()]
+    return Transcription(asr_text(source).prompt(items, context=context, language=language), items)

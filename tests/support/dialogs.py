@@ -1,0 +1,236 @@
+"""A scripted conversation with the pure session machine: audio by the millisecond, answers when told.
+
+The dialog plays client and actor at once: wire frames go through the codec, `Transcribe` effects wait in
+`asked` until the script answers them, and everything sent is kept in `sent`. Every effect is checked on the
+way (numbering, one question per item, nothing asked about forgotten audio, transcripts that are the final
+answer about exactly the committed audio).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import msgspec
+from sensorium.protocols.audio import ms_to_samples, samples_to_ms
+from sensorium.protocols.codec import decode_client_event, encode_event
+from sensorium.protocols.errors import InternalError, SensoriumError
+from sensorium.protocols.messages import ItemId
+from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.transcript import Transcript
+from sensorium.realtime.effects import (
+    Close,
+    Effect,
+    ForgetBefore,
+    ForgetItem,
+    Send,
+    Transcribe,
+)
+from sensorium.realtime.events import (
+    AudioAppended,
+    HypothesisFailed,
+    HypothesisReady,
+    SessionEvent,
+    SpeechScored,
+)
+from sensorium.realtime.session import RealtimeModel, Session, SessionConfig
+from sensorium.realtime.turns import FRAME_SAMPLES
+
+COMMITTED = ["committed", "added", "done"]
+"""What follows every commit that is not refused."""
+
+SHORT_NAMES = {
+    "conversation.item.input_audio_transcription.delta": "delta",
+    "conversation.item.input_audio_transcription.completed": "completed",
+    "conversation.item.input_audio_transcription.failed": "failed",
+    "conversation.item.input_audio_transcription.segment": "segment",
+    "conversation.item.added": "added",
+    "conversation.item.done": "done",
+    "input_audio_buffer.committed": "committed",
+    "input_audio_buffer.cleared": "cleared",
+    "input_audio_buffer.speech_started": "speech_started",
+    "input_audio_buffer.speech_stopped": "speech_stopped",
+    "input_audio_buffer.backpressure": "backpressure",
+}
+
+
+def config(**changes: object) -> SessionConfig:
+    """Two models; the first speaks three languages, the second any."""
+    models = (RealtimeModel("small", ("en", "de", "es")), RealtimeModel("other"))
+    return msgspec.convert({"model": "small", "models": models} | changes, SessionConfig)
+
+
+def said(text: str, *, language: str = "en") -> Transcript:
+    """A hypothesis with nothing but text."""
+    return Transcript(text=text, language=language, duration=1.0, num_input_tokens=7, num_output_tokens=3)
+
+
+class Dialog:
+    """One session and its history."""
+
+    def __init__(self, *, detection: bool = True, **changes: object) -> None:
+        self._ids: Counter[str] = Counter()
+        self.session = Session(config(**changes), self._new_id)
+        self.now = 0.0
+        self.sent: list[dict[str, Any]] = []
+        self.effects: list[Effect] = []
+        self.asked: dict[ItemId, Transcribe] = {}
+        self.answered: dict[ItemId, Transcribe] = {}
+        """The newest question of each item that got an answer."""
+        self.forgotten = 0
+        self.num_samples = 0
+        self._scored = 0
+        self._seq = 0
+        self._num_read = 0
+        self.closed: Close | None = None
+        self.perform(self.session.open(now=self.now, created=1_700_000_000))
+        if not detection:
+            self.update({"turn_detection": None})
+        self.read()
+
+    def _new_id(self, prefix: str) -> str:
+        self._ids[prefix] += 1
+        return f"{prefix}_{self._ids[prefix]}"
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Play the actor."""
+        for effect in effects:
+            assert self.closed is None, f"{effect} after Close"
+            self.effects.append(effect)
+            match effect:
+                case Send():
+                    data = json.loads(encode_event(effect.event))
+                    self._seq += 1
+                    assert data["server_event_seq"] == self._seq
+                    assert data["event_id"] == f"event_{self._seq}"
+                    self.sent.append(data)
+                    if data["type"].endswith("transcription.completed"):
+                        self._check_completed(data)
+                case Transcribe():
+                    assert effect.item_id not in self.asked
+                    assert self.forgotten <= effect.start_sample < effect.end_sample <= self.num_samples
+                    self.asked[effect.item_id] = effect
+                case ForgetItem():
+                    self.asked.pop(effect.item_id, None)
+                case ForgetBefore():
+                    assert effect.sample > self.forgotten
+                    self.forgotten = effect.sample
+                case Close():
+                    self.closed = effect
+                case _:
+                    pass
+        self.session.check()
+
+    def _check_completed(self, completed: dict[str, Any]) -> None:
+        """The transcript is the final answer about exactly the committed audio."""
+        question = self.answered.get(ItemId(completed["item_id"]))
+        if question is None:
+            assert completed["transcript"] == ""
+            return
+        (committed,) = (event for event in self.of("committed") if event["item_id"] == question.item_id)
+        assert question.final
+        assert samples_to_ms(question.start_sample) == committed["audio_start_ms"]
+        assert samples_to_ms(question.end_sample) == committed["audio_end_ms"]
+
+    def close_code(self) -> int | None:
+        """The code of the `Close`, None while the session is open."""
+        return None if self.closed is None else self.closed.code
+
+    def tell(self, event: SessionEvent) -> None:
+        """Report something to the session."""
+        self.perform(self.session.receive(event, now=self.now))
+
+    def client(self, frame: dict[str, Any] | str) -> None:
+        """Send a wire frame (anything but an append)."""
+        event = decode_client_event(frame if isinstance(frame, str) else json.dumps(frame))
+        assert not isinstance(event, InputAudioBufferAppend)
+        self.tell(event)
+
+    def update(self, audio_input: dict[str, Any] | None = None, **session: object) -> None:
+        """Send a session.update."""
+        body: dict[str, Any] = {"type": "transcription", **session}
+        if audio_input is not None:
+            body["audio"] = {"input": audio_input}
+        self.client({"type": "session.update", "session": body})
+
+    def commit(self, **fields: object) -> None:
+        """Send a commit."""
+        self.client({"type": "input_audio_buffer.commit", **fields})
+
+    def clear(self) -> None:
+        """Send a clear."""
+        self.client({"type": "input_audio_buffer.clear"})
+
+    def hear(self, num_samples: int, probability: float) -> None:
+        """Append samples at once, then score the frames they complete."""
+        self.now += num_samples / 16_000
+        self.num_samples += num_samples
+        self.tell(AudioAppended(num_samples))
+        while self._scored + FRAME_SAMPLES <= self.num_samples:
+            self._scored += FRAME_SAMPLES
+            self.tell(SpeechScored(self._scored, probability))
+
+    def speak(self, ms: float, reply: str | None = None) -> None:
+        """Speech in real-time chunks of one frame; questions are answered with `reply`, if given."""
+        self._stream(ms, 0.95, reply)
+
+    def silence(self, ms: float, reply: str | None = None) -> None:
+        """Silence in real-time chunks of one frame; questions are answered with `reply`, if given."""
+        self._stream(ms, 0.02, reply)
+
+    def _stream(self, ms: float, probability: float, reply: str | None) -> None:
+        remaining = ms_to_samples(ms)
+        while remaining > 0:
+            chunk = min(FRAME_SAMPLES, remaining)
+            self.hear(chunk, probability)
+            remaining -= chunk
+            while reply is not None and self.asked:
+                self.answer(reply, item_id=next(iter(self.asked)))
+
+    def question(self) -> Transcribe:
+        """The only question in flight."""
+        (question,) = self.asked.values()
+        return question
+
+    def answer(self, text: str | Transcript, *, item_id: str | None = None) -> Transcribe:
+        """Answer the question in flight (of `item_id`, if there are several)."""
+        question = self.question() if item_id is None else self.asked[ItemId(item_id)]
+        self.answered[question.item_id] = self.asked.pop(question.item_id)
+        transcript = said(text) if isinstance(text, str) else text
+        self.tell(HypothesisReady(*_key(question), transcript))
+        return question
+
+    def fail(self, error: SensoriumError | None = None, *, item_id: str | None = None) -> Transcribe:
+        """Let the question in flight fail."""
+        question = self.question() if item_id is None else self.asked[ItemId(item_id)]
+        del self.asked[question.item_id]
+        self.tell(HypothesisFailed(*_key(question), error or InternalError("broken")))
+        return question
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; the deadline is called when it is due."""
+        self.now += seconds
+        if self.now >= self.session.deadline:
+            self.perform(self.session.on_deadline(now=self.now))
+
+    def read(self) -> list[dict[str, Any]]:
+        """What was sent since the last read."""
+        new, self._num_read = self.sent[self._num_read :], len(self.sent)
+        return new
+
+    def names(self) -> list[str]:
+        """Short names of what was sent since the last read."""
+        return [SHORT_NAMES.get(event["type"], event["type"]) for event in self.read()]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """All events of a short name."""
+        return [event for event in self.sent if SHORT_NAMES.get(event["type"], event["type"]) == name]
+
+    def text(self, item_id: str) -> str:
+        """The item's deltas, joined."""
+        return "".join(event["delta"] for event in self.of("delta") if event["item_id"] == item_id)
+
+
+def _key(question: Transcribe) -> tuple[ItemId, int, int, bool]:
+    return question.item_id, question.start_sample, question.end_sample, question.final

@@ -1,0 +1,99 @@
+"""An `Engine` on the fake runner, inline or in a real thread, and what to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+from sensorium.actors.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.executor import Runner, Worker
+from sensorium.actors.grammars import Grammars
+from sensorium.actors.supervisor import RestartPolicy
+from sensorium.engine.detokenizer import Decode
+from sensorium.engine.limits import SchedulerConfig
+from sensorium.protocols.messages import (
+    ContentHash,
+    EncoderItem,
+    Generate,
+    RequestId,
+    SamplingParams,
+    SessionKey,
+)
+from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
+from support.inline_worker import InlineWorker
+
+STEP_S = 0.01
+NUM_ITEMS = 2
+"""Items of the usual size that the encoder cache has room for."""
+NUM_BLOCKS = 32
+BOUNDS = EngineBounds(max_encoder_bytes=NUM_ITEMS * BYTES_PER_SLOT, grammar_timeout_s=0.5)
+
+
+def make_scheduler_config(
+    *, plans_in_flight: int = 1, num_blocks: int = NUM_BLOCKS, max_context: int = INFO.max_context
+) -> SchedulerConfig:
+    """Small blocks, few of them."""
+    return SchedulerConfig(
+        num_blocks=num_blocks,
+        block_size=4,
+        max_waiting=8,
+        max_context=max_context,
+        max_plans_in_flight=plans_in_flight,
+    )
+
+
+CONFIG = make_scheduler_config()
+
+
+def encoder_bytes(item: EncoderItem) -> int:
+    """What the fake runner says an encoding takes."""
+    return BYTES_PER_SLOT
+
+
+def make_fake_engine(
+    make_runner: Callable[[], Runner] | None = None,
+    *,
+    make_worker: Callable[[], Worker] = lambda: InlineWorker(STEP_S),
+    config: SchedulerConfig = CONFIG,
+    bounds: EngineBounds = BOUNDS,
+    decode: Decode = decode,
+    grammars: Grammars | None = None,
+) -> Engine:
+    """An engine that needs no model; a step takes `STEP_S` of the virtual clock."""
+    return Engine(
+        "fake",
+        make_runner or (lambda: FakeRunner(num_blocks=config.num_blocks, block_size=config.block_size)),
+        text=EngineText(decode=decode, grammars=grammars),
+        config=config,
+        bounds=bounds,
+        encoder_bytes=encoder_bytes,
+        restart_policy=RestartPolicy(first_delay_s=1.0),
+        make_worker=make_worker,
+    )
+
+
+def request(
+    name: str,
+    prompt: Sequence[int] = (1, 2, 3),
+    *,
+    on: str | None = None,
+    max_tokens: int = 6,
+    session: str | None = None,
+    stop: str | None = None,
+) -> Generate:
+    """A request on the item called `on`."""
+    return Generate(
+        RequestId(name),
+        tuple(prompt),
+        SamplingParams(max_tokens=max_tokens, stop=() if stop is None else (stop,)),
+        encoder_hash=None if on is None else ContentHash(on),
+        session=None if session is None else SessionKey(session),
+    )
+
+
+async def expect_all_free(engine: Engine) -> None:
+    """Within one step of the last departure everything is back."""
+    await trio.sleep(STEP_S)
+    statistics = engine.statistics()
+    assert statistics.num_free_blocks == statistics.num_total_blocks == NUM_BLOCKS
+    assert (statistics.num_running, statistics.num_waiting, statistics.num_cache_references) == (0, 0, 0)

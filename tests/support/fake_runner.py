@@ -1,0 +1,362 @@
+"""A runner without a model: tokens are a hash of what the KV blocks and encodings really hold.
+
+It keeps "KV" per block and position, each a hash of the fed token, its media row, its rotary position, the
+encoding listened to and all KV before it, and reads a sequence's past through its block table as the real
+runner does. So a wrong table, a stale or wrongly shared block, an encoding freed too early, a wrong rotary
+position or a forgotten token changes the answer or raises. Generated tokens it keeps itself, per sequence.
+`answer_alone` says what a request must give. Passes `support/runner_conformance.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+from sensorium.engine.model_info import WhisperInfo
+from sensorium.engine.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep, Slot, StepResult
+from sensorium.protocols.messages import (
+    ContentHash,
+    EncoderItem,
+    Features,
+    Generate,
+    ProbabilityProbe,
+    PromptLogprobs,
+    RequestId,
+    SamplingParams,
+)
+
+VOCAB_SIZE = 50
+STOP_ID = 7
+NAN_ID = 49
+"""A prompt with this token fails alone, as NaN logits do."""
+CRASH_ID = 48
+"""A prompt with this token breaks the runner."""
+UNENCODABLE = b"unencodable"
+BYTES_PER_SLOT = 1000
+
+INFO = WhisperInfo(
+    name="fake",
+    folder=Path("fake"),
+    family="whisper",
+    window_s=8.0,
+    num_mel_bins=4,
+    num_positions=400,
+    position_s=0.02,
+    max_context=128,
+    vocab_size=VOCAB_SIZE,
+    languages=("en",),
+    tasks=("transcribe",),
+)
+
+Kv = bytes
+
+
+def item(name: str, num_tokens: int = 0) -> EncoderItem:
+    """An encoder item whose content is its name."""
+    data = name.encode()
+    return EncoderItem(ContentHash(name), Features(shape=(1, len(data)), data=data), num_tokens)
+
+
+def decode(token_ids: Sequence[int]) -> str:
+    """One letter per token."""
+    return "".join(chr(ord("a") + token_id % 26) for token_id in token_ids)
+
+
+def _hash(*parts: object) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
+
+
+def key_value(
+    past: Sequence[Kv],
+    token: int,
+    axes: tuple[int, int, int],
+    media: tuple[bytes, int] | None,
+    content: bytes | None,
+) -> Kv:
+    """The model's layers: what a position holds, from everything before it."""
+    own = repr((token, axes, media, content)).encode()
+    return blake2b(b"".join(past) + own, digest_size=8).digest()
+
+
+def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> int:
+    """The model's logits and the sampler: a token from everything that may influence it."""
+    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
+    banned = set(sampling.suppress_token_ids)
+    if not generated:
+        banned |= set(sampling.begin_suppress_token_ids)
+    choices = [token for token in allowed if token not in banned]
+    counted = tuple(generated) if sampling.presence_penalty else ()
+    return choices[_hash(b"".join(past), counted, sampling.temperature, sampling.seed) % len(choices)]
+
+
+def answer_alone(request: Generate, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
+    """Tokens and finish reason the request must end with, whatever else runs.
+
+    `content` is what it listens to; items placed in the prompt hold their content hash.
+    """
+    if content is None and request.encoder_hash is not None:
+        content = request.encoder_hash.encode()
+    names = {span.content_hash for span in request.media} | {request.encoder_hash}
+    if NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names or content == UNENCODABLE:
+        return (), "error"
+    past: list[Kv] = []
+    for index, token in enumerate(request.prompt_token_ids):
+        past.append(
+            key_value(past, token, _axes_alone(request, index), _media_alone(request, index), content)
+        )
+    generated: list[int] = []
+    while len(generated) < request.sampling.max_tokens:
+        token = next_token(past, generated, request.sampling)
+        if token in request.sampling.stop_token_ids:
+            return tuple(generated), "stop"
+        generated.append(token)
+        axes = _axes_alone(request, len(past))
+        past.append(key_value(past, token, axes, None, content))
+    return tuple(generated), "length"
+
+
+def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
+    """The rotary position of one token, by walking to it."""
+    place = 0
+    here = 0
+    for span in request.media:
+        if span.grid is None or span.start > index:
+            continue
+        place += span.start - here
+        here = span.start + span.num_tokens
+        _, height, width = span.grid
+        if index < here:
+            local = index - span.start
+            return place, place + local // width, place + local % width
+        place += max(height, width)
+    return (place + index - here,) * 3
+
+
+def _media_alone(request: Generate, index: int) -> tuple[bytes, int] | None:
+    for span in request.media:
+        if span.start <= index < span.start + span.num_tokens:
+            return span.content_hash.encode(), index - span.start
+    return None
+
+
+def probability(probe: ProbabilityProbe, tokens: Sequence[int]) -> float:
+    """The probe's answer, from the tokens up to its position."""
+    return _hash("probe", probe.token_id, tuple(tokens[: probe.position + 1])) / 2**32
+
+
+def logprob(tokens: Sequence[int]) -> float:
+    """The log-probability of the last token, given those before."""
+    return -float(len(tokens) % 5)
+
+
+@dataclass(slots=True)
+class _Cell:
+    position: int
+    token: int
+    kv: Kv
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What the runner keeps of a sequence between steps."""
+
+    start: SequenceStart
+    generated: list[int]
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _Past:
+    """A sequence's tokens and their KV, as its blocks hold them."""
+
+    tokens: list[int] = field(default_factory=list)
+    kv: list[Kv] = field(default_factory=list)
+
+
+class FakeRunner:
+    """See the module. A request whose id is in `failing` fails in its next step."""
+
+    info = INFO
+
+    def __init__(self, *, num_blocks: int, block_size: int = 4) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.num_steps = 0
+        self.num_encodes = 0
+        self.failing: set[RequestId] = set()
+        self._cells: list[list[_Cell | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._slots: dict[Slot, bytes | None] = {}  # None: its encode failed
+        self._sequences: dict[SequenceId, _Sequence] = {}
+        self._last_begun = -1
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences it was not told to forget."""
+        return len(self._sequences)
+
+    @property
+    def num_slots(self) -> int:
+        """Encodings it was not told to free."""
+        return sum(content is not None for content in self._slots.values())
+
+    def warm_up(self) -> None:
+        """Nothing to warm."""
+
+    def execute(self, plan: Plan) -> StepResult:
+        """Do everything in `plan`, in its order."""
+        self.num_steps += 1
+        for sequence_id in plan.ends:
+            del self._sequences[sequence_id]
+        for slot in plan.frees:
+            assert self._slots.pop(slot) is not None
+        encode_errors: dict[Slot, str] = {}
+        for encode in plan.encodes:
+            assert encode.slot not in self._slots, f"slot {encode.slot} was used before"
+            self.num_encodes += 1
+            is_good = encode.features.data != UNENCODABLE
+            self._slots[encode.slot] = encode.features.data if is_good else None
+            if not is_good:
+                encode_errors[encode.slot] = "these features cannot be encoded"
+        sampled = [self._run(step) for step in plan.sequences]
+        boundaries, align_errors = self._align(plan)
+        return StepResult(
+            step=plan.step,
+            sampled=tuple(sampled),
+            boundaries=boundaries,
+            align_errors=align_errors,
+            encode_errors=encode_errors,
+            encoder_bytes={encode.slot: BYTES_PER_SLOT for encode in plan.encodes},
+        )
+
+    def _align(self, plan: Plan) -> tuple[dict[RequestId, tuple[int, ...]], dict[RequestId, str]]:
+        boundaries: dict[RequestId, tuple[int, ...]] = {}
+        errors: dict[RequestId, str] = {}
+        for align in plan.aligns:
+            command = align.command
+            content = self._slots[align.encoder_slot]
+            if NAN_ID in command.token_ids:
+                errors[command.request_id] = "the alignment has no path"
+            elif content is None:
+                errors[command.request_id] = "its window could not be encoded"
+            else:
+                first = content[0] % 10
+                num_texts = command.text_end - command.text_start
+                boundaries[command.request_id] = tuple(range(first, first + num_texts + 1))
+        return boundaries, errors
+
+    def _run(self, step: SequenceStep) -> Sampled:
+        if step.begin is not None:
+            assert step.sequence_id > self._last_begun, "a sequence id was used before"
+            self._last_begun = step.sequence_id
+            self._sequences[step.sequence_id] = _Sequence(step.begin, list(step.begin.generated))
+        sequence = self._sequences[step.sequence_id]
+        if sequence.is_over:
+            return Sampled(step.sequence_id)
+        past, error = self._feed(step, sequence)
+        if error is None and sequence.start.request_id in self.failing:
+            self.failing.remove(sequence.start.request_id)
+            error = "the device hiccups"
+        if error is not None:
+            sequence.is_over = True
+            for position in range(step.start, step.start + step.num_rows):
+                self._write(step, position, _Cell(position, 0, b"rubbish!"))
+            return Sampled(step.sequence_id, error=error)
+        num_known = len(past.tokens) - step.num_draft
+        probe = None if step.probe is None else probability(step.probe, past.tokens[:num_known])
+        prompt_logprobs = _prompt_logprobs(sequence.start, step)
+        if not step.samples:
+            assert step.num_draft == 0
+            return Sampled(step.sequence_id, probe_probability=probe, prompt_logprobs=prompt_logprobs)
+        known = [*sequence.start.prompt_token_ids, *sequence.generated]
+        assert past.tokens[:num_known] == known, "its KV is not that of what is known"
+        return _sample(step, sequence, past, probe, prompt_logprobs)
+
+    def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[_Past, str | None]:
+        """Write KV of the fed tokens; the sequence with them, and why that failed."""
+        past = _Past()
+        for position in range(step.start):
+            cell = self._read(step, position)
+            past.tokens.append(cell.token)
+            past.kv.append(cell.kv)
+        content = None if step.encoder_slot is None else self._slots[step.encoder_slot]
+        rows = {}
+        for media in step.media:
+            encoding = self._slots[media.slot]
+            if encoding is None:
+                return past, "its item could not be encoded"
+            for row in range(media.num_rows):
+                rows[media.first_row + row] = (encoding, media.offset + row)
+        if step.encoder_slot is not None and content is None:
+            return past, "its window could not be encoded"
+        fed = [*sequence.generated[-1:], *step.token_ids] if step.feeds_sampled else [*step.token_ids]
+        assert len(fed) == step.num_rows
+        for row, token in enumerate(fed):
+            position = step.start + row
+            axes = (position,) * 3 if step.positions is None else tuple(each[row] for each in step.positions)
+            kv = key_value(past.kv, token, (axes[0], axes[1], axes[2]), rows.get(row), content)
+            self._write(step, position, _Cell(position, token, kv))
+            past.tokens.append(token)
+            past.kv.append(kv)
+        known = fed[: len(fed) - step.num_draft]
+        assert CRASH_ID not in known, "the device is on fire"
+        return past, "the logits are not numbers" if NAN_ID in known else None
+
+    def _read(self, step: SequenceStep, position: int) -> _Cell:
+        cell = self._cells[step.block_table[position // self.block_size]][position % self.block_size]
+        assert cell is not None, f"position {position} of {step.sequence_id} was never written"
+        assert cell.position == position, f"position {position} of {step.sequence_id} was overwritten"
+        return cell
+
+    def _write(self, step: SequenceStep, position: int, cell: _Cell) -> None:
+        block = step.block_table[position // self.block_size]
+        self._cells[block][position % self.block_size] = cell
+
+
+def _sample(
+    step: SequenceStep,
+    sequence: _Sequence,
+    past: _Past,
+    probe: float | None,
+    prompt_logprobs: PromptLogprobs | None,
+) -> Sampled:
+    sampling = sequence.start.sampling
+    num_known = len(past.tokens) - step.num_draft
+    new: list[int] = []
+    logprobs: list[float] = []
+    reason = None
+    num_accepted = 0
+    for guess in [*past.tokens[num_known:], None]:
+        token = next_token(past.kv[: num_known + num_accepted], sequence.generated, sampling)
+        if token in sampling.stop_token_ids:
+            reason = "stop"
+            break
+        sequence.generated.append(token)
+        new.append(token)
+        logprobs.append(logprob(past.tokens[: num_known + len(new)]))
+        if len(sequence.generated) >= sampling.max_tokens:
+            reason = "length"
+            break
+        if token != guess:
+            break
+        num_accepted += 1
+    sequence.is_over = reason is not None
+    return Sampled(
+        step.sequence_id,
+        token_ids=tuple(new),
+        logprobs=tuple(logprobs) if sampling.logprobs is not None else (),
+        num_draft_accepted=num_accepted,
+        probe_probability=probe,
+        prompt_logprobs=prompt_logprobs,
+        finish_reason="stop" if reason == "stop" else "length" if reason else None,
+    )
+
+
+def _prompt_logprobs(start: SequenceStart, step: SequenceStep) -> PromptLogprobs | None:
+    """For each prompt token that a fed prompt token predicts."""
+    if start.sampling.prompt_logprobs is None:
+        return None
+    last = min(step.start + step.num_rows, len(start.prompt_token_ids) - 1)
+    values = tuple(-float(start.prompt_token_ids[index + 1]) for index in range(step.start, last))
+    return PromptLogprobs(values, tuple(() for _ in values))

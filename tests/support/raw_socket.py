@@ -1,0 +1,143 @@
+"""A realtime client that hides nothing: frames as they are, every event checked against OpenAI's types."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import numpy as np
+import soxr
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import BaseModel
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+Event = dict[str, Any]
+
+EXTENSIONS = {"input_audio_buffer.backpressure"}
+_MODELS: dict[str, type[BaseModel]] = {
+    get_args(model.model_fields["type"].annotation)[0]: model
+    for model in get_args(get_args(RealtimeServerEvent)[0])
+    if issubclass(model, BaseModel)
+}
+
+
+def check_shape(event: Event) -> None:
+    """Fail unless the event parses as the `openai` package's type of its name."""
+    if event["type"] in EXTENSIONS:
+        return
+    if "session" in event:
+        event = copy.deepcopy(event)
+        # Their type knows one rate for PCM; ours are an announced extension.
+        event["session"]["audio"]["input"]["format"].pop("rate", None)
+    _MODELS[event["type"]].model_validate(event)
+
+
+class RawSession:
+    """One socket. `events` keeps everything received."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.events: list[Event] = []
+
+    def send(self, event: Event) -> None:
+        """Send one event as JSON."""
+        self.socket.send(json.dumps(event))
+
+    def send_text(self, frame: str) -> None:
+        """Send whatever it is."""
+        self.socket.send(frame)
+
+    def append(self, audio: bytes) -> None:
+        """Append audio as base64."""
+        self.send({"type": "input_audio_buffer.append", "audio": base64.b64encode(audio).decode()})
+
+    def append_binary(self, audio: bytes) -> None:
+        """Append audio as a binary frame."""
+        self.socket.send(audio)
+
+    def commit(self) -> None:
+        """End the turn."""
+        self.send({"type": "input_audio_buffer.commit"})
+
+    def configure(
+        self, *, rate: int = 16_000, turn_detection: Event | None = None, **transcription: object
+    ) -> Event:
+        """Update the session; gives `session.updated`."""
+        audio: Event = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": turn_detection}
+        if transcription:
+            audio["transcription"] = transcription
+        self.send({"type": "session.update", "session": {"type": "transcription", "audio": {"input": audio}}})
+        return self.until("session.updated")
+
+    def receive(self, timeout_s: float = 20.0) -> Event:
+        """The next event."""
+        event: Event = json.loads(self.socket.recv(timeout_s))
+        check_shape(event)
+        self.events.append(event)
+        return event
+
+    def until(self, kind: str, timeout_s: float = 20.0) -> Event:
+        """Receive up to the first event of that type (or its last part); an error event fails the test."""
+        while True:
+            event = self.receive(timeout_s)
+            if event["type"] == kind or event["type"].endswith("." + kind):
+                return event
+            assert event["type"] != "error", event
+
+    def until_closed(self, timeout_s: float = 20.0) -> tuple[int, str]:
+        """Receive everything up to the close; its code and reason."""
+        try:
+            while True:
+                self.receive(timeout_s)
+        except ConnectionClosed as closed:
+            if closed.rcvd is None:
+                raise AssertionError("the connection was cut") from closed
+            return closed.rcvd.code, closed.rcvd.reason
+
+    def deltas(self, item_id: str) -> str:
+        """Everything released for an item so far."""
+        return "".join(
+            event["delta"]
+            for event in self.events
+            if event["type"].endswith("transcription.delta") and event["item_id"] == item_id
+        )
+
+    def seen(self, kind: str) -> list[Event]:
+        """Received events whose type ends so."""
+        return [event for event in self.events if event["type"].endswith(kind)]
+
+
+@contextmanager
+def raw_session(url: str, **options: Any) -> Iterator[RawSession]:  # noqa: ANN401 (handed on)
+    """An open session, `session.created` already received."""
+    with connect(url, max_size=None, compression=None, **options) as socket:
+        session = RawSession(socket)
+        assert session.receive()["type"] == "session.created"
+        yield session
+
+
+def pcm(data: bytes) -> bytes:
+    """The samples of a 16 kHz mono WAV file."""
+    with wave.open(io.BytesIO(data)) as file:
+        if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (16_000, 1, 2):
+            raise ValueError("not a 16 kHz mono PCM16 file")
+        return bytes(file.readframes(file.getnframes()))
+
+
+def resampled(pcm16: bytes, source_rate: int, target_rate: int) -> bytes:
+    """The same sound at another rate."""
+    samples = np.frombuffer(pcm16, "<i2").astype(np.float32) / 32768
+    output = soxr.resample(samples, source_rate, target_rate)
+    return bytes((np.clip(output, -1, 1) * 32767).astype("<i2").tobytes())
+
+
+def silence(seconds: float, rate: int = 16_000) -> bytes:
+    """Digital silence as PCM16."""
+    return bytes(2 * round(seconds * rate))

@@ -1,0 +1,89 @@
+"""Drives a scheduler and a runner without actors, and keeps what every request was given."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from sensorium.engine.events import AlignFailed, EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
+from sensorium.engine.plan import Plan, Slot, StepResult
+from sensorium.engine.scheduler import Scheduler
+from sensorium.protocols.messages import Generate, RequestId, TokensAligned, TokensSampled
+
+
+class PlanRunner(Protocol):
+    """What executes plans."""
+
+    def execute(self, plan: Plan) -> StepResult:
+        """Do everything in `plan`."""
+
+
+class StepLoop:
+    """Plans wait in order as they would for the device; `finish` executes the oldest."""
+
+    def __init__(self, scheduler: Scheduler, runner: PlanRunner) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self.in_flight: deque[Plan] = deque()
+        self.plans: list[Plan] = []
+        self.tokens: dict[RequestId, list[int]] = {}
+        self.ends: dict[RequestId, TokensSampled] = {}
+        self.first: dict[RequestId, TokensSampled] = {}
+        self.probabilities: dict[RequestId, float] = {}
+        self.aligned: dict[RequestId, TokensAligned | AlignFailed] = {}
+        self.encode_events: list[WindowEncoded | EncodeFailed | EncodeDropped] = []
+
+    @property
+    def steps(self) -> list[Plan]:
+        """The plans that fed something."""
+        return [plan for plan in self.plans if plan.sequences]
+
+    def submit(self, request: Generate, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()) -> None:
+        """Submit, and take what that says of the request it revises."""
+        self.take(self.scheduler.submit(request, slot, media_slots))
+
+    def plan(self) -> Plan:
+        """Schedule one step; it is in flight if there is anything to do."""
+        plan = self.scheduler.schedule()
+        if plan:
+            self.in_flight.append(plan)
+            self.plans.append(plan)
+        return plan
+
+    def finish(self) -> None:
+        """Execute the oldest plan and give the scheduler its result."""
+        self.take(self.scheduler.update(self.runner.execute(self.in_flight.popleft())))
+
+    def take(self, events: list[SchedulerEvent]) -> None:
+        """Keep what events say; each request must end once and be silent afterwards."""
+        for event in events:
+            match event:
+                case TokensSampled(request_id=request_id):
+                    assert request_id not in self.ends, f"{request_id} was given something after its end"
+                    self.tokens.setdefault(request_id, []).extend(event.token_ids)
+                    if request_id not in self.first:
+                        self.first[request_id] = event
+                    else:
+                        said = (event.num_cached, event.prompt_logprobs, event.probe_probability)
+                        assert said == (0, None, None), "with the first tokens only"
+                    if event.finish_reason is not None:
+                        self.ends[request_id] = event
+                    if event.probe_probability is not None:
+                        self.probabilities[request_id] = event.probe_probability
+                case TokensAligned(request_id=request_id) | AlignFailed(request_id=request_id):
+                    assert request_id not in self.aligned
+                    self.aligned[request_id] = event
+                case WindowEncoded() | EncodeFailed() | EncodeDropped():
+                    self.encode_events.append(event)
+
+    def run(self, max_steps: int = 10_000, *, max_in_flight: int = 1) -> None:
+        """Step until there is nothing to do, with so many plans in flight."""
+        for _ in range(max_steps):
+            while len(self.in_flight) >= max_in_flight:
+                self.finish()
+            self.scheduler.check()
+            if not self.plan():
+                if not self.in_flight:
+                    return
+                self.finish()
+        raise AssertionError(f"not idle after {max_steps} steps")

@@ -1,0 +1,63 @@
+"""Makes images and videos in memory, in the formats the decoders are tested with; nothing is kept."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+PixelArray = npt.NDArray[np.uint8]
+
+
+def picture(height: int, width: int, seed: int = 0) -> PixelArray:
+    """Smooth colours with some noise, uint8 [height, width, 3]: neither flat nor pure noise."""
+    generator = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    phases = generator.uniform(0, 6, 3)
+    waves = [np.sin(x / (5 + 3 * c) + phase) * np.cos(y / (7 - 2 * c)) for c, phase in enumerate(phases)]
+    noise = generator.normal(0, 12, (height, width, 3))
+    return np.clip(np.stack(waves, -1) * 90 + 128 + noise, 0, 255).astype(np.uint8)
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401 (Pillow's)
+    """A Pillow image as a file."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def png(height: int, width: int, seed: int = 0) -> bytes:
+    """`picture` as a PNG file."""
+    return saved(Image.fromarray(picture(height, width, seed)))
+
+
+def grey_steps(num_frames: int, height: int = 48, width: int = 64) -> list[PixelArray]:
+    """Frames that can be told apart after any codec: frame i is grey, of 4·i."""
+    return [np.full((height, width, 3), 4 * index % 256, np.uint8) for index in range(num_frames)]
+
+
+def movie(
+    frames: Sequence[PixelArray],
+    *,
+    container: str = "mp4",
+    codec: str = "mpeg4",
+    fps: Fraction | int = 10,
+    pixel_format: str = "yuv420p",
+    options: dict[str, str] | None = None,
+) -> bytes:
+    """Frames of one size as a file; `container` and `codec` are libav's names."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container) as file:
+        stream = file.add_stream(codec, rate=fps, options=options or {})
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = pixel_format
+        for frame in frames:
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        file.mux(stream.encode(None))
+    return buffer.getvalue()

@@ -1,0 +1,61 @@
+"""The project's own shape: packages listed, rooms explained, files bounded."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_PACKAGES = {"tests", "examples", "docs", "build"}
+MAX_LINES = 400
+
+
+def source_files() -> list[Path]:
+    """Every Python file of the rooms, hidden folders and build products left out."""
+    return [
+        path
+        for path in ROOT.rglob("*.py")
+        if not any(part.startswith(".") or part in {"build"} for part in path.relative_to(ROOT).parts)
+    ]
+
+
+def test_every_package_is_listed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join(("sensorium", *path.parent.relative_to(ROOT).parts))
+        for path in source_files()
+        if path.name == "__init__.py" and path.relative_to(ROOT).parts[0] not in NOT_PACKAGES
+    }
+    assert listed == found
+
+
+def test_every_room_says_what_it_holds() -> None:
+    for room in ("actors", "client", "engine", "kernels", "media", "protocols", "realtime"):
+        readme = ROOT / room / "README.md"
+        assert readme.exists(), f"{room}/README.md is missing"
+        assert len(readme.read_text().splitlines()) <= 10, f"{room}/README.md is longer than ten lines"
+
+
+def test_no_file_is_too_long() -> None:
+    too_long = {
+        str(path.relative_to(ROOT)): lines
+        for path in source_files()
+        if (lines := len(path.read_text().splitlines())) > MAX_LINES
+    }
+    assert not too_long
+
+
+def test_every_source_file_says_its_job() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in source_files()
+        if path.name != "__init__.py" and not path.read_text().lstrip().startswith(('"""', "#!"))
+    ]
+    assert not silent
+
+
+def test_the_embedded_weights_stay_small() -> None:
+    weights = list((ROOT / "engine" / "checkpoints").rglob("*.safetensors"))
+    assert weights
+    for path in weights:
+        assert path.stat().st_size <= 12 * 2**20, f"{path.name} is larger than 12 MiB"
