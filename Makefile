@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TYPED := actors client engine kernels media protocols realtime
 
-.PHONY: demo test check format lines bench gpu clean help
+.PHONY: demo test fuzz check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it"
 	@echo "make test    set up, run every test"
+	@echo "make fuzz    every test again with new random examples"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make lines   how large each room is"
@@ -35,6 +36,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+fuzz: $(READY)
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .

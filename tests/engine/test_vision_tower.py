@@ -58,9 +58,11 @@ def encode(model: Model, patches: list[Tensor], grids: list[Grid]) -> list[Embed
 
 
 def assert_close(ours: Tensor, expected: Tensor) -> None:
-    """Within 1e-5 of the largest value: float32 of two orders of summation."""
+    """Within 1e-4 of the largest value: float32 of two orders of summation. The norms of 16 values divide
+    by what may be nearly nothing: over 400 random inputs the reference itself is up to 1.4e-5 off its
+    float64 result, and rare inputs reach 4e-5; a wrong position or weight is off by 1e-1."""
     scale = max(1.0, float(expected.abs().max()))
-    assert float((ours - expected).abs().max()) < 1e-5 * scale
+    assert float((ours - expected).abs().max()) < 1e-4 * scale
 
 
 def sizes(reference: Any) -> tuple[int, int]:  # noqa: ANN401 (a model of transformers)
