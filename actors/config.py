@@ -213,6 +213,10 @@ class RealtimeConfig:
         Longest life of one session, in seconds.
     idle_s
         Seconds without any event from the client before its session is closed.
+    resume_grace_s
+        Seconds a session waits for a client whose socket was lost; 0 ends it with its socket.
+    max_detached
+        Sessions that wait so at once, of max_sessions; with more the one that has waited longest ends.
     outbox_events
         Events that may wait for a slow reader before its session is closed.
     outbox_mib
@@ -223,8 +227,10 @@ class RealtimeConfig:
     max_append_mib: float = 15.0
     max_backlog_ms: int = 300_000
     max_turn_s: float = 900.0
-    max_session_s: float = 4 * 3600.0
+    max_session_s: float = 24 * 3600.0
     idle_s: float = 600.0
+    resume_grace_s: float = 30.0
+    max_detached: int = 32
     outbox_events: int = 2048
     outbox_mib: float = 4.0
 
@@ -235,6 +241,8 @@ class RealtimeConfig:
         _check("max_turn_s", self.max_turn_s, 1)
         _check("max_session_s", self.max_session_s, 1)
         _check("idle_s", self.idle_s, 0.1)
+        _check("resume_grace_s", self.resume_grace_s, 0, 3600)
+        _check("max_detached", self.max_detached, 1)
         _check("outbox_events", self.outbox_events, 8)
         _check("outbox_mib", self.outbox_mib, 0.01)
 

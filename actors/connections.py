@@ -12,22 +12,26 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Final
 
 import trio
 from hypercorn.config import Config
-from hypercorn.protocol import ws_stream
+from hypercorn.protocol import h2, h11, ws_stream
+from hypercorn.protocol.events import StreamClosed
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.utils import wrap_app
-from wsproto.events import Message
+from wsproto.connection import Connection
+from wsproto.events import CloseConnection, Event, Message
 
 logger = logging.getLogger(__name__)
 
 _LINGER_NONE: Final = struct.pack("ii", 1, 0)
 _BACKLOG: Final = 512
+_ABNORMAL: Final = 1006
+"""What stands for a close code where the client gave none."""
 _AFTER_CLOSE_S: Final = 2.0
 """How long the application may still work for a connection that has been closed."""
 
@@ -92,6 +96,36 @@ class _BoundedBuffer(ws_stream.WebsocketBuffer):  # type: ignore[misc]  # hyperc
         super().extend(event)
 
 
+class _Connection(Connection):
+    """wsproto's connection, but it remembers with which code the client closed."""
+
+    close_code: int | None = None
+
+    def events(self) -> Generator[Event, None, None]:
+        for event in super().events():
+            if isinstance(event, CloseConnection):
+                self.close_code = event.code
+            yield event
+
+
+class _Stream(ws_stream.WSStream):  # type: ignore[misc]  # hypercorn is untyped here
+    """Hypercorn's WebSocket, but the application is told the client's own close code."""
+
+    app_put: Callable[[dict[str, Any]], Awaitable[None]] | None
+
+    async def handle(self, event: object) -> None:
+        connection = getattr(self, "connection", None)  # absent until the handshake
+        if isinstance(event, StreamClosed) and self.app_put and isinstance(connection, _Connection):
+            self.app_put = partial(_put_close_code, self.app_put, connection)
+        await super().handle(event)
+
+
+async def _put_close_code(
+    put: Callable[[dict[str, Any]], Awaitable[None]], connection: _Connection, message: dict[str, Any]
+) -> None:
+    await put({**message, "code": connection.close_code or _ABNORMAL})
+
+
 def _no_extensions(*_: object) -> None:
     """Accept no WebSocket extension.
 
@@ -150,6 +184,8 @@ async def serve_connections(
     config.keep_alive_timeout = 30.0
     config.h2_max_inbound_frame_size = 2**20
     ws_stream.WebsocketBuffer = _BoundedBuffer
+    ws_stream.Connection = _Connection
+    h11.WSStream = h2.WSStream = _Stream
     ws_stream.server_extensions_handshake = _no_extensions
     context = WorkerContext(None)
     wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")

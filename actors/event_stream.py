@@ -19,8 +19,7 @@ from starlette.types import Receive, Scope, Send
 from ..protocols import rest
 from ..protocols.errors import InternalError, SensoriumError
 from .nursery import open_work
-from .transcriber import Transcriber
-from .windows import Samples
+from .speech import Samples, SpeechModel
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class EventStream(Response):
 
 
 def transcript_stream(
-    transcriber: Transcriber,
+    transcriber: SpeechModel,
     samples: Samples,
     wish: rest.TranscriptionRequest,
     hold: Callable[[], AbstractContextManager[None]],

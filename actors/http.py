@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -22,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..protocols import rest
+from ..protocols.client_secrets import ClientSecret, parse_client_secret
 from ..protocols.errors import (
     BadRequestError,
     ClientError,
@@ -32,16 +34,19 @@ from ..protocols.errors import (
     UnavailableError,
 )
 from ..protocols.transcript import Task
+from ..realtime.session import Session
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import transcript_stream, unless_gone
 from .service import ServedModel, Service, bearer_key
-from .uploads import read_upload
+from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
 
 _OPEN_PATHS: Final = frozenset({"/health", "/ping"})
 _JSON: Final = "application/json"
+_SECRET_BODY_BYTES: Final = 256 * 1024
+"""More than any session's settings."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -106,6 +111,7 @@ def routes(service: Service) -> list[Route]:
     ]
     if service.transcribing:
         found.append(_route("/v1/audio/transcriptions", api.transcriptions, "POST"))
+        found.append(_route("/v1/realtime/client_secrets", api.client_secrets, "POST"))
     if any(model.can_translate for model in service.models.values()):
         found.append(_route("/v1/audio/translations", api.translations, "POST"))
     if texts := [model.text for model in service.models.values() if model.text is not None]:
@@ -208,6 +214,14 @@ class Api:
         """A file's text in English."""
         return await self._transcribe(request, "translate")
 
+    async def client_secrets(self, request: Request) -> Response:
+        """A short-lived key for live sessions that begin as the body says."""
+        wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
+        config = self._service.session_config(None, wish.patch)
+        session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
+        value, expires_at = self._service.secrets.issue(wish.patch, wish.seconds)
+        return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
+
     async def _transcribe(self, request: Request, task: Task) -> Response:
         with self._service.in_hand():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
@@ -236,12 +250,11 @@ class Api:
 
 
 def _check_task(model: ServedModel, wish: rest.TranscriptionRequest, task: Task) -> None:
-    if task not in model.decoder.text.info.tasks:
+    if task not in model.transcriber.tasks:
         raise BadRequestError(
             f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"
         )
-    if wish.options.language is not None:
-        model.decoder.text.check_language(wish.options.language)
+    model.transcriber.check(wish.options)
 
 
 def _card(model: ServedModel) -> rest.ModelCard:

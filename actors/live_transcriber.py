@@ -8,8 +8,6 @@ of an update does not grow with the turn's age. Knows no turns, sockets or polic
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -17,33 +15,34 @@ import trio
 
 from ..media.features import IncrementalLogMel
 from ..media.hashing import encoder_item
-from ..media.segments import find_cut
+from ..media.voice_activity import VoiceActivityModel
 from ..protocols.messages import EncoderItem
 from ..protocols.transcript import Transcript, TranscriptionOptions
-from .transcriber import Range, WindowMemory, transcribe_windows
-from .windows import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, Samples, WindowDecoder, is_silent
-
-ReadAudio = Callable[[int, int], Samples]
-"""Samples `[start, end)` of the session's timeline."""
+from .recordings import LiveRecording, Range, run
+from .speech import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, ReadAudio
+from .window_work import WindowMemory, transcribe_windows
+from .windows import WindowDecoder
 
 _PIN_PROBABILITY: Final = 0.8
 _PIN_AFTER_S: Final = 1.5
 """Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
-_INLINE_SAMPLES: Final = 16_000
-"""New audio up to this long is turned into features on the spot (about 1 ms), more of it in a thread."""
 
 
 class LiveTranscriber:
     """Hypotheses about one turn that starts at `start`. One call at a time."""
 
     def __init__(
-        self, decoder: WindowDecoder, read: ReadAudio, options: TranscriptionOptions, *, start: int
+        self,
+        decoder: WindowDecoder,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        activity: VoiceActivityModel | None = None,
     ) -> None:
         self._decoder = decoder
-        self._read = read
         self._options = options
-        self._start = start
-        self._cuts: list[int] = []
+        self.recording = LiveRecording(decoder.cut_rule, read, activity, start=start)
         self._memory = WindowMemory()
         self._pinned: str | None = None
         self._likely: str | None = None
@@ -59,10 +58,8 @@ class LiveTranscriber:
         keep a language that was detected with confidence before, and has no word times. Asking again for
         the same range costs no encoder work. Cancelling is safe: the next call computes what is missing.
         """
-        windows = self._windows(end)
+        windows = self.recording.ranges(end)
         options = self._options
-        if not final and options.word_timestamps:
-            options = msgspec.structs.replace(options, word_timestamps=False)
         if not final and options.language is None and self._pinned is not None:
             options = msgspec.structs.replace(options, language=self._pinned)
         self._memory.keep_only(windows)
@@ -75,52 +72,39 @@ class LiveTranscriber:
             options,
             priority=LIVE_FINAL_PRIORITY if final else LIVE_PARTIAL_PRIORITY,
             guess=self._likely,
+            is_timed=final,
         )
         self._learn_language(transcript)
         return transcript
 
-    def is_silent(self, window: Range) -> bool:
-        """Whether the window holds no sound at all."""
-        return is_silent(self._read(*window))
+    def close(self) -> None:
+        """Nothing to give back: between hypotheses the engine keeps nothing of the turn that is its own."""
 
     async def item(self, window: Range) -> EncoderItem:
         """The window's features and their hash."""
         async with self._lock:
             if window not in self._items:
-                is_open = window[0] == (self._cuts[-1] if self._cuts else self._start)
+                is_open = window[0] == self.recording.open_start
                 self._items[window] = await (
                     self._open_item(*window) if is_open else self._whole_item(*window)
                 )
             return self._items[window]
 
     async def _whole_item(self, start: int, end: int) -> EncoderItem:
-        return await trio.to_thread.run_sync(self._decoder.item, self._read(start, end))
+        return await trio.to_thread.run_sync(self._decoder.item, self.recording.read(start, end))
 
     async def _open_item(self, start: int, end: int) -> EncoderItem:
         if start != self._open_start or end < start + self._open.num_samples:
             # The window before was cut, or the turn ends earlier than was heard: features start afresh.
             self._open = IncrementalLogMel(self._decoder.features)
             self._open_start = start
-        features, fresh = self._open, self._read(start + self._open.num_samples, end)
+        features, fresh = self._open, self.recording.read(start + self._open.num_samples, end)
 
         def extend() -> EncoderItem:
             features.append(fresh)
             return encoder_item(features.features())
 
-        return extend() if len(fresh) <= _INLINE_SAMPLES else await trio.to_thread.run_sync(extend)
-
-    def _windows(self, end: int) -> list[Range]:
-        """Windows of `[start, end)`, cut as `media.segments.split` cuts a whole recording."""
-        size = self._decoder.window_samples
-        while self._cuts and end - (self._cuts[-2] if len(self._cuts) > 1 else self._start) <= size:
-            self._cuts.pop()
-        start = self._cuts[-1] if self._cuts else self._start
-        while end - start > size:
-            window = self._read(start, start + size)
-            start += find_cut(window, search_samples=self._decoder.search_samples)
-            self._cuts.append(start)
-        bounds = [self._start, *self._cuts, end]
-        return [(first, last) for first, last in itertools.pairwise(bounds) if first < last]
+        return await run(extend, len(fresh))
 
     def _learn_language(self, transcript: Transcript) -> None:
         if self._options.language is not None or not self._decoder.text.is_multilingual:

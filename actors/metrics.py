@@ -78,8 +78,19 @@ class Metrics:
         self.sessions_active = Gauge(
             "sensorium_sessions_active", "Live sessions open now", registry=self.registry
         )
+        self.sessions_detached = Gauge(
+            "sensorium_sessions_detached",
+            "Of them, those that wait for a client whose socket was lost",
+            registry=self.registry,
+        )
+        self.sessions_resumed = Counter(
+            "sensorium_sessions_resumed", "Times a client went on with its session", registry=self.registry
+        )
         self.sessions = Counter(
-            "sensorium_sessions", "Live sessions ended, by close code", ["code"], registry=self.registry
+            "sensorium_sessions",
+            "Live sessions ended, by our close code; client: it left, lost: it did not come back",
+            ["code"],
+            registry=self.registry,
         )
         self.audio_seconds = Counter(
             "sensorium_audio_seconds_received",

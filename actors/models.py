@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from ..engine.asr_prompt import AsrText
 from ..engine.grammar import GrammarStore
 from ..engine.limits import SchedulerConfig
 from ..engine.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
-from ..engine.model_info import Family, ModelInfo
+from ..engine.model_info import AsrInfo, Family, ModelInfo
 from ..engine.model_source import ModelSource
 from ..engine.prompts import PromptBuilder
 from ..engine.registry import embedded_models, open_model
@@ -25,9 +26,14 @@ from ..engine.text_tokenizer import TextTokenizer
 from ..engine.token_bytes import byte_table
 from ..engine.transcription import WhisperText
 from ..media.features import FeatureConfig
+from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
+from .asr import AsrTranscriber
 from .config import EngineConfig
 from .engine import Engine, EngineBounds, EngineText
+from .segments import SegmentDecoder
+from .speech import SpeechModel
+from .transcriber import Transcriber
 from .windows import WindowDecoder
 
 logger = logging.getLogger(__name__)
@@ -61,15 +67,18 @@ class LoadedModel:
     info: ModelInfo
     """`max_context` is what is served of it."""
     memory: MemoryPlan
-    windows: WindowDecoder | None
-    """Transcribes windows of audio: Whisper models."""
+    speech: SpeechModel | None
+    """Transcribes: speech models."""
     prompts: PromptBuilder | None
-    """Builds prompts: all other models."""
+    """Builds prompts: all models but Whisper."""
 
 
-def load_model(name: str, model: str, config: EngineConfig) -> LoadedModel:
+def load_model(
+    name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
+) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
+    `activity` says what speech models need not be asked about.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -110,12 +119,22 @@ def load_model(name: str, model: str, config: EngineConfig) -> LoadedModel:
         ),
         encoder_bytes=source.encoder_bytes,
     )
-    windows, prompts = None, None
+    speech: SpeechModel | None = None
+    prompts = None
     if isinstance(source.text, WhisperText):
-        windows = WindowDecoder(engine, source.text, FeatureConfig.from_folder(source.folder))
+        decoder = WindowDecoder(engine, source.text, FeatureConfig.from_folder(source.folder))
+        speech = Transcriber(decoder, activity)
     else:
         prompts = PromptBuilder(info, source.text)
-    return LoadedModel(name, engine, info, memory, windows, prompts)
+        if isinstance(info, AsrInfo):
+            segments = SegmentDecoder(
+                engine,
+                AsrText(source.text, info),
+                FeatureConfig.from_folder(source.folder),
+                max_context=info.max_context,
+            )
+            speech = AsrTranscriber(segments, activity)
+    return LoadedModel(name, engine, info, memory, speech, prompts)
 
 
 def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:

@@ -25,7 +25,6 @@ from .metrics import Metrics
 from .models import load_model
 from .prompts import Prompter
 from .service import ServedModel, Service
-from .transcriber import Transcriber
 from .websocket import realtime_route
 
 logger = logging.getLogger(__name__)
@@ -60,10 +59,11 @@ async def serve(
             await actors.start(media.run)
             models = {}
             for name, model in zip(config.public_names, config.models, strict=True):
-                models[name] = await _start_model(actors, name, model, config.engine, media.handle)
+                models[name] = await _start_model(actors, name, model, config.engine, media.handle, activity)
                 metrics.add_engine(name, models[name].engine.statistics)
             service = Service(config, models, media.handle, activity, metrics)
             actors.start_soon(metrics.watch_loop)
+            await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 connections.start_soon(_listen_until, closed, service, listener)
@@ -96,17 +96,22 @@ async def _listen_until(closed: trio.Event, service: Service, listener: socket.s
 
 
 async def _start_model(
-    actors: trio.Nursery, name: str, model: str, config: EngineConfig, media: MediaHandle
+    actors: trio.Nursery,
+    name: str,
+    model: str,
+    config: EngineConfig,
+    media: MediaHandle,
+    activity: VoiceActivityModel,
 ) -> ServedModel:
     started = time.monotonic()
-    loaded = await trio.to_thread.run_sync(load_model, name, model, config)
+    loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity)
     await actors.start(loaded.engine.run)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
     return ServedModel(
         name,
         loaded.engine,
         created=int(time.time()),
-        transcription=None if loaded.windows is None else Transcriber(loaded.windows),
+        transcription=loaded.speech,
         text=None
         if loaded.prompts is None
         else TextModel(name, loaded.engine, Prompter(loaded.prompts, media)),
@@ -118,7 +123,7 @@ async def _drain(service: Service, deadline_s: float) -> None:
     service.is_draining = True
     logger.info("stopping: %d sessions, %d requests", len(service.sessions), service.num_requests)
     with trio.move_on_after(deadline_s):
-        for session in tuple(service.sessions):
+        for session in service.sessions:
             await session.drain()
         await service.wait_quiet()
 

@@ -15,14 +15,16 @@ import trio
 
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
+from ..protocols.realtime_session import SessionPatch
+from ..realtime.config import RealtimeModel, SessionConfig
+from .client_secrets import ClientSecrets
 from .config import ServerConfig
 from .engine import Engine
 from .generation import TextModel
 from .media import MediaHandle
 from .metrics import Metrics
-from .session import SessionActor
-from .transcriber import Transcriber
-from .windows import WindowDecoder
+from .session_registry import SessionRegistry
+from .speech import SpeechModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class ServedModel:
     engine: Engine
     created: int
     """Unix seconds, for `/v1/models`."""
-    transcription: Transcriber | None = None
+    transcription: SpeechModel | None = None
     """Files and live audio into text."""
     text: TextModel | None = None
     """Prompts into answers."""
@@ -41,14 +43,14 @@ class ServedModel:
     @property
     def can_translate(self) -> bool:
         """Whether the model knows the task `translate`."""
-        return self.transcription is not None and "translate" in self.decoder.text.info.tasks
+        return self.transcription is not None and "translate" in self.transcription.tasks
 
     @property
     def abilities(self) -> tuple[str, ...]:
         """What the model can do, in words for people."""
         found: list[str] = []
         if self.transcription is not None:
-            found += self.decoder.text.info.tasks
+            found += self.transcription.tasks
         if self.text is not None:
             found.append("complete")
             if self.text.prompter.builder.has_template:
@@ -56,7 +58,7 @@ class ServedModel:
         return tuple(found)
 
     @property
-    def transcriber(self) -> Transcriber:
+    def transcriber(self) -> SpeechModel:
         """Transcribes with the model. Raises BadRequestError, saying what it can do, if it cannot do that."""
         if self.transcription is None:
             raise BadRequestError(
@@ -65,11 +67,6 @@ class ServedModel:
                 code="unsupported_task",
             )
         return self.transcription
-
-    @property
-    def decoder(self) -> WindowDecoder:
-        """Answers questions about single windows. Raises as `transcriber` does."""
-        return self.transcriber.decoder
 
 
 @dataclass(slots=True)
@@ -81,13 +78,23 @@ class Service:
     media: MediaHandle
     activity: VoiceActivityModel
     metrics: Metrics
-    sessions: set[SessionActor] = field(default_factory=set)
+    sessions: SessionRegistry = field(init=False)
+    secrets: ClientSecrets = field(default_factory=ClientSecrets)
     num_requests: int = 0
     num_light: int = 0
     """Of the requests, those with a small body and no media."""
     audio_in_hand_s: float = 0.0
     is_draining: bool = False
     _quiet: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        limits = self.config.realtime
+        self.sessions = SessionRegistry(
+            self.metrics,
+            grace_s=limits.resume_grace_s,
+            max_detached=limits.max_detached,
+            on_end=lambda: self._quiet.set(),
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -121,6 +128,25 @@ class Service:
         assert model.transcriber is not None
         return model
 
+    def session_config(self, model: str | None, initial: SessionPatch) -> SessionConfig:
+        """What a live session begins with. Raises as `transcribing_model` does."""
+        limits = self.config.realtime
+        return SessionConfig(
+            model=self.transcribing_model(model).name,
+            models=tuple(
+                RealtimeModel(name, served.transcriber.languages)
+                for name, served in self.transcribing.items()
+            ),
+            initial=initial,
+            max_append_bytes=limits.max_append_bytes,
+            max_backlog_ms=limits.max_backlog_ms,
+            max_turn_s=limits.max_turn_s,
+            max_session_s=limits.max_session_s,
+            idle_s=limits.idle_s,
+            drain_s=self.config.listen.drain_s,
+            resume_grace_s=limits.resume_grace_s,
+        )
+
     def authenticate(self, key: str | None) -> None:
         """Raise UnauthorizedError unless `key` is one of ours (or none is needed).
 
@@ -137,18 +163,6 @@ class Service:
                 if not key
                 else "The API key is not accepted."
             )
-
-    @contextmanager
-    def live(self, session: SessionActor) -> Iterator[None]:
-        """Count a session while it is served."""
-        self.sessions.add(session)
-        self.metrics.sessions_active.inc()
-        try:
-            yield
-        finally:
-            self.sessions.discard(session)
-            self.metrics.sessions_active.dec()
-            self._quiet.set()
 
     @contextmanager
     def in_hand(self, *, is_light: bool = False) -> Iterator[None]:

@@ -1,17 +1,20 @@
-"""One live session: a socket's reader and writer around the pure session machine, and its transcriptions.
+"""One live session: the pure session machine, what it transcribes, and the line to its client, if any.
 
-One task per job. The reader decodes frames and hands them over in order; the driver runs the machine and
-performs its effects at once; each `Transcribe` is a task of its own (the machine keeps it to one per item);
-the writer sends. Nothing here waits for the engine except those transcription tasks, so pings and appends
-are handled whatever it does. When the socket goes, everything is cancelled and given back.
+The driver runs the machine and performs its effects at once; each `Transcribe` is a task of its own
+(`actors/live_turns.py`). Frames come from a line (`actors/line.py`) and go to it; every event is also kept
+for a while (`realtime/replay.py`), so that a client whose socket was lost can go on where it was. A session
+without a line answers what it was asked and then keeps nothing in the engine. Who may resume it, and how
+long it waits, is the business of `actors/session_registry.py`. When it ends, everything is cancelled and
+given back.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 import trio
@@ -19,11 +22,11 @@ from msgspec import UNSET
 
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.audio import INTERNAL_RATE
-from ..protocols.codec import decode_client_event, encode_event
-from ..protocols.errors import InternalError, SensoriumError
-from ..protocols.messages import ItemId
-from ..protocols.realtime import Error, ErrorDetail, InputAudioBufferAppend, ServerEvent
-from ..protocols.transcript import TranscriptionOptions
+from ..protocols.codec import ClientDecoder, encode_event
+from ..protocols.errors import InternalError, NotFoundError, UnauthorizedError
+from ..protocols.flat import FlatServerEvent
+from ..protocols.realtime import Error, ErrorDetail, InputAudioBufferAppend, InvalidEvent, ServerEvent
+from ..protocols.realtime_lifecycle import SessionResume, SessionResumed
 from ..realtime.config import SessionConfig
 from ..realtime.effects import (
     Close,
@@ -36,100 +39,99 @@ from ..realtime.effects import (
     Send,
     Transcribe,
 )
-from ..realtime.events import DrainStarted, HypothesisFailed, HypothesisReady, SessionEvent
+from ..realtime.events import ClientReturned, DrainStarted, SessionEvent
+from ..realtime.replay import Replay
 from ..realtime.session import Session
 from .actor import drive
-from .live_transcriber import LiveTranscriber
+from .line import Line
+from .live_turns import LiveTurns
 from .nursery import open_work
-from .outbox import Outbox, SlowReaderError
-from .session_audio import AudioPiece, ListeningMachine, pieces
+from .outbox import SlowReaderError
+from .session_audio import Input, ListeningMachine, pieces
 from .session_meter import SessionMeter
-from .windows import WindowDecoder
+from .speech import SpeechModel
 
 logger = logging.getLogger(__name__)
 
 _INBOX_CAPACITY: Final = 64
 """Events between reader and machine; the reader then waits, and TCP makes the client wait."""
-CLOSE_WAIT_S: Final = 2.0
-"""How long the client may take to answer our close, so that it reads what we said before."""
-
-
-class Socket(Protocol):
-    """What a session needs of a WebSocket."""
-
-    async def receive(self) -> str | bytes | None:
-        """The next message; None when the client has gone."""
-        ...
-
-    async def send(self, frame: str) -> None:
-        """Send a text frame."""
-        ...
-
-    async def close(self, code: int, reason: str) -> None:
-        """Start the closing handshake."""
-        ...
+_PATIENCE_S: Final = 10.0
+"""How long the reader waits for a backlog to shrink; pings are answered late meanwhile, so not for long."""
 
 
 class SessionActor:
     """Serves one client until it leaves, a limit ends the session, or something breaks.
 
     `run` never raises for anything the client, the machine or a transcription does. Cancelling it drops
-    the session.
+    the session. Without a `resume_token` the session does not outlive its line.
     """
 
     def __init__(
         self,
-        socket: Socket,
         config: SessionConfig,
-        decoders: Mapping[str, WindowDecoder],
+        speech: Mapping[str, SpeechModel],
         activity: VoiceActivityModel,
-        outbox: Outbox,
         meter: SessionMeter,
+        replay: Replay,
+        *,
+        resume_token: str | None = None,
     ) -> None:
-        self._socket = socket
-        self._decoders = decoders
+        session = Session(config, _new_id, resume_token=resume_token)
+        self._machine = ListeningMachine(session, activity)
+        self.id = session.id
+        """Public id of the session."""
+        self.turns = LiveTurns(
+            speech, config.model, self._machine.store.copy, self._tell, session_id=session.id
+        )
         self._meter = meter
-        self._outbox = outbox
-        self._machine = ListeningMachine(Session(config, _new_id), activity)
-        self._model = config.model
-        self._options = TranscriptionOptions()
-        self._turns: dict[ItemId, LiveTranscriber] = {}
-        self._running: dict[ItemId, trio.CancelScope] = {}
+        self._replay = replay
+        self._decoder = ClientDecoder()
+        self._inbox, self._events = trio.open_memory_channel[Input](_INBOX_CAPACITY)
+        self._intake = trio.Lock()
+        """Held while one frame is taken in, so that a frame is taken whole or not at all."""
         self._work: trio.Nursery | None = None
-        self._inbox, self._events = trio.open_memory_channel[AudioPiece | SessionEvent](_INBOX_CAPACITY)
-        self._client_left = False
+        self._scope = trio.CancelScope()
+        self._stepped = trio.Event()
+        self._is_patient = True
         self._last_seq = 0
         self._num_metered = 0
+        self._num_audio_bytes = 0
         self._is_draining = False
+        self.num_events = 0
+        """Client events that were taken in."""
+        self.line: Line | None = None
+        """Where the client is."""
+        self.closing: tuple[int, str] | None = None
+        """Code and reason of the close, once the session has ended by itself."""
+        self._is_dropped = False
 
     @property
-    def id(self) -> str:
-        """Public id of the session."""
-        return self._machine.session.id
+    def can_resume(self) -> bool:
+        """A client that loses its socket now may come back. Those of the flat dialect do not know how."""
+        token = self._machine.session.resume_token
+        is_lost = self._is_dropped or not self._replay.intact
+        return token is not None and not is_lost and not self._machine.dialect.is_flat
+
+    @property
+    def num_held_bytes(self) -> int:
+        """Audio and events that are kept; bounded, whatever the session's age."""
+        store = self._machine.store
+        return 4 * (store.end - store.start) + self._replay.num_bytes
 
     async def run(self) -> None:
         """Serve the session to its end."""
-        async with trio.open_nursery() as connection:
-            written = trio.Event()
-            connection.start_soon(self._write, written)
-            try:
+        try:
+            with self._scope:
                 await self._converse()
-            except SlowReaderError as error:
-                logger.info("session %s: %s; closed", self.id, error)
-                self._outbox.close(1008, "the client reads too slowly", drop=True)
-            except Exception:
-                logger.exception("session %s failed; it was closed, the others go on", self.id)
-                self._fail()
-            finally:
-                self._turns.clear()
-                self._events.close()
-            if not self._client_left:
-                self._outbox.close(1000, "")
-                # Unread input would keep the transport from moving, and our last words from arriving.
-                connection.start_soon(drop_input, self._socket, connection.cancel_scope)
-                await written.wait()
-                await trio.sleep(CLOSE_WAIT_S)
-            connection.cancel_scope.cancel()
+        except SlowReaderError as error:
+            assert self.line is not None
+            self.give_up(self.line, error)
+        except Exception:
+            logger.exception("session %s failed; it was closed, the others go on", self.id)
+            self._fail()
+        finally:
+            self.turns.close()
+            self._events.close()
 
     async def drain(self) -> None:
         """Finish what was said, then close; the client is told."""
@@ -137,9 +139,126 @@ class SessionActor:
             self._is_draining = True
             await self._tell(DrainStarted())
 
-    async def _write(self, written: trio.Event) -> None:
-        await self._outbox.run(self._socket.send, self._socket.close)
-        written.set()
+    def end(self) -> None:
+        """Nobody wants the session any more: drop it."""
+        self._is_dropped = True
+        self._scope.cancel()
+
+    def give_up(self, line: Line, error: SlowReaderError) -> None:
+        """The client of `line` does not read: end the session, if it is still its client."""
+        if self.line is line:
+            logger.info("session %s: %s; closed", self.id, error)
+            self._close(1008, "the client reads too slowly", drop=True)
+            self.end()
+        else:
+            line.outbox.close(1008, "the client reads too slowly", drop=True)
+
+    def attach(self, line: Line) -> None:
+        """The first line, before `run`."""
+        self.line = line
+
+    def detach(self) -> None:
+        """The line has ended; events wait, and the engine keeps nothing for turns nobody goes on with."""
+        self.line = None
+        self._replay.detach()
+        self.turns.park()
+
+    async def resume(self, wish: SessionResume, line: Line) -> None:
+        """Go on with the client on `line`; another line, where there still is one, is closed.
+
+        Raises ClientError and changes nothing if the token is wrong, or if events are missing.
+        """
+        async with self._intake:
+            token = self._machine.session.resume_token
+            left_again = line.outbox.close_code is not None
+            if left_again or self._is_dropped or token is None or self._machine.dialect.is_flat:
+                raise no_such_session()
+            if not hmac.compare_digest(token.encode(), wish.token.encode()):
+                raise UnauthorizedError(
+                    "`token` is not the session's `resume_token`", code="invalid_resume_token", param="token"
+                )
+            frames = self._replay.resume(wish.after_seq)
+            resumed = SessionResumed(
+                event_id=_new_id("event"),
+                session=self._machine.session.view(),
+                after_seq=wish.after_seq,
+                last_seq=self._replay.last_seq,
+                received_events=self.num_events,
+                received_audio_bytes=self._num_audio_bytes,
+            )
+            # Nothing below waits: no event may come between.
+            line.outbox.put(encode_event(resumed))
+            for frame in frames:
+                line.outbox.put(frame)
+            old, self.line, line.session = self.line, line, self
+            if old is not None:
+                old.outbox.close(1008, "the session was resumed on another connection", drop=True)
+            if self.closing is not None:
+                line.outbox.close(*self.closing)
+            self.turns.unpark()
+
+    async def returned(self) -> None:
+        """After `resume`: the client is there again, and the session not idle."""
+        await self._tell(ClientReturned())
+
+    async def take(self, frame: str | bytes, line: Line) -> SessionResume | None:
+        """Take in one frame of `line`, unless the session has gone to another one, or has ended.
+
+        A client's first event may be the wish to go on with another session; that one is returned. Cancelling
+        takes the frame whole or not at all.
+        """
+        async with self._intake:
+            if self.line is not line:
+                return None
+            try:
+                with trio.CancelScope(shield=True):  # short: the machine waits for nothing
+                    wish = await self._take(frame)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return None
+            return wish
+
+    async def keep_pace(self) -> None:
+        """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.
+
+        It knows no backpressure but the socket's, and an append that is refused ends it. If nothing gets
+        better for `_PATIENCE_S`, something is wrong, and refusing says so.
+        """
+        if not self._is_ahead:
+            self._is_patient = True
+            return
+        with trio.move_on_after(_PATIENCE_S if self._is_patient else 0.0):
+            while self._is_ahead:
+                self._stepped = trio.Event()
+                await self._stepped.wait()
+        self._is_patient = self._is_patient and not self._is_ahead
+
+    @property
+    def _is_ahead(self) -> bool:
+        return self._machine.dialect.is_flat and self._machine.session.is_behind
+
+    async def _take(self, frame: str | bytes) -> SessionResume | None:
+        if isinstance(frame, bytes):
+            await self._put_audio(frame, None)
+        else:
+            event = self._decoder.decode(frame)
+            match event:
+                case SessionResume() if not self.num_events:
+                    return event
+                case SessionResume():
+                    problem = "session.resume must be the first event of a connection"
+                    await self._inbox.send(InvalidEvent("unexpected_event", problem, "type"))
+                case InputAudioBufferAppend():
+                    event_id = None if event.event_id is UNSET else event.event_id
+                    await self._put_audio(event.audio, event_id)
+                case _:
+                    await self._inbox.send(event)
+        self.num_events += 1
+        return None
+
+    async def _put_audio(self, audio: bytes, event_id: str | None) -> None:
+        for piece in pieces(audio, event_id=event_id):
+            await self._inbox.send(piece)
+        self._num_audio_bytes += len(audio)
 
     async def _converse(self) -> None:
         now = trio.current_time()
@@ -147,101 +266,56 @@ class SessionActor:
             await self._perform(effect)
         async with open_work() as work:
             self._work = work
-            work.start_soon(self._read)
-            work.start_soon(self._outbox.watch)
             await drive(self._machine, self._next_event, self._perform)
             work.cancel_scope.cancel()
 
-    async def _next_event(self) -> AudioPiece | SessionEvent:
+    async def _next_event(self) -> Input:
         num_heard = self._machine.num_samples_received
         self._meter.heard((num_heard - self._num_metered) / INTERNAL_RATE)
         self._num_metered = num_heard
+        self._stepped.set()
         if self._machine.session.closed:
             raise trio.EndOfChannel
         return await self._events.receive()
 
-    async def _read(self) -> None:
-        """Socket → events, until the client leaves."""
-        while True:
-            frame = await self._socket.receive()
-            if frame is None:
-                self._client_left = True
-                assert self._work is not None
-                self._work.cancel_scope.cancel()
-                return
-            if isinstance(frame, bytes):
-                await self._put_audio(frame, None)
-                continue
-            event = decode_client_event(frame)
-            if isinstance(event, InputAudioBufferAppend):
-                await self._put_audio(event.audio, None if event.event_id is UNSET else event.event_id)
-            else:
-                await self._inbox.send(event)
-
-    async def _put_audio(self, audio: bytes, event_id: str | None) -> None:
-        for piece in pieces(audio, event_id=event_id):
-            await self._inbox.send(piece)
-
     async def _perform(self, effect: Effect) -> None:
         match effect:
-            case Send(event):
-                self._send(event)
+            case Send(event, instead):
+                self._send(event, instead)
             case Transcribe():
-                self._start_transcription(effect)
+                assert self._work is not None
+                self.turns.start(effect, self._work)
             case ForgetBefore(sample):
                 self._machine.store.forget_before(sample)
             case ForgetItem(item_id):
-                self._forget(item_id)
+                self.turns.forget(item_id)
             case ConfigureAudio(audio_format):
                 for follow_up in self._machine.configure(audio_format, now=trio.current_time()):
                     await self._perform(follow_up)
             case ConfigureTranscription(model, options):
-                self._model, self._options = model, options
+                self.turns.configure(model, options)
             case ResetVoiceActivity():
                 self._machine.reset_voice_activity()
             case Close(code, reason):
-                self._outbox.close(code, reason)
+                self._close(code, reason)
 
-    def _send(self, event: ServerEvent) -> None:
+    def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self._last_seq = event.server_event_seq
         self._meter.sent(event, now=trio.current_time())
-        self._outbox.put(encode_event(event))
+        frames = [encode_event(told) for told in ((event,) if instead is None else instead)]
+        if instead is None:
+            self._replay.record(frames[0])
+        if self.line is not None:
+            for frame in frames:
+                self.line.outbox.put(frame)
+        elif not self._replay.intact:
+            logger.info("session %s: more was said than is kept for a lost client; ended", self.id)
+            self.end()
 
-    def _start_transcription(self, effect: Transcribe) -> None:
-        if effect.item_id not in self._turns:
-            self._turns[effect.item_id] = LiveTranscriber(
-                self._decoders[self._model],
-                self._machine.store.copy,
-                self._options,
-                start=effect.start_sample,
-            )
-        assert self._work is not None
-        self._work.start_soon(self._transcribe, effect, self._turns[effect.item_id])
-
-    async def _transcribe(self, effect: Transcribe, turn: LiveTranscriber) -> None:
-        outcome: HypothesisReady | HypothesisFailed
-        where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
-        with trio.CancelScope() as scope:
-            self._running[effect.item_id] = scope
-            try:
-                transcript = await turn.hypothesis(effect.end_sample, final=effect.final)
-                outcome = HypothesisReady(*where, transcript)
-            except SensoriumError as error:
-                outcome = HypothesisFailed(*where, error)
-            except Exception:
-                logger.exception("session %s: a transcription failed", self.id)
-                outcome = HypothesisFailed(*where, InternalError("the transcription failed"))
-            finally:
-                if self._running.get(effect.item_id) is scope:
-                    del self._running[effect.item_id]
-        if not scope.cancelled_caught:
-            await self._tell(outcome)
-
-    def _forget(self, item_id: ItemId) -> None:
-        self._turns.pop(item_id, None)
-        scope = self._running.pop(item_id, None)
-        if scope is not None:
-            scope.cancel()
+    def _close(self, code: int, reason: str, *, drop: bool = False) -> None:
+        self.closing = self.closing or (code, reason)
+        if self.line is not None:
+            self.line.outbox.close(code, reason, drop=drop)
 
     async def _tell(self, event: SessionEvent) -> None:
         try:
@@ -259,23 +333,17 @@ class SessionActor:
             ),
         )
         try:
-            self._outbox.put(encode_event(error))
+            self._send(error, self._machine.dialect.words(error))
         except SlowReaderError:
-            self._outbox.close(1011, "the session failed", drop=True)
-        self._outbox.close(1011, "the session failed")
+            self._close(1011, "the session failed", drop=True)
+        self._close(1011, "the session failed")
 
 
-async def drop_input(socket: Socket, scope: trio.CancelScope) -> None:
-    """Read and drop messages until the client has gone, then cancel `scope`."""
-    while await socket.receive() is not None:
-        pass
-    scope.cancel()
-
-
-def refusal(code: str, message: str, *, kind: str = "invalid_request_error", param: str | None = None) -> str:
-    """The one error event of a session that does not begin."""
-    detail = ErrorDetail(type=kind, code=code, message=message, param=param)
-    return encode_event(Error(event_id=_new_id("event"), server_event_seq=1, error=detail))
+def no_such_session() -> NotFoundError:
+    """For a session that never was, has ended, or cannot be resumed."""
+    return NotFoundError(
+        "there is no such session to resume (any more)", code="session_not_found", param="session_id"
+    )
 
 
 def _new_id(prefix: str) -> str:

@@ -18,9 +18,11 @@ from ..media.resample import StreamingResampler
 from ..media.voice_activity import VoiceActivityModel, VoiceActivityStream
 from ..protocols.audio import INTERNAL_RATE, AudioFormat
 from ..protocols.errors import BadRequestError
-from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit
+from ..protocols.flat import FlatControl
+from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
 from ..realtime.effects import Effect
 from ..realtime.events import AudioAppended, AudioRefused, SessionEvent, SpeechScored
+from ..realtime.flat import FlatSession
 from ..realtime.session import Session
 from .audio_store import AudioStore, Samples
 
@@ -39,6 +41,10 @@ class AudioPiece:
     event_id: str | None = None
 
 
+Input = AudioPiece | SessionEvent | FlatControl
+"""What reaches a session's machine."""
+
+
 def pieces(audio: bytes, *, event_id: str | None = None) -> Iterator[AudioPiece]:
     """Cut one append; an empty append is one empty piece."""
     for start in range(0, max(len(audio), 1), PIECE_BYTES):
@@ -50,6 +56,8 @@ class ListeningMachine:
 
     def __init__(self, session: Session, model: VoiceActivityModel) -> None:
         self.session = session
+        self.dialect = FlatSession(session)
+        """Every event goes through it; it speaks as the client does."""
         self.store = AudioStore()
         self.num_samples_received = 0
         self._activity = VoiceActivityStream(model)
@@ -65,21 +73,21 @@ class ListeningMachine:
 
     def on_deadline(self, *, now: float) -> list[Effect]:
         """Limits of time."""
-        return self.session.on_deadline(now=now)
+        return self.dialect.on_deadline(now=now)
 
-    def receive(self, event: AudioPiece | SessionEvent, *, now: float) -> list[Effect]:
+    def receive(self, event: Input, *, now: float) -> list[Effect]:
         """React to one event."""
         match event:
             case AudioPiece():
                 return self._append(event, now)
-            case InputAudioBufferCommit():
+            case InputAudioBufferCommit() | InputAudioBufferFlush():
                 # What the resampler still holds belongs to the turn that ends here.
-                return [*self.flush(now=now), *self.session.receive(event, now=now)]
+                return [*self.flush(now=now), *self.dialect.receive(event, now=now)]
             case InputAudioBufferClear():
                 self._resampler = StreamingResampler(self._format.rate)
-                return self.session.receive(event, now=now)
+                return self.dialect.receive(event, now=now)
             case _:
-                return self.session.receive(event, now=now)
+                return self.dialect.receive(event, now=now)
 
     def configure(self, audio_format: AudioFormat, *, now: float) -> list[Effect]:
         """Bytes from now on are in this format."""
@@ -116,7 +124,7 @@ class ListeningMachine:
             samples = self._decoder.decode(piece.data)
         except BadRequestError as error:
             self._refusing = True
-            return self.session.receive(AudioRefused(error, piece.event_id), now=now)
+            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
         return self._hear(self._resampler.push(samples), now)
 
     def _admit(self, piece: AudioPiece, now: float) -> list[Effect] | None:
@@ -127,13 +135,13 @@ class ListeningMachine:
                 code="invalid_audio",
                 param="audio",
             )
-            return self.session.receive(AudioRefused(error, piece.event_id), now=now)
-        return self.session.admit(piece.num_bytes_total, event_id=piece.event_id)
+            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
+        return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
 
     def _hear(self, samples: Samples, now: float) -> list[Effect]:
         self.store.append(samples)
         self.num_samples_received += len(samples)
-        effects = self.session.receive(AudioAppended(len(samples)), now=now)
+        effects = self.dialect.receive(AudioAppended(len(samples)), now=now)
         for end_sample, probability in self._activity.push(samples):
-            effects += self.session.receive(SpeechScored(end_sample, probability), now=now)
+            effects += self.dialect.receive(SpeechScored(end_sample, probability), now=now)
         return effects

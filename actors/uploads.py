@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..protocols.errors import BadRequestError, ClientError, TooLargeError
 
-_MAX_FIELDS: Final = 64
+_MAX_FIELDS: Final = 192
+"""Room for every keyword and language a form may list (`protocols/hints.py`)."""
 _MAX_FIELD_BYTES: Final = 256 * 1024
 _FORM_OVERHEAD_BYTES: Final = 1024 * 1024
 """Boundaries, headers and text fields around the file."""

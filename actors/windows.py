@@ -7,35 +7,32 @@ both give the same answer for the same samples. It asks the engine (`actors/engi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
 import numpy as np
-import numpy.typing as npt
+import trio
 
+from ..engine.answer_guard import LoopGuard, cut_loops
 from ..engine.transcription import WhisperText
 from ..media.features import FeatureConfig, LogMel
 from ..media.hashing import encoder_item
+from ..media.speech_frames import log_mel_frames
+from ..media.word_times import refine_words
 from ..protocols.errors import InternalError, OverloadedError
 from ..protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated
 from ..protocols.transcript import TranscriptionOptions, Word
 from .engine import Engine
+from .recordings import CutRule
+from .speech import Samples
 
-Samples = npt.NDArray[np.float32]
-
-SILENT_PEAK: Final = 1e-4
-"""A window that never exceeds this (three steps of 16-bit audio) is digital silence: nothing was said."""
 NO_SPEECH_PROBABILITY: Final = 0.6
 NO_SPEECH_LOGPROB: Final = -1.0
 """Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
 SEARCH_S: Final = 3.0
 """A window is cut at the quietest place of its last seconds: these, or a quarter of a shorter window."""
-LIVE_FINAL_PRIORITY: Final = -1
-LIVE_PARTIAL_PRIORITY: Final = 0
-FILE_PRIORITY: Final = 1
-"""Lower runs first: someone is waiting for the end of a live turn, nobody listens to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,11 @@ class WindowAnswer:
     no_speech_prob: float = 0.0
     num_prompt: int = 0
 
+    def without_loop(self) -> WindowAnswer:
+        """The answer up to where it became a loop of tokens."""
+        end = LoopGuard().feed(self.token_ids)
+        return replace(self, token_ids=self.token_ids[:end], logprobs=self.logprobs[:end])
+
     @property
     def avg_logprob(self) -> float:
         """Mean log-probability of the tokens; 0 if there are none."""
@@ -68,11 +70,6 @@ class WindowAnswer:
 
 
 SILENCE: Final = WindowAnswer(no_speech_prob=1.0)
-
-
-def is_silent(samples: Samples) -> bool:
-    """Whether nothing was recorded at all."""
-    return not len(samples) or float(np.max(np.abs(samples))) <= SILENT_PEAK
 
 
 class WindowDecoder:
@@ -95,9 +92,10 @@ class WindowDecoder:
         return self.features.window_samples
 
     @property
-    def search_samples(self) -> int:
-        """Where in a full window a cut may lie: this many samples before its end."""
-        return min(int(SEARCH_S * self.features.sampling_rate), self.window_samples // 4)
+    def cut_rule(self) -> CutRule:
+        """How recordings are cut into windows."""
+        search = min(int(SEARCH_S * self.features.sampling_rate), self.window_samples // 4)
+        return CutRule(self.window_samples, search)
 
     def item(self, samples: Samples) -> EncoderItem:
         """Features and hash of a window's samples: milliseconds of computing, meant for a thread."""
@@ -108,9 +106,9 @@ class WindowDecoder:
         share = num_samples / self.window_samples
         return min(self.text.info.num_positions, max(1, round(share * self.text.info.num_positions)))
 
-    async def detect(self, item: EncoderItem, *, priority: int) -> Detection:
-        """The window's language, by one constrained decoder step."""
-        wish = self.text.detection()
+    async def detect(self, item: EncoderItem, *, languages: Sequence[str] = (), priority: int) -> Detection:
+        """The window's language (one of `languages`, if any are given), by one constrained decoder step."""
+        wish = self.text.detection(languages)
         request = Generate(
             request_id=_request_id("detect"),
             prompt_token_ids=wish.prompt_token_ids,
@@ -148,7 +146,7 @@ class WindowDecoder:
             language=language,
             task=options.task,
             timestamps=options.segment_timestamps,
-            previous_text=options.prompt,
+            previous_text=previous_text(options),
             temperature=options.temperature,
             seed=options.seed,
             logprobs=True,
@@ -173,20 +171,27 @@ class WindowDecoder:
             logprobs=answer.logprobs,
             no_speech_prob=answer.probe_probability or 0.0,
             num_prompt=len(wish.prompt_token_ids),
-        )
+        ).without_loop()
         if result.no_speech_prob > NO_SPEECH_PROBABILITY and result.avg_logprob < NO_SPEECH_LOGPROB:
             return WindowAnswer(no_speech_prob=result.no_speech_prob, num_prompt=result.num_prompt)
         return result
+
+    def text_of(self, answer: WindowAnswer) -> str:
+        """The text of an answer, without loops and white space around it."""
+        return cut_loops(self.text.decode(answer.token_ids)).strip()
 
     async def _stream(self, request: Generate, on_text: Callable[[str], None]) -> TextGenerated:
         parts: list[TextGenerated] = []
         released = 0
         probability: float | None = None
+        guard = LoopGuard()
         async with self.engine.generate(request) as texts:
             async for part in texts:
                 parts.append(part)
                 if part.probe_probability is not None:
                     probability = part.probe_probability
+                if guard.feed(part.token_ids) is not None:
+                    break  # the rest is left out
                 if part.error is None and probability is not None and probability <= NO_SPEECH_PROBABILITY:
                     on_text("".join(waiting.text for waiting in parts[released:]))
                     released = len(parts)
@@ -207,10 +212,12 @@ class WindowDecoder:
         *,
         language: str | None,
         num_samples: int,
-        offset_s: float,
         priority: int,
     ) -> tuple[Word, ...]:
-        """When each word of the answer was spoken; times count from `offset_s`."""
+        """When each word of the answer was spoken, from the window's start.
+
+        The decoder's cross-attention says roughly when, the features say where words begin and end.
+        """
         wish = self.text.alignment(answer.token_ids, language=language)
         if not wish.text_token_ids:
             return ()
@@ -224,7 +231,20 @@ class WindowDecoder:
         )
         async with self.engine.encoded(item):
             aligned = await self.engine.align(command)
-        return self.text.words(wish.text_token_ids, aligned.boundaries, language=language, offset_s=offset_s)
+        words = self.text.words(wish.text_token_ids, aligned.boundaries, language=language)
+        return await trio.to_thread.run_sync(_refined, words, item, num_samples)
+
+
+def _refined(words: tuple[Word, ...], item: EncoderItem, num_samples: int) -> tuple[Word, ...]:
+    """Milliseconds of computing: see `media/word_times.py`."""
+    features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
+    return refine_words(words, log_mel_frames(features, num_samples))
+
+
+def previous_text(options: TranscriptionOptions) -> str:
+    """What Whisper takes as said before: the words to expect, then the prompt."""
+    keywords = ", ".join(options.keywords)
+    return f"{keywords}. {options.prompt}" if keywords else options.prompt
 
 
 def _check(answer: TextGenerated) -> None:

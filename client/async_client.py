@@ -7,7 +7,7 @@ Same methods as `client/client.py`, from the same request building and parsing. 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Self, overload
 
 import anyio
@@ -17,8 +17,8 @@ from websockets.exceptions import WebSocketException
 from ..protocols.audio import Encoding
 from ..protocols.realtime_session import Granularity
 from ..protocols.transcript import Transcript
-from .async_realtime import AsyncRealtimeSession, open_socket
-from .connection import connect_error, request_error
+from .async_realtime import GOODBYE_S, AsyncRealtimeSession, open_socket
+from .connection import CLOSE_TIMEOUT_S, connect_error, request_error
 from .metrics import parse_metrics
 from .options import MAX_CONNECTIONS, client_options
 from .requests import (
@@ -177,12 +177,14 @@ class AsyncClient:
         turn_detection: TurnDetection = "server_vad",
         timestamp_granularities: Sequence[Granularity] = (),
         binary: bool = True,
+        resume: bool = True,
     ) -> AsyncIterator[AsyncRealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
         `encoding` is pcm16 at `sample_rate` (8, 16, 24 or 48 kHz), or pcmu or pcma at 8 kHz. `turn_detection`
         None leaves the turns to `commit`. `binary=False` sends audio as base64 in JSON, for servers that only
-        take that. Leaving the context discards what has not been answered.
+        take that. With `resume` a connection that is lost is opened again and the session goes on where it
+        was, where the server can do that. Leaving the context discards what has not been answered.
         """
         settings = session_settings(
             model=model,
@@ -193,23 +195,30 @@ class AsyncClient:
             turn_detection=turn_detection,
             timestamp_granularities=timestamp_granularities,
             binary=binary,
+            resume=resume,
         )
         core = SessionCore(settings)
         raised: Exception | None = None
-        async with AsyncExitStack() as stack:
+        url = self.options.realtime_url(model=model)
+        async with anyio.create_task_group() as tasks:
+            session = AsyncRealtimeSession(
+                core,
+                tasks,
+                timeout_s=self.options.timeout_s,
+                connect=lambda limit_s: open_socket(url, self.options, open_timeout_s=limit_s),
+            )
             try:
-                socket = await stack.enter_async_context(
-                    open_socket(self.options.realtime_url(model=model), self.options)
-                )
-            except (OSError, WebSocketException) as error:
-                raise connect_error(error, self.options) from error
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            try:
-                session = AsyncRealtimeSession(socket, core, tasks, timeout_s=self.options.timeout_s)
+                try:
+                    await session.connect()
+                except (OSError, WebSocketException) as error:
+                    raise connect_error(error, self.options) from error
                 await session.open()
                 yield session
+                await session.close(CLOSE_TIMEOUT_S)
             except Exception as error:
                 raised = error  # raised again outside the task group, which would wrap it in a group
+            finally:
+                await session.close(GOODBYE_S)
             tasks.cancel_scope.cancel()
         if raised is not None:
             raise raised

@@ -9,22 +9,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import sniffio
-from anyio.abc import TaskGroup
-from websockets.exceptions import ConnectionClosed
+from anyio.abc import TaskGroup, TaskStatus
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from ..protocols.codec import decode_server_event
 from .audio import Pacer
 from .connection import close_details, socket_arguments
 from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
 from .options import ClientOptions
 from .realtime import AudioChunk
+from .resume import CONNECT_TIMEOUT_S, ResumeRefusedError, is_lost, waits
 from .session_core import SessionCore
 
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
+
+GOODBYE_S: Final = 0.5
+"""How long a cancelled session may take to say goodbye: the server would wait for its return."""
 
 
 class Socket(Protocol):
@@ -38,9 +43,15 @@ class Socket(Protocol):
         ...
 
 
-def open_socket(url: str, options: ClientOptions) -> AbstractAsyncContextManager[Socket]:
+OpenSocket = Callable[[float], AbstractAsyncContextManager[Socket]]
+"""Connects, within a time limit in seconds."""
+
+
+def open_socket(
+    url: str, options: ClientOptions, *, open_timeout_s: float = 30.0
+) -> AbstractAsyncContextManager[Socket]:
     """The WebSocket client of the library this task runs under."""
-    arguments: dict[str, Any] = socket_arguments(options)
+    arguments: dict[str, Any] = socket_arguments(options, open_timeout_s=open_timeout_s)
     if sniffio.current_async_library() == "trio":
         from websockets.trio.client import connect as trio_connect
 
@@ -70,13 +81,17 @@ class AsyncRealtimeSession:
     raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
     arrives for the client's timeout. Sending and iterating may happen in different tasks. Cancelling an
     iteration loses no event; cancelling a send may lose the rest of that chunk.
+
+    A connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
+    and iterating wait meanwhile. A `Resumed` event tells of it.
     """
 
-    def __init__(self, socket: Socket, core: SessionCore, tasks: TaskGroup, *, timeout_s: float) -> None:
-        self._socket = socket
+    def __init__(self, core: SessionCore, tasks: TaskGroup, *, timeout_s: float, connect: OpenSocket) -> None:
         self._core = core
         self._tasks = tasks
         self._timeout_s = timeout_s
+        self._connect = connect
+        self._keeper = _Keeper(connect)
         self._pending: deque[Event] = deque()
         self._sending = anyio.Lock()  # keeps the frames of one call together
 
@@ -131,35 +146,142 @@ class AsyncRealtimeSession:
             self._pending.extend(await self._receive())
         return self._pending.popleft()
 
+    @property
+    def _socket(self) -> Socket:
+        return self._keeper.socket
+
+    async def connect(self) -> None:
+        """Open the first connection. Raises OSError and WebSocketException."""
+        await self._tasks.start(self._keeper.run, self._timeout_s)
+
+    async def close(self, limit_s: float) -> None:
+        """Say goodbye to the server, for at most so long; also when cancelled."""
+        await self._keeper.close(limit_s)
+
     async def open(self) -> None:
         """Configure the session; returns when the server has accepted the settings."""
         await self._send(self._core.opening)
         with anyio.move_on_after(self._timeout_s):
             while not self._core.ready:
-                self._core.receive(await self._receive_frame())
+                await self._receive_frame()
         if not self._core.ready:
             raise SensoriumTimeoutError(f"the server did not accept the session within {self._timeout_s:g} s")
 
     async def _receive(self) -> list[Event]:
         with anyio.move_on_after(self._timeout_s):
-            return self._core.receive(await self._receive_frame())
+            return await self._receive_frame()
         if self._core.finishing:
             raise SensoriumTimeoutError(f"no event for {self._timeout_s:g} s while waiting for the last turn")
         return []
 
-    async def _receive_frame(self) -> str | bytes:
+    async def _receive_frame(self) -> list[Event]:
+        socket = self._socket
         try:
-            return await self._socket.recv()
+            frame = await socket.recv()
         except ConnectionClosed as error:
-            raise self._core.closed(*close_details(error)) from error
+            async with self._sending:
+                await self._resume(socket, error)
+            return []
+        return self._core.receive(frame)
 
     async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
+        resumption = self._core.resumption
         async with self._sending:
+            for frame in make_frames():
+                socket = self._socket
+                resumption.sent(frame)
+                try:
+                    await socket.send(frame)
+                except ConnectionClosed as error:
+                    await self._resume(socket, error)  # which sends the frame, too
+                except anyio.get_cancelled_exc_class():
+                    resumption.forgo()  # nobody knows whether the frame has left
+                    raise
+
+    async def _resume(self, lost: Socket, error: ConnectionClosed) -> None:
+        """Go on with another connection in place of `lost`; nobody sends meanwhile.
+
+        Raises SessionClosedError for `error` if that cannot be.
+        """
+        if self._socket is not lost:
+            return  # the other task has done it
+        grace_s = self._core.resumption.grace_s
+        if grace_s and is_lost(error) and self._core.ready:
+            with anyio.move_on_after(grace_s):
+                if await self._reconnect(grace_s):
+                    return
+            self._core.resumption.forgo()
+        raise self._core.closed(*close_details(error)) from error
+
+    async def _reconnect(self, grace_s: float) -> bool:
+        """Whether an attempt was successful."""
+        for wait_s in waits(grace_s):
+            await anyio.sleep(wait_s)
+            keeper = _Keeper(self._connect)
             try:
-                for frame in make_frames():
-                    await self._socket.send(frame)
-            except ConnectionClosed as error:
-                raise self._core.closed(*close_details(error)) from error
+                await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
+                with anyio.fail_after(CONNECT_TIMEOUT_S):
+                    resumed = await self._ask_to_resume(keeper.socket)
+            except ResumeRefusedError as refused:
+                self._core.last_error = str(refused)
+                if refused.is_final:
+                    return False
+            except (OSError, WebSocketException, ValueError):
+                pass  # nobody there yet, or nobody who speaks like a server
+            else:
+                self._keeper, keeper = keeper, self._keeper
+                self._pending.append(resumed)
+                return True
+            finally:
+                keeper.drop()  # the one that was lost, or could not be used
+        return False
+
+    async def _ask_to_resume(self, socket: Socket) -> Event:
+        """The answer of the server, once everything that was lost was sent again."""
+        await socket.send(self._core.resumption.wish())
+        while True:
+            event = decode_server_event(await socket.recv())
+            frames = self._core.resumption.answer(event)
+            if frames is not None:
+                break
+        for frame in frames:
+            await socket.send(frame)
+        return event
+
+
+class _Keeper:
+    """A task that holds one connection open, apart from those who use it: whatever cancels them, there is
+    time for a goodbye.
+    """
+
+    def __init__(self, connect: OpenSocket) -> None:
+        self._connect = connect
+        self._done = anyio.Event()
+        self._closed = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self.socket: Socket
+
+    async def run(self, limit_s: float, *, task_status: TaskStatus[None]) -> None:
+        """Connect, and hold the connection until `close` or `drop`. Raises as connecting does."""
+        try:
+            with self._scope:
+                async with self._connect(limit_s) as self.socket:
+                    self._scope.shield = True
+                    task_status.started()
+                    await self._done.wait()
+        finally:
+            self._closed.set()
+
+    async def close(self, limit_s: float) -> None:
+        """The closing handshake, then the end; also when cancelled."""
+        self._done.set()
+        with anyio.move_on_after(limit_s, shield=True):
+            await self._closed.wait()
+        self.drop()
+
+    def drop(self) -> None:
+        """Cut the connection without a goodbye: the server keeps the session."""
+        self._scope.cancel()
 
 
 class _Transcription:

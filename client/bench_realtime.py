@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Literal
 
 import anyio
@@ -17,13 +18,15 @@ import msgspec
 from .async_client import AsyncClient
 from .async_realtime import AsyncRealtimeSession
 from .audio import Audio, Pacer, silence, varied
+from .bench_flat import FlatSession, flat_session
 from .bench_statistics import WordErrors
 from .errors import SDKError
 from .events import Backpressure, ErrorEvent
 from .metrics import Work, work_between
 from .turns import SpokenTurn, TurnLog
 
-Dialect = Literal["sensorium", "openai"]
+Dialect = Literal["sensorium", "openai", "vllm"]
+"""Binary audio; audio as JSON; vLLM's flat events, where the client ends every turn."""
 
 GAP_S: Final = 1.0
 """Silence between two passes of a recording."""
@@ -140,14 +143,28 @@ async def read_metrics(client: AsyncClient) -> dict[str, float]:
 
 
 def session_arguments(plan: RealtimePlan) -> dict[str, Any]:
-    """How a stream's session is opened: the openai dialect sends audio as JSON, ours as binary frames."""
+    """How a stream's session is opened: the openai dialect sends audio as JSON, ours as binary frames.
+
+    A lost connection is a drop that counts: it is not resumed.
+    """
     return {
         "model": plan.model,
         "language": plan.language,
         "sample_rate": plan.recording.audio.rate,
         "turn_detection": None if plan.manual_turns else "server_vad",
         "binary": plan.dialect == "sensorium",
+        "resume": False,
     }
+
+
+def open_session(
+    client: AsyncClient, plan: RealtimePlan
+) -> AbstractAsyncContextManager[AsyncRealtimeSession | FlatSession]:
+    """One stream's session, in the plan's dialect."""
+    if plan.dialect == "vllm":
+        rate = plan.recording.audio.rate
+        return flat_session(client.options, model=plan.model, language=plan.language, rate=rate)
+    return client.realtime(**session_arguments(plan))
 
 
 class _Stream:
@@ -163,7 +180,7 @@ class _Stream:
     async def run(self) -> RealtimeRound:
         """Speak, listen, and sum up. A session that breaks is counted, not raised."""
         try:
-            async with self._client.realtime(**session_arguments(self._plan)) as session:
+            async with open_session(self._client, self._plan) as session:
                 self._log.configure(session.updated)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send, session)
@@ -172,7 +189,7 @@ class _Stream:
             self._result.errors.append(str(group.exceptions[0]))
         return self._sum_up()
 
-    async def _send(self, session: AsyncRealtimeSession) -> None:
+    async def _send(self, session: AsyncRealtimeSession | FlatSession) -> None:
         audio = Audio(self._pcm, self._plan.recording.audio.rate)
         commits = self._commit_positions()
         self._log.audio_start_at = anyio.current_time()
@@ -192,7 +209,7 @@ class _Stream:
         self._result.audio_s = pacer.sent_s
         await session.finish()
 
-    async def _listen(self, session: AsyncRealtimeSession) -> None:
+    async def _listen(self, session: AsyncRealtimeSession | FlatSession) -> None:
         async for event in session:
             self._log.observe(event, anyio.current_time())
             match event:
@@ -204,7 +221,7 @@ class _Stream:
                     pass
 
     def _commit_positions(self) -> list[int]:
-        if not self._plan.manual_turns:
+        if not self._plan.manual_turns and self._plan.dialect != "vllm":
             return []
         return [turn.end_ms + COMMIT_AFTER_MS for turn in self._spoken]
 

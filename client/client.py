@@ -174,12 +174,14 @@ class Client:
         turn_detection: TurnDetection = "server_vad",
         timestamp_granularities: Sequence[Granularity] = (),
         binary: bool = True,
+        resume: bool = True,
     ) -> Iterator[RealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
         `encoding` is pcm16 at `sample_rate` (8, 16, 24 or 48 kHz), or pcmu or pcma at 8 kHz. `turn_detection`
         None leaves the turns to `commit`. `binary=False` sends audio as base64 in JSON, for servers that only
-        take that. Leaving the context discards what has not been answered.
+        take that. With `resume` a connection that is lost is opened again and the session goes on where it
+        was, where the server can do that. Leaving the context discards what has not been answered.
         """
         settings = session_settings(
             model=model,
@@ -190,6 +192,7 @@ class Client:
             turn_detection=turn_detection,
             timestamp_granularities=timestamp_granularities,
             binary=binary,
+            resume=resume,
         )
         url = self.options.realtime_url(model=model)
         with ExitStack() as stack:
@@ -197,7 +200,15 @@ class Client:
                 connection = stack.enter_context(connect(url, **socket_arguments(self.options)))
             except (OSError, WebSocketException) as error:
                 raise connect_error(error, self.options) from error
-            session = RealtimeSession(connection, SessionCore(settings), timeout_s=self.options.timeout_s)
+            session = RealtimeSession(
+                connection,
+                SessionCore(settings),
+                timeout_s=self.options.timeout_s,
+                connect=lambda limit_s: connect(
+                    url, **socket_arguments(self.options, open_timeout_s=limit_s)
+                ),
+            )
+            stack.callback(session.close)
             session.open()
             yield session
 

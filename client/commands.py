@@ -176,7 +176,8 @@ def bench(
     language
         ISO-639-1 code; detected if not given.
     dialect
-        openai sends live audio as JSON for servers that take no binary frames.
+        openai sends live audio as JSON for servers that take no binary frames; vllm speaks vLLM's own
+        realtime events, and ends each spoken turn itself as --manual-turns does.
     manual_turns
         Commit after each spoken turn instead of letting the server detect turns.
     json

@@ -25,7 +25,7 @@ CLOSE_TIMEOUT_S = 2.0
 """A server that does not answer our closing handshake is not worth waiting for."""
 
 
-def socket_arguments(options: ClientOptions) -> dict[str, Any]:
+def socket_arguments(options: ClientOptions, *, open_timeout_s: float = 30.0) -> dict[str, Any]:
     """Keyword arguments of websockets' `connect`, the same for all three shells.
 
     No compression: PCM does not deflate, and small deflated events only cost time.
@@ -34,7 +34,7 @@ def socket_arguments(options: ClientOptions) -> dict[str, Any]:
         "additional_headers": options.headers,
         "compression": None,
         "proxy": None if options.is_loopback else True,
-        "open_timeout": min(options.timeout_s, 30.0),
+        "open_timeout": min(options.timeout_s, open_timeout_s),
         "close_timeout": CLOSE_TIMEOUT_S,
         "ping_interval": PING_INTERVAL_S,
         "ping_timeout": PING_TIMEOUT_S,

@@ -20,6 +20,10 @@ SpeechStopped: TypeAlias = wire.InputAudioBufferSpeechStopped
 Committed: TypeAlias = wire.InputAudioBufferCommitted
 """The turn's audio is complete; exactly one `Completed` or `Failed` follows for its `item_id`."""
 Cleared: TypeAlias = wire.InputAudioBufferCleared
+Resumed: TypeAlias = wire.SessionResumed
+"""The connection was lost, and the session goes on with another one; nothing is missing or repeated."""
+Expiring: TypeAlias = wire.SessionExpiring
+"""The session will be closed in `seconds_left`; `reason` says why."""
 Backpressure: TypeAlias = wire.InputAudioBufferBackpressure
 """Audio arrives faster than it is transcribed: `buffered_ms` of at most `limit_ms`."""
 ItemAdded: TypeAlias = wire.ConversationItemAdded

@@ -8,15 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from .audio import read_wav
 from .client import Client
-from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Failed
+from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Expiring, Failed, Resumed
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
 from .terminal import LiveText, milliseconds, timestamp
 from .transcribe_files import Wishes
 from .turns import TurnLog
+
+_MAX_TURNS: Final = 1000
+"""Turns that the latencies at the end are taken from: one may listen for days."""
+_EXPIRING: Final = {
+    "session_expired": "the session reaches its longest life",
+    "session_idle": "the session ends for want of sound",
+    "server_draining": "the server stops",
+}
 
 
 def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
@@ -28,7 +37,7 @@ def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
         audio = read_wav(source)
         chunks, rate, speed = audio.chunks(), audio.rate, 1.0
     with client.realtime(sample_rate=rate, **wishes) as session:
-        log, live = TurnLog(), LiveText()
+        log, live = TurnLog(max_turns=_MAX_TURNS), LiveText()
         log.configure(session.updated)
         log.audio_start_at = time.monotonic()
         if source is None:
@@ -39,7 +48,7 @@ def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
             session.finish()
             _show(session, log, live)
         _sum_up(session, log, live)
-    return 0 if all(turn.error is None for turn in log.turns.values()) else 1
+    return 0 if not log.num_failed else 1
 
 
 def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
@@ -55,6 +64,10 @@ def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
                 live.line(f"(a turn failed: {event.error.message})")
             case ErrorEvent():
                 live.line(f"(the server refused a message: {event.error.message})")
+            case Resumed():
+                live.line("(the connection was lost; the session goes on)")
+            case Expiring():
+                live.line(f"({_EXPIRING[event.reason]} in {event.seconds_left:.0f} s)")
             case Backpressure():
                 live.line(f"(the server is {event.buffered_ms / 1000:.1f} s behind)")
             case _:
@@ -64,7 +77,8 @@ def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
 def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText) -> None:
     turns = list(log.turns.values())
     live.line()
-    live.line(f"audio          {session.audio_s:.1f} s, {len(turns)} turn{'' if len(turns) == 1 else 's'}")
+    num = log.num_turns
+    live.line(f"audio          {session.audio_s:.1f} s, {num} turn{'' if num == 1 else 's'}")
     live.line(
         f"first partial  {milliseconds(log.first_partial_s(turn) for turn in turns)} after speech start"
     )

@@ -10,14 +10,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection
 
+from ..protocols.codec import decode_server_event
 from .audio import Pacer
 from .connection import close_details
 from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
+from .resume import CONNECT_TIMEOUT_S, ResumeRefusedError, is_lost, waits
 from .session_core import SessionCore
 
 AudioChunk = bytes | bytearray | memoryview
@@ -29,16 +32,28 @@ class RealtimeSession:
     Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
     raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
     arrives for the client's timeout. Sending and iterating may happen in different threads.
+
+    A connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
+    and iterating wait meanwhile. A `Resumed` event tells of it.
     """
 
-    def __init__(self, connection: ClientConnection, core: SessionCore, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        core: SessionCore,
+        *,
+        timeout_s: float,
+        connect: Callable[[float], AbstractContextManager[ClientConnection]],
+    ) -> None:
         self._connection = connection
         self._core = core
         self._timeout_s = timeout_s
+        self._connect = connect  # with its time limit
+        self._own = ExitStack()  # the connection, if it is not the first one
         self._state = threading.Lock()  # around the core, never held while the socket blocks
         self._sending = threading.Lock()  # keeps the frames of one call together
         self._pending: deque[Event] = deque()
-        self._closed = False
+        self._closed = threading.Event()
 
     @property
     def created(self) -> SessionCreated | None:
@@ -93,8 +108,9 @@ class RealtimeSession:
 
     def close(self) -> None:
         """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
-        self._closed = True
+        self._closed.set()
         self._connection.close()
+        self._own.close()
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -121,8 +137,9 @@ class RealtimeSession:
             self._core.receive(frame)
 
     def _receive(self) -> list[Event]:
+        connection = self._connection
         try:
-            frame = self._connection.recv(timeout=self._timeout_s)
+            frame = connection.recv(timeout=self._timeout_s)
         except TimeoutError:
             if self._core.finishing:
                 raise SensoriumTimeoutError(
@@ -130,9 +147,11 @@ class RealtimeSession:
                 ) from None
             return []
         except ConnectionClosed as error:
-            if self._closed:
+            if self._closed.is_set():
                 raise StopIteration from None
-            raise self._core.closed(*close_details(error)) from error
+            with self._sending:
+                self._resume(connection, error)
+            return []
         with self._state:
             return self._core.receive(frame)
 
@@ -140,11 +159,56 @@ class RealtimeSession:
         with self._sending:
             with self._state:
                 frames = list(make_frames())
+            for frame in frames:
+                connection = self._connection
+                self._core.resumption.sent(frame)
+                try:
+                    connection.send(frame)
+                except ConnectionClosed as error:
+                    self._resume(connection, error)  # which sends the frame, too
+
+    def _resume(self, lost: ClientConnection, error: ConnectionClosed) -> None:
+        """Go on with another connection in place of `lost`; nobody sends meanwhile.
+
+        Raises SessionClosedError for `error` if that cannot be.
+        """
+        if self._connection is not lost:
+            return  # the other thread has done it
+        grace_s = self._core.resumption.grace_s
+        if not grace_s or not is_lost(error) or not self._core.ready or self._closed.is_set():
+            raise self._core.closed(*close_details(error)) from error
+        deadline = time.monotonic() + grace_s
+        for wait_s in waits(grace_s):
+            if self._closed.wait(wait_s) or time.monotonic() > deadline:
+                break
             try:
-                for frame in frames:
-                    self._connection.send(frame)
-            except ConnectionClosed as error:
-                raise self._core.closed(*close_details(error)) from error
+                self._connection = self._reconnect()
+                return
+            except ResumeRefusedError as refused:
+                self._core.last_error = str(refused)
+                if refused.is_final:
+                    break
+            except (OSError, WebSocketException, ValueError):
+                continue  # nobody there yet, or nobody who speaks like a server
+        self._core.resumption.forgo()
+        raise self._core.closed(*close_details(error)) from error
+
+    def _reconnect(self) -> ClientConnection:
+        """A connection that goes on with the session, everything that was lost sent again."""
+        with ExitStack() as stack:
+            connection = stack.enter_context(self._connect(CONNECT_TIMEOUT_S))
+            connection.send(self._core.resumption.wish())
+            while True:
+                event = decode_server_event(connection.recv(timeout=CONNECT_TIMEOUT_S))
+                frames = self._core.resumption.answer(event)
+                if frames is not None:
+                    break
+            for frame in frames:
+                connection.send(frame)
+            self._own.close()
+            self._own = stack.pop_all()
+        self._pending.append(event)
+        return connection
 
 
 class _Sender(threading.Thread):

@@ -33,6 +33,7 @@ from .events import (
     SpeechStarted,
     UnknownEvent,
 )
+from .resume import Resumption
 
 TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
 
@@ -54,7 +55,8 @@ class SessionSettings(msgspec.Struct, frozen=True):
     `turn_detection` None means the caller commits; a mapping is sent as it is. With
     `timestamp_granularities` (an extension) finals carry words, segments or both with their times.
     `binary` sends audio as raw WebSocket frames, which are smaller and cheaper than base64 in JSON;
-    turn it off for servers other than sensorium.
+    turn it off for servers other than sensorium. `resume` goes on with the session when its connection is
+    lost, where the server can do that.
     """
 
     model: str | None = None
@@ -64,6 +66,7 @@ class SessionSettings(msgspec.Struct, frozen=True):
     turn_detection: TurnDetection = "server_vad"
     timestamp_granularities: tuple[Granularity, ...] = ()
     binary: bool = True
+    resume: bool = True
 
     def session_body(self) -> dict[str, Any]:
         """The `session` of the opening `session.update`, in OpenAI's shape."""
@@ -95,6 +98,7 @@ def session_settings(
     turn_detection: TurnDetection = "server_vad",
     timestamp_granularities: Sequence[Granularity] = (),
     binary: bool = True,
+    resume: bool = True,
 ) -> SessionSettings:
     """Settings from the SDK's arguments. Raises ValueError naming the argument at fault."""
     if encoding not in _FORMAT_NAMES:
@@ -110,6 +114,7 @@ def session_settings(
         turn_detection=turn_detection,
         timestamp_granularities=tuple(timestamp_granularities),
         binary=binary,
+        resume=resume,
     )
 
 
@@ -131,6 +136,10 @@ class SessionCore:
         self._held: dict[str, list[Event]] = {}
         self._num_fences = 0
         self._finishing = False
+        self.resumption = Resumption()
+        """What is needed to go on after the connection was lost."""
+        if not settings.resume:
+            self.resumption.forgo()
 
     @property
     def finishing(self) -> bool:
@@ -205,6 +214,8 @@ class SessionCore:
             event = decode_server_event(frame)
         except ValueError:
             return [UnknownEvent("", {"frame": frame})]
+        if not self.resumption.arrived(event):
+            return []
         was_spoken = self._item_id(event) in self._spoken
         self._track(event)
         match event:
@@ -241,6 +252,7 @@ class SessionCore:
                 self._spoken.discard(event.item_id)
             case Cleared():
                 self._num_fences = max(0, self._num_fences - 1)
+                self._spoken &= self._in_flight.keys()  # what was being said is gone
             case ErrorEvent():
                 self.last_error = event.error.message or event.error.code
             case UnknownEvent():

@@ -91,13 +91,17 @@ class Turn:
 class TurnLog:
     """All turns of one session in order of appearance.
 
-    `audio_start_at` is the clock's time at which the session's first sample was spoken.
+    `audio_start_at` is the clock's time at which the session's first sample was spoken. With `max_turns` only
+    so many of the newest turns are kept; all of them are counted.
     """
 
     audio_start_at: float = 0.0
     prefix_padding_ms: int = 0
     """Padding that the server puts before detected speech."""
     turns: dict[str, Turn] = field(default_factory=dict)
+    max_turns: int | None = None
+    num_turns: int = 0
+    num_failed: int = 0
     _manual: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def configure(self, updated: SessionUpdated | None) -> None:
@@ -115,7 +119,7 @@ class TurnLog:
         item_id = getattr(event, "item_id", None)
         if item_id is None:
             return None
-        turn = self.turns.setdefault(item_id, Turn(item_id))
+        turn = self.turns.get(item_id) or self._begin(item_id)
         match event:
             case SpeechStarted():
                 turn.audio_start_ms = event.audio_start_ms
@@ -133,6 +137,7 @@ class TurnLog:
                 turn.completed_at = now
             case Failed():
                 turn.error = event.error.message or event.error.code or "failed"
+                self.num_failed += 1
             case _:
                 pass
         return turn
@@ -168,6 +173,13 @@ class TurnLog:
         """Word errors of the whole session, however the server cut it into turns."""
         transcripts = [turn.transcript for turn in self.turns.values() if turn.transcript is not None]
         return word_errors(" ".join(turn.text for turn in spoken), " ".join(transcripts))
+
+    def _begin(self, item_id: str) -> Turn:
+        turn = self.turns[item_id] = Turn(item_id)
+        self.num_turns += 1
+        if self.max_turns is not None and len(self.turns) > self.max_turns:
+            del self.turns[next(iter(self.turns))]
+        return turn
 
     def _committed(self, turn: Turn, event: Committed, now: float) -> None:
         if isinstance(event.audio_start_ms, int) and isinstance(event.audio_end_ms, int):

@@ -65,13 +65,13 @@ def language_code(name: str | None) -> str | None:
     return lowered if lowered in LANGUAGES else _CODES.get(lowered)
 
 
-def check_language(language: str) -> str:
-    """The name of a code or name; BadRequestError (param `language`) if the models do not know it."""
+def check_language(language: str, *, param: str = "language") -> str:
+    """The name of a code or name; BadRequestError naming `param` if the models do not know it."""
     code = language_code(language)
     if code is None:
         raise BadRequestError(
-            f"language {language!r} is not one of {', '.join(LANGUAGES)}",
-            param="language",
+            f"{param}: {language!r} is not one of {', '.join(LANGUAGES)}",
+            param=param,
             code="unsupported_language",
         )
     return LANGUAGES[code]
@@ -107,6 +107,10 @@ class AsrPrompt:
     token_ids: tuple[int, ...]
     spans: tuple[MediaSpan, ...]
 
+    def __add__(self, token_ids: tuple[int, ...]) -> AsrPrompt:
+        """The prompt with more tokens behind."""
+        return AsrPrompt(self.token_ids + token_ids, self.spans)
+
 
 class AsrText:
     """Prompts of one checkpoint."""
@@ -117,7 +121,8 @@ class AsrText:
         self.info = info
         self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
         self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
-        self._text_tag = self._id(TEXT_TAG)
+        self.text_tag = self._id(TEXT_TAG)
+        """The token between an answer's language and its text."""
         if self._id("<|audio_pad|>") != info.audio_token_id:
             raise ModelLoadError(
                 f"{info.folder}: audio_token_id {info.audio_token_id} is not the tokenizer's <|audio_pad|>"
@@ -138,6 +143,10 @@ class AsrText:
         is text only; else it starts with the language and `AnswerReader` parses it. Raises BadRequestError
         for an unknown language and for an utterance without audio.
         """
+        return self.question(windows, context=context) + self.answer_start(language)
+
+    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> AsrPrompt:
+        """All of the prompt but the answer's own beginning (`answer_start`)."""
         if not windows:
             raise BadRequestError("there is no audio to transcribe", param="file", code="empty_audio")
         ids = [*self._open("system\n" + without_controls(context)), *self._close()]
@@ -147,11 +156,22 @@ class AsrText:
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens))
             ids += [self.info.audio_token_id] * item.num_tokens
         ids += [self._audio_end, *self._close()]
-        if language is None:
-            ids += self._open("assistant\n")
-        else:
-            ids += [*self._open(f"assistant\n{_HEADER}{check_language(language)}"), self._text_tag]
         return AsrPrompt(tuple(ids), tuple(spans))
+
+    def answer_start(self, language: str | None = None) -> tuple[int, ...]:
+        """Where the answer begins: up to its header, or behind it if it says this language."""
+        if language is None:
+            return self._open("assistant\n")
+        return (*self._open(f"assistant\n{_HEADER}{check_language(language)}"), self.text_tag)
+
+    def header(self, language: str) -> tuple[int, ...]:
+        """What an answer in this language begins with by itself; () if that cannot be told."""
+        free, forced = self.answer_start(), self.answer_start(language)
+        return forced[len(free) :] if forced[: len(free)] == free else ()
+
+    def num_header(self, token_ids: Sequence[int]) -> int:
+        """Tokens of an answer before its text: its header with the tag, or none."""
+        return token_ids.index(self.text_tag) + 1 if self.text_tag in token_ids else 0
 
     def _open(self, text: str) -> tuple[int, ...]:
         return (self._message_start, *self.tokenizer.encode(text, allow_special=False))

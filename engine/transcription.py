@@ -94,14 +94,14 @@ class WhisperText:
         """Whether prompts name a language and a task."""
         return bool(self.language_ids)
 
-    def check_language(self, language: str) -> str:
-        """The code as the model knows it; BadRequestError (param `language`) if it does not."""
+    def check_language(self, language: str, *, param: str = "language") -> str:
+        """The code as the model knows it; BadRequestError naming `param` if it does not."""
         code = language.strip().lower()
         known = self.info.languages or ("en",)
         if code not in known:
             raise BadRequestError(
-                f"language {language!r} is not one of {', '.join(known)}",
-                param="language",
+                f"{param}: {language!r} is not one of {', '.join(known)}",
+                param=param,
                 code="unsupported_language",
             )
         return code
@@ -200,13 +200,16 @@ class WhisperText:
         """Whisper's no-speech probability: behind `<|startoftranscript|>`."""
         return ProbabilityProbe(list(prompt_token_ids).index(self.start_id), self.no_speech_id)
 
-    def detection(self) -> DecodeRequest:
-        """One constrained step whose token is the language (see `language_of`), and the no-speech probe."""
+    def detection(self, languages: Sequence[str] = ()) -> DecodeRequest:
+        """One constrained step whose token is the language (see `language_of`), and the no-speech probe.
+
+        It is one of `languages`, if any are given. Raises BadRequestError (param `languages`).
+        """
         if not self.is_multilingual:
             raise ValueError("an English-only model has no languages to detect")
-        sampling = SamplingParams(
-            max_tokens=1, allowed_token_ids=tuple(self.language_ids.values()), logprobs=0
-        )
+        codes = [self.check_language(each, param="languages") for each in languages] or self.language_ids
+        allowed = tuple(self.language_ids[code] for code in codes)
+        sampling = SamplingParams(max_tokens=1, allowed_token_ids=allowed, logprobs=0)
         return DecodeRequest((self.start_id,), sampling, ProbabilityProbe(0, self.no_speech_id))
 
     def language_of(self, token_id: int) -> str:

@@ -183,6 +183,19 @@ class RawLogMel:
             self._tail_start = start
         return final
 
+    @property
+    def num_rewind_samples(self) -> int:
+        """How many samples `rewind` needs to see."""
+        return self.config.n_fft + self.config.hop_length
+
+    def rewind(self, num_samples: int, last: FloatArray) -> None:
+        """Go back to the first `num_samples`, of which `last` are the last (all, or `num_rewind_samples`)."""
+        half, hop = self.config.n_fft // 2, self.config.hop_length
+        self.num_samples = num_samples
+        self.num_final = (num_samples - half) // hop + 1 if num_samples > half else 0
+        self._tail_start = max(0, self.num_final * hop - half)
+        self._tail = np.array(last[len(last) - (num_samples - self._tail_start) :], np.float32)
+
     def edge(self, last: int, end: int) -> FloatArray:
         """Frames `num_final` to `last` as if zeros came up to sample `end`, where audio is reflected."""
         return self._compute(last, end)

@@ -9,7 +9,7 @@ Only windows that did are built and hashed again, so the engine encodes no uncha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,6 +70,16 @@ class WindowedLogMel:
         return self._end() // self.config.hop_length
 
     @property
+    def num_windows(self) -> int:
+        """Windows of everything appended."""
+        return -(-self.num_frames // self.window_frames)
+
+    @property
+    def num_rewind_samples(self) -> int:
+        """How many samples `rewind` needs to see."""
+        return self._source.num_rewind_samples
+
+    @property
     def hashes(self) -> tuple[ContentHash, ...]:
         """The windows' hashes as `changes` last found them."""
         return tuple(known.content_hash for known in self._known)
@@ -83,6 +93,25 @@ class WindowedLogMel:
             if final.size:
                 self._peak = max(self._peak, final.max())
                 self._store(first, final)
+
+    def rewind(self, num_samples: int, last: FloatArray) -> None:
+        """Go back to the first `num_samples`, of which `last` are the last (all, or `num_rewind_samples`).
+
+        It is then as if no more had been appended; `changes` tells what that changes, `num_windows` how many
+        are left.
+        """
+        self._source.rewind(num_samples, last)
+        num_final = self._source.num_final
+        num_kept = -(-num_final // self.window_frames)
+        del self._raw[num_kept:], self._lowest[num_kept:], self._known[self.num_windows :]
+        self._peak = np.float32(-np.inf)
+        for index, raw in enumerate(self._raw):
+            kept = raw[:, : num_final - self._start(index)]
+            self._lowest[index] = kept.min()
+            self._peak = max(self._peak, kept.max())
+        for index, known in enumerate(self._known):
+            is_final = known.is_final and self._start(index) + known.num_frames <= num_final
+            self._known[index] = replace(known, is_final=is_final)
 
     def changes(self) -> tuple[WindowChange, ...]:
         """The windows whose content differs from what the last call left, in order; new ones among them."""

@@ -3,6 +3,9 @@
 One msgspec decode in C handles every valid frame, base64 included (strict: standard alphabet, padded, no
 white space). Only a frame that fails is looked at again, to say what is wrong with it and where. Binary
 frames are raw audio and do not come here.
+
+Two dialects share the socket. A connection's first `session.update`, or first commit with a `final`, tells
+which one it is (`ClientDecoder`); until then, and for `decode_client_event`, it is OpenAI's.
 """
 
 from __future__ import annotations
@@ -13,18 +16,20 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .flat import FlatClientEvent, FlatControl, FlatServerEvent, FlatUpdate
 from .realtime import (
-    MAX_EVENT_ID,
     UNSUPPORTED_CLIENT_EVENTS,
     ClientEvent,
-    ClientEventId,
     InputAudioBufferAppend,
     InputAudioBufferClear,
     InputAudioBufferCommit,
+    InputAudioBufferFlush,
     InvalidEvent,
     ServerEvent,
+    SessionResume,
     SessionUpdate,
 )
+from .realtime_lifecycle import MAX_EVENT_ID, ClientEventId
 from .realtime_session import SessionPatch
 
 
@@ -40,6 +45,16 @@ class _UpdateFrame(msgspec.Struct, frozen=True, tag_field="type", tag="session.u
 
     session: msgspec.Raw | UnsetType = UNSET
     event_id: ClientEventId | UnsetType | None = UNSET
+    model: msgspec.Raw | UnsetType = UNSET
+    """Only in the flat dialect."""
+
+
+class _CommitFrame(msgspec.Struct, frozen=True, tag_field="type", tag="input_audio_buffer.commit"):
+    """`input_audio_buffer.commit` of either dialect."""
+
+    event_id: ClientEventId | UnsetType | None = UNSET
+    final: msgspec.Raw | UnsetType = UNSET
+    """Only in the flat dialect."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -51,21 +66,32 @@ class _Head(msgspec.Struct, frozen=True):
     event_id: msgspec.Raw | UnsetType = UNSET
 
 
-_Frame = _UpdateFrame | InputAudioBufferAppend | InputAudioBufferCommit | InputAudioBufferClear
+_Frame = (
+    _UpdateFrame
+    | InputAudioBufferAppend
+    | _CommitFrame
+    | InputAudioBufferFlush
+    | InputAudioBufferClear
+    | SessionResume
+)
 
 _SERVED: Final = frozenset(
     {
         "input_audio_buffer.append",
         "input_audio_buffer.clear",
         "input_audio_buffer.commit",
+        "input_audio_buffer.flush",
+        "session.resume",
         "session.update",
     }
 )
+_FLAT_SERVED: Final = _SERVED - {"input_audio_buffer.clear", "input_audio_buffer.flush", "session.resume"}
 _EXPECTED_UPDATE: Final = (
     '{"type": "session.update", "session": {"type": "transcription", "audio": {"input": {…}}}}'
 )
 
 _frame_decoder: Final[msgspec.json.Decoder[_Frame]] = msgspec.json.Decoder(_Frame)
+_flat_decoder: Final[msgspec.json.Decoder[FlatClientEvent]] = msgspec.json.Decoder(FlatClientEvent)
 _raw_decoder: Final = msgspec.json.Decoder(msgspec.Raw)
 _head_decoder: Final = msgspec.json.Decoder(_Head)
 _text_decoder: Final = msgspec.json.Decoder(str)
@@ -80,15 +106,35 @@ _MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]*)`
 _UNKNOWN: Final = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
 
 
+class ClientDecoder:
+    """Reads the text frames of one connection, in the dialect it turns out to speak."""
+
+    def __init__(self) -> None:
+        self.is_flat: bool | None = None
+        """None: the client has not shown it yet; frames are read as OpenAI's."""
+
+    def decode(self, frame: str | bytes) -> ClientEvent | FlatControl | InvalidEvent:
+        """Read one frame. Whatever is wrong with it comes back as an `InvalidEvent`; never raises."""
+        if self.is_flat:
+            return _decode_flat(frame)
+        try:
+            event = _frame_decoder.decode(frame)
+        except _MALFORMED as error:
+            return _explain(frame, error)
+        if self.is_flat is None:
+            self.is_flat = _dialect(event)
+            if self.is_flat:
+                return _decode_flat(frame)
+        return _openai_event(event)
+
+
 def decode_client_event(frame: str | bytes) -> ClientEvent | InvalidEvent:
-    """Read one text frame. Whatever is wrong with it comes back as an `InvalidEvent`; never raises."""
+    """Read one text frame of OpenAI's dialect; never raises."""
     try:
         event = _frame_decoder.decode(frame)
     except _MALFORMED as error:
         return _explain(frame, error)
-    if isinstance(event, _UpdateFrame):
-        return _session_update(event)
-    return event
+    return _openai_event(event)
 
 
 def decode_server_event(frame: str | bytes) -> ServerEvent | OtherServerEvent:
@@ -109,9 +155,42 @@ def decode_server_event(frame: str | bytes) -> ServerEvent | OtherServerEvent:
     return OtherServerEvent(data["type"], data)
 
 
-def encode_event(event: ServerEvent | ClientEvent) -> str:
+def encode_event(event: ServerEvent | FlatServerEvent | ClientEvent | FlatControl) -> str:
     """One JSON text frame; fields that are UNSET are left out."""
     return _encoder.encode(event).decode()
+
+
+def _dialect(event: _Frame) -> bool | None:
+    """Whether the event is the flat dialect's; None if both have it."""
+    match event:
+        case _UpdateFrame() if event.session is not UNSET:
+            return False
+        case _UpdateFrame() if event.model is not UNSET:
+            return True
+        case _CommitFrame() if event.final is not UNSET:
+            return True
+        case _:
+            return None
+
+
+def _openai_event(event: _Frame) -> ClientEvent | InvalidEvent:
+    match event:
+        case _UpdateFrame():
+            return _session_update(event)
+        case _CommitFrame():
+            return InputAudioBufferCommit(event.event_id)
+        case _:
+            return event
+
+
+def _decode_flat(frame: str | bytes) -> ClientEvent | FlatControl | InvalidEvent:
+    try:
+        event = _flat_decoder.decode(frame)
+    except _MALFORMED as error:
+        return _explain(frame, error, flat=True)
+    if isinstance(event, FlatUpdate) and event.include:
+        return InvalidEvent("invalid_event", "`include`: nothing can be included here", "include")
+    return event
 
 
 def _session_update(frame: _UpdateFrame) -> SessionUpdate | InvalidEvent:
@@ -138,7 +217,7 @@ def _session_update(frame: _UpdateFrame) -> SessionUpdate | InvalidEvent:
     return SessionUpdate(patch, frame.event_id)
 
 
-def _explain(frame: str | bytes, error: Exception) -> InvalidEvent:
+def _explain(frame: str | bytes, error: Exception, *, flat: bool = False) -> InvalidEvent:
     """Say why the frame was refused, naming its event where it has one."""
     try:
         data = _raw_decoder.decode(frame)
@@ -154,15 +233,19 @@ def _explain(frame: str | bytes, error: Exception) -> InvalidEvent:
     if event_id is not None and len(event_id) > MAX_EVENT_ID:
         event_id = None  # too long to be echoed
     if head.type is UNSET or bytes(head.type) == b"null":
-        return InvalidEvent("missing_required_parameter", "`type` is missing", "type", event_id)
+        code = "unknown_event" if flat else "missing_required_parameter"
+        return InvalidEvent(code, "`type` is missing", "type", event_id)
     match _text(head.type):
-        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS:
+        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
             return InvalidEvent(
                 "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
             )
-        case str() as name if name not in _SERVED:
+        case str() as name if name not in (_FLAT_SERVED if flat else _SERVED):
             return InvalidEvent("unknown_event", f"{_short(name)} is not an event", "type", event_id)
-    return _invalid(error, "", event_id)
+    explained = _invalid(error, "", event_id)
+    if flat and explained.code != "invalid_audio":
+        return msgspec.structs.replace(explained, code="invalid_event")
+    return explained
 
 
 def _text(raw: msgspec.Raw | UnsetType) -> str | None:

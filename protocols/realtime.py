@@ -3,15 +3,23 @@
 A class is named after its wire type in CamelCase (`input_audio_buffer.commit` → `InputAudioBufferCommit`).
 Bytes become events in `protocols/codec.py`; the session objects inside them are in
 `protocols/realtime_session.py`; what they do is `realtime/session.py`. Server events also carry
-`server_event_seq`, which grows by one per event, and a few fields marked as extensions.
+`server_event_seq`, which grows by one per event, and a few fields marked as extensions. Resuming and expiring
+sessions are in `protocols/realtime_lifecycle.py`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
+from .realtime_lifecycle import (
+    ClientEventId,
+    NumberedEvent,
+    SessionExpiring,
+    SessionResume,
+    SessionResumed,
+)
 from .realtime_session import SessionPatch, SessionView
 from .transcript import Segment, Word
 
@@ -35,11 +43,6 @@ UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
 # --- from the client -----------------------------------------------------------------------------------
 
 
-MAX_EVENT_ID: Final = 512
-ClientEventId = Annotated[str, Meta(max_length=MAX_EVENT_ID)]
-"""A client's own id of its event, echoed in errors: hence the bound, in characters."""
-
-
 class SessionUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
     """Change the session. Omitted fields stay, null clears."""
 
@@ -60,13 +63,26 @@ class InputAudioBufferCommit(Struct, frozen=True, tag_field="type", tag="input_a
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
+class InputAudioBufferFlush(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.flush"):
+    """Extension: end a turn in progress at once, if there is one. Answered by `flushed`, never by `error`."""
+
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
 class InputAudioBufferClear(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.clear"):
     """Forget the audio that was not committed."""
 
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
-ClientEvent = SessionUpdate | InputAudioBufferAppend | InputAudioBufferCommit | InputAudioBufferClear
+ClientEvent = (
+    SessionUpdate
+    | InputAudioBufferAppend
+    | InputAudioBufferCommit
+    | InputAudioBufferFlush
+    | InputAudioBufferClear
+    | SessionResume
+)
 
 
 class InvalidEvent(Struct, frozen=True):
@@ -81,14 +97,7 @@ class InvalidEvent(Struct, frozen=True):
 # --- from the server -----------------------------------------------------------------------------------
 
 
-class _ServerEvent(Struct, frozen=True, kw_only=True):
-    """`Session` fills these two in when it sends; both start empty."""
-
-    event_id: str = ""
-    server_event_seq: int = 0
-
-
-class SessionCreated(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="session.created"):
+class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.created"):
     """First event. `id` and `created` (Unix seconds) are what vLLM's dialect reads."""
 
     session: SessionView
@@ -96,14 +105,14 @@ class SessionCreated(_ServerEvent, frozen=True, kw_only=True, tag_field="type", 
     created: int | UnsetType = UNSET
 
 
-class SessionUpdated(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="session.updated"):
+class SessionUpdated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.updated"):
     """The full effective session after an update."""
 
     session: SessionView
 
 
 class InputAudioBufferCommitted(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.committed"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.committed"
 ):
     """A turn's audio became item `item_id`. The two times (extension) are on the session's timeline."""
 
@@ -114,13 +123,21 @@ class InputAudioBufferCommitted(
 
 
 class InputAudioBufferCleared(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.cleared"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.cleared"
 ):
     """The uncommitted audio is gone."""
 
 
+class InputAudioBufferFlushed(
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.flushed"
+):
+    """Extension: a flush was handled. `item_id` is the item it committed, null if there was nothing to."""
+
+    item_id: str | None = None
+
+
 class InputAudioBufferSpeechStarted(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_started"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_started"
 ):
     """Speech began. `audio_start_ms` is where the item's audio begins: prefix padding included."""
 
@@ -129,7 +146,7 @@ class InputAudioBufferSpeechStarted(
 
 
 class InputAudioBufferSpeechStopped(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_stopped"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_stopped"
 ):
     """Speech ended. `audio_end_ms` is where the item's audio ends: tail padding included."""
 
@@ -138,7 +155,7 @@ class InputAudioBufferSpeechStopped(
 
 
 class InputAudioBufferBackpressure(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.backpressure"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.backpressure"
 ):
     """Extension: half of the audio backlog is used up; slow down, or appends will be refused."""
 
@@ -164,7 +181,7 @@ class UserMessage(Struct, frozen=True, kw_only=True):
 
 
 class ConversationItemAdded(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.added"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.added"
 ):
     """A committed turn joined the conversation."""
 
@@ -173,7 +190,7 @@ class ConversationItemAdded(
 
 
 class ConversationItemDone(
-    _ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.done"
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.done"
 ):
     """The item will not change; its transcription still runs."""
 
@@ -182,7 +199,7 @@ class ConversationItemDone(
 
 
 class ConversationItemInputAudioTranscriptionDelta(
-    _ServerEvent,
+    NumberedEvent,
     frozen=True,
     kw_only=True,
     tag_field="type",
@@ -224,7 +241,7 @@ class LogProb(Struct, frozen=True):
 
 
 class ConversationItemInputAudioTranscriptionCompleted(
-    _ServerEvent,
+    NumberedEvent,
     frozen=True,
     kw_only=True,
     tag_field="type",
@@ -242,7 +259,7 @@ class ConversationItemInputAudioTranscriptionCompleted(
 
 
 class ConversationItemInputAudioTranscriptionSegment(
-    _ServerEvent,
+    NumberedEvent,
     frozen=True,
     kw_only=True,
     tag_field="type",
@@ -270,7 +287,7 @@ class ErrorDetail(Struct, frozen=True, kw_only=True):
 
 
 class ConversationItemInputAudioTranscriptionFailed(
-    _ServerEvent,
+    NumberedEvent,
     frozen=True,
     kw_only=True,
     tag_field="type",
@@ -283,7 +300,7 @@ class ConversationItemInputAudioTranscriptionFailed(
     content_index: int = 0
 
 
-class Error(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="error"):
+class Error(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="error"):
     """Something was refused or failed. Most errors keep the session open; else a close follows."""
 
     error: ErrorDetail
@@ -292,8 +309,11 @@ class Error(_ServerEvent, frozen=True, kw_only=True, tag_field="type", tag="erro
 ServerEvent = (
     SessionCreated
     | SessionUpdated
+    | SessionResumed
+    | SessionExpiring
     | InputAudioBufferCommitted
     | InputAudioBufferCleared
+    | InputAudioBufferFlushed
     | InputAudioBufferSpeechStarted
     | InputAudioBufferSpeechStopped
     | InputAudioBufferBackpressure
@@ -325,6 +345,8 @@ __all__ = [
     "InputAudioBufferCleared",
     "InputAudioBufferCommit",
     "InputAudioBufferCommitted",
+    "InputAudioBufferFlush",
+    "InputAudioBufferFlushed",
     "InputAudioBufferSpeechStarted",
     "InputAudioBufferSpeechStopped",
     "InputAudioContent",
@@ -333,7 +355,10 @@ __all__ = [
     "Segment",
     "ServerEvent",
     "SessionCreated",
+    "SessionExpiring",
     "SessionPatch",
+    "SessionResume",
+    "SessionResumed",
     "SessionUpdate",
     "SessionUpdated",
     "SessionView",

@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 FormatType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Granularity = Literal["word", "segment"]
 Eagerness = Literal["low", "medium", "high", "auto"]
+Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -34,14 +35,18 @@ class FormatPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to transcribe. `timestamp_granularities` is an extension: words and segments with times."""
+    """How to transcribe. `timestamp_granularities` is an extension: words and segments with times.
+
+    `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
+    `languages` and `keywords` are bounded by `protocols/hints.py`.
+    """
 
     model: str | UnsetType | None = UNSET
     language: str | UnsetType | None = UNSET
     prompt: Prompt | UnsetType | None = UNSET
     languages: list[str] | UnsetType | None = UNSET
     keywords: list[str] | UnsetType | None = UNSET
-    delay: str | UnsetType | None = UNSET
+    delay: Delay | UnsetType | None = UNSET
     timestamp_granularities: list[Granularity] | UnsetType | None = UNSET
 
 
@@ -57,7 +62,7 @@ class ServerVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 class SemanticVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="semantic_vad"):
-    """Server VAD whose wait follows `eagerness`."""
+    """Server VAD whose wait follows `eagerness`, and whether what was said sounds finished."""
 
     eagerness: Eagerness | UnsetType | None = UNSET
     create_response: bool | UnsetType | None = UNSET
@@ -106,6 +111,7 @@ class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: Ignored = UNSET
     limits: Ignored = UNSET
     capabilities: Ignored = UNSET
+    resume_token: Ignored = UNSET
 
 
 class FormatView(Struct, frozen=True):
@@ -116,12 +122,15 @@ class FormatView(Struct, frozen=True):
 
 
 class TranscriptionView(Struct, frozen=True):
-    """The transcription settings in force; `language` null means detected."""
+    """The transcription settings in force; `language` null means detected. Empty lists are left out."""
 
     model: str
     language: str | None = None
     prompt: str | None = None
     timestamp_granularities: list[Granularity] | UnsetType = UNSET
+    languages: list[str] | UnsetType = UNSET
+    keywords: list[str] | UnsetType = UNSET
+    delay: Delay | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):
@@ -169,6 +178,8 @@ class LimitsView(Struct, frozen=True):
     max_turn_s: float
     max_session_s: float
     idle_s: float
+    resume_grace_s: float = 0.0
+    """How long the session waits for a client whose socket was lost; 0: not at all."""
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
@@ -182,3 +193,5 @@ class SessionView(Struct, frozen=True, kw_only=True):
     include: list[Include] = msgspec.field(default_factory=list)
     limits: LimitsView
     capabilities: list[str]
+    resume_token: str | UnsetType = UNSET
+    """Only in `session.created`: what `session.resume` must show."""

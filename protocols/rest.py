@@ -8,7 +8,6 @@ A multipart form becomes a `TranscriptionRequest` (the `file` part is the server
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
@@ -17,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from . import subtitles
 from .errors import BadRequestError, SensoriumError
+from .hints import parse_keywords, parse_language, parse_languages, shown
 from .realtime import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 from .transcript import Segment, Task, Transcript, TranscriptionOptions, Word
 
@@ -38,12 +38,11 @@ _CONTENT_TYPES: Final[dict[ResponseFormat, str]] = {
     "srt": "application/x-subrip; charset=utf-8",
     "vtt": "text/vtt; charset=utf-8",
 }
-_LANGUAGE: Final = re.compile(r"[a-z]{2,3}")
-_LISTS: Final = frozenset({"timestamp_granularities", "include"})
+_LISTS: Final = frozenset({"timestamp_granularities", "include", "languages", "keywords"})
 _SCALARS: Final = frozenset(
     {"model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "seed"}
 )
-_UNSUPPORTED: Final = frozenset({"keywords", "languages", "known_speaker_names", "known_speaker_references"})
+_UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
 
 class TranscriptionRequest(Struct, frozen=True, kw_only=True):
@@ -90,6 +89,8 @@ def parse_transcription_form(
         raise BadRequestError(f"`prompt` is longer than {max_prompt_chars} characters", param="prompt")
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
+        languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
+        keywords=parse_keywords(_filled(lists.get("keywords", [])), param="keywords"),
         prompt=prompt,
         task=task,
         temperature=_temperature(scalars.get("temperature", "")),
@@ -104,18 +105,6 @@ def parse_transcription_form(
         response_format=response_format,
         stream=stream,
     )
-
-
-def parse_language(value: str, *, param: str) -> str | None:
-    """An ISO-639-1 code in lower case; empty means detect. Whether a model speaks it is checked elsewhere."""
-    code = value.strip().lower()
-    if not code:
-        return None
-    if not _LANGUAGE.fullmatch(code):
-        raise BadRequestError(
-            f"`{param}` must be an ISO-639-1 code such as en, not {_shown(value)}", param=param
-        )
-    return code
 
 
 def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -136,13 +125,18 @@ def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[st
     return scalars, lists
 
 
+def _filled(values: list[str]) -> list[str]:
+    """The entries of a list that are not blank: a form sends an empty field for a list without any."""
+    return [value for value in values if value.strip()]
+
+
 def _response_format(value: str) -> ResponseFormat:
     for known in get_args(ResponseFormat):
         if value == known:
             return known  # type: ignore[no-any-return]
     allowed = ", ".join(get_args(ResponseFormat))
     raise BadRequestError(
-        f"`response_format` must be one of {allowed}, not {_shown(value)}", param="response_format"
+        f"`response_format` must be one of {allowed}, not {shown(value)}", param="response_format"
     )
 
 
@@ -150,7 +144,7 @@ def _granularities(values: list[str], response_format: ResponseFormat) -> frozen
     param = "timestamp_granularities"
     for value in values:
         if value not in ("word", "segment"):
-            raise BadRequestError(f"`{param}` holds word or segment, not {_shown(value)}", param=param)
+            raise BadRequestError(f"`{param}` holds word or segment, not {shown(value)}", param=param)
     if response_format == "verbose_json":
         return frozenset(values or ["segment"])
     if values:
@@ -161,7 +155,7 @@ def _granularities(values: list[str], response_format: ResponseFormat) -> frozen
 def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
     for value in values:
         if value != "logprobs":
-            raise BadRequestError(f"`include` holds logprobs, not {_shown(value)}", param="include")
+            raise BadRequestError(f"`include` holds logprobs, not {shown(value)}", param="include")
     if values and response_format != "json":
         raise BadRequestError("`include` needs `response_format` json", param="include")
     return bool(values)
@@ -191,7 +185,7 @@ def _boolean(param: str, value: str) -> bool:
             return True
         case "false" | "0" | "":
             return False
-    raise BadRequestError(f"`{param}` must be true or false, not {_shown(value)}", param=param)
+    raise BadRequestError(f"`{param}` must be true or false, not {shown(value)}", param=param)
 
 
 def _temperature(value: str) -> float:
@@ -203,7 +197,7 @@ def _temperature(value: str) -> float:
         temperature = math.nan
     if not 0.0 <= temperature <= MAX_TEMPERATURE:
         raise BadRequestError(
-            f"`temperature` must be a number from 0 to {MAX_TEMPERATURE:g}, not {_shown(value)}",
+            f"`temperature` must be a number from 0 to {MAX_TEMPERATURE:g}, not {shown(value)}",
             param="temperature",
         )
     return temperature
@@ -215,14 +209,9 @@ def _seed(value: str) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_SEED):
         raise BadRequestError(
-            f"`seed` must be a whole number from 0 to 2^63 - 1, not {_shown(value)}", param="seed"
+            f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
         )
     return int(text)
-
-
-def _shown(value: str) -> str:
-    """A client's value inside a message: quoted and short."""
-    return repr(value if len(value) <= 40 else value[:40] + "…")
 
 
 # --- answers -------------------------------------------------------------------------------------------

@@ -18,8 +18,12 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
 
     language: str | None = None
     """ISO-639-1 code; None: detect on the first window that holds speech, then keep."""
+    languages: tuple[str, ...] = ()
+    """Codes that detection may answer with; empty: any the model knows. Unused where `language` is given."""
     prompt: str = ""
     """Text before the audio, in the speaker's style; never able to inject control tokens."""
+    keywords: tuple[str, ...] = ()
+    """Words to expect (names, terms), as the client spells them; as harmless as `prompt`."""
     task: Task = "transcribe"
     temperature: float = 0.0
     seed: int | None = None

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from ..protocols.audio import AudioFormat
+from ..protocols.realtime_session import Delay, SessionPatch
 
 MIN_COMMIT_MS: Final = 100
 """OpenAI's smallest commit."""
@@ -28,11 +29,13 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     models: tuple[RealtimeModel, ...]
+    initial: SessionPatch = SessionPatch()
+    """What the session begins with, as if it were the client's first update."""
     format: AudioFormat = AudioFormat()
-    update_interval_ms: int = 400
-    """New audio before another partial hypothesis is worth asking for."""
-    hold_words: int = 1
-    """Words at the end of a hypothesis that are never released: the last one may be cut."""
+    delay: Delay = "medium"
+    """How soon text is released where the client does not say; see `realtime/transcript.py`."""
+    update_interval_ms: int = 0
+    """Least new audio between two partial hypotheses of a turn; 0 leaves that to `delay`."""
     min_speech_ms: int = 96
     """Speech shorter than this is noise and starts no turn."""
     tail_padding_ms: int = 200
@@ -42,8 +45,12 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_append_bytes: int = 15 * 1024 * 1024
     max_backlog_ms: int = 300_000
     """Audio waiting for a hypothesis; a client may push a file of this length at full speed."""
+    force_turn_s: float = 60.0
+    """Longest turn with detection: it is ended at a quiet place, and the next one goes on from there."""
     max_turn_s: float = 900.0
-    """Longest turn: voice activity detection ends it; without detection further appends are refused."""
-    max_session_s: float = 3600.0
+    """Longest turn without detection: further appends are refused."""
+    max_session_s: float = 24 * 3600.0
     idle_s: float = 600.0
     drain_s: float = 10.0
+    resume_grace_s: float = 30.0
+    """How long a session waits for a client whose socket was lost."""

@@ -35,7 +35,7 @@ from ..protocols.transcript import Transcript, TranscriptionOptions
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .outbox import Outbox, error_detail
-from .transcript import TranscriptPolicy
+from .transcript import ReleaseConfig, TranscriptPolicy
 
 
 class Item:
@@ -49,16 +49,19 @@ class Item:
         "end",
         "exact",
         "id",
+        "newest",
         "options",
         "policy",
         "speculated_end",
+        "speech_start",
         "start",
         "withheld",
     )
 
-    def __init__(self, item_id: ItemId, start: int, speech_start: int, hold_words: int) -> None:
+    def __init__(self, item_id: ItemId, start: int, speech_start: int, release: ReleaseConfig) -> None:
         self.id = item_id
         self.start = start
+        self.speech_start = speech_start
         self.end: int | None = None
         self.asked: Transcribe | None = None
         """In flight."""
@@ -73,24 +76,29 @@ class Item:
         self.answer: Transcript | SensoriumError | None = None
         self.options: TranscriptionOptions | None = None
         """In force when the item was first asked about; None: never asked."""
-        self.policy = TranscriptPolicy(hold_words)
+        self.newest = ""
+        """The text over [start, covered_end)."""
+        self.policy = TranscriptPolicy(release)
         self.withheld = ""
 
 
 class Conversation:
-    """Opens, asks about, commits and answers items. `options` apply to items first asked about later."""
+    """Opens, asks about, commits and answers items.
+
+    `options` apply to items first asked about later, `release` to items opened later.
+    """
 
     def __init__(
         self,
         outbox: Outbox,
         new_id: Callable[[str], str],
         *,
-        hold_words: int,
+        release: ReleaseConfig,
         max_finals_in_flight: int,
     ) -> None:
         self._outbox = outbox
         self._new_id = new_id
-        self._hold_words = hold_words
+        self.release = release
         self._max_in_flight = max_finals_in_flight
         self._last_item_id: ItemId | None = None
         self.options = TranscriptionOptions()
@@ -99,6 +107,8 @@ class Conversation:
         self.num_completed = 0
         self.num_failed = 0
         self.num_corrected = 0
+        self.num_withheld = 0
+        """Hypotheses that had new text and released none of it."""
 
     @property
     def num_tracked(self) -> int:
@@ -122,7 +132,7 @@ class Conversation:
     def begin(self, start: int, speech_start: int) -> Item:
         """Open an item whose audio starts at `start`, and its speech at `speech_start`."""
         assert self.open is None
-        self.open = Item(ItemId(self._new_id("item")), start, speech_start, self._hold_words)
+        self.open = Item(ItemId(self._new_id("item")), start, speech_start, self.release)
         return self.open
 
     def ask(self, item: Item, end: int, *, final: bool) -> None:
@@ -170,13 +180,14 @@ class Conversation:
         item = self._answered(event)
         if item is None:
             return
-        item.covered_end = event.end_sample
+        item.covered_end, item.newest = event.end_sample, event.transcript.text
         if event.final:
             item.exact = (event.end_sample, event.transcript)
             if item.end == event.end_sample:
                 item.answer = event.transcript
                 return
-        self._release(item, item.policy.observe(event.transcript.text))
+        speech_ms = samples_to_ms(event.end_sample - item.speech_start)
+        self._release(item, item.policy.observe(item.newest, speech_ms))
 
     def on_failed(self, event: HypothesisFailed) -> None:
         """Take a failure: it ends a committed item, a partial is simply asked for again later."""
@@ -272,6 +283,7 @@ class Conversation:
             )
         self.num_completed += 1
         self.num_corrected += item.policy.corrected
+        self.num_withheld += item.policy.num_withheld
         self._outbox.send(
             ConversationItemInputAudioTranscriptionCompleted(
                 item_id=item.id,

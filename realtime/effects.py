@@ -8,15 +8,17 @@ from __future__ import annotations
 import msgspec
 
 from ..protocols.audio import AudioFormat
+from ..protocols.flat import FlatServerEvent
 from ..protocols.messages import ItemId
 from ..protocols.realtime import ServerEvent
 from ..protocols.transcript import TranscriptionOptions
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Write one event to the client."""
+    """Write one event to the client, or what it reads `instead` in the flat dialect (maybe nothing)."""
 
     event: ServerEvent
+    instead: tuple[FlatServerEvent, ...] | None = None
 
 
 class ConfigureAudio(msgspec.Struct, frozen=True):

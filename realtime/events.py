@@ -10,7 +10,13 @@ import msgspec
 
 from ..protocols.errors import SensoriumError
 from ..protocols.messages import ItemId
-from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InvalidEvent, SessionUpdate
+from ..protocols.realtime import (
+    InputAudioBufferClear,
+    InputAudioBufferCommit,
+    InputAudioBufferFlush,
+    InvalidEvent,
+    SessionUpdate,
+)
 from ..protocols.transcript import Transcript
 
 
@@ -56,6 +62,10 @@ class HypothesisFailed(msgspec.Struct, frozen=True):
     error: SensoriumError
 
 
+class ClientReturned(msgspec.Struct, frozen=True):
+    """A client resumed the session on another socket."""
+
+
 class DrainStarted(msgspec.Struct, frozen=True):
     """The server is stopping: finish what was said, then close."""
 
@@ -63,6 +73,7 @@ class DrainStarted(msgspec.Struct, frozen=True):
 SessionEvent = (
     SessionUpdate
     | InputAudioBufferCommit
+    | InputAudioBufferFlush
     | InputAudioBufferClear
     | InvalidEvent
     | AudioAppended
@@ -70,5 +81,6 @@ SessionEvent = (
     | SpeechScored
     | HypothesisReady
     | HypothesisFailed
+    | ClientReturned
     | DrainStarted
 )

@@ -10,6 +10,12 @@ lasts, the answer is there when the turn ends; if not, it was one more partial. 
 progress are the same thing, and `speech_started` and `speech_stopped` alternate: where the client ends a
 turn in mid-speech (commit, clear, detection off) `speech_stopped` comes first.
 
+**Endless speech** is cut after `force_turn_s`. In the last seconds before that a pause of the tail's length
+is enough to end the turn. If none comes, the turn ends at the quietest place of those seconds, and the next
+one begins with that very sample: `speech_stopped`, the commit and `speech_started` follow each other.
+Partials stop a moment before, and the cut lies behind what was asked about, so that no released text can
+belong to the next turn: words at the seam are neither lost nor doubled.
+
 **Without detection** the client's commit ends the turn, which is the whole buffer. Voice activity only
 keeps silence from being transcribed early.
 
@@ -23,17 +29,25 @@ from typing import Final
 
 from ..protocols.audio import ms_to_samples, samples_to_ms
 from ..protocols.errors import BadRequestError
+from ..protocols.messages import ItemId
 from ..protocols.realtime import InputAudioBufferSpeechStarted, InputAudioBufferSpeechStopped
 from ..protocols.transcript import Transcript
 from .buffer import Buffer
 from .config import MIN_COMMIT_MS, SessionConfig
 from .conversation import Conversation, Item
 from .effects import ForgetBefore, ResetVoiceActivity
+from .endings import Ending, ending
 from .outbox import Outbox
+from .seam import QuietPlaces
 from .settings import SessionSettings
+from .transcript import RELEASES
 from .turns import SpeechStarted, SpeechStopped, TurnDetector
 
 _MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
+_SEARCH_S: Final = 8.0
+"""How far before its longest length a turn may be ended by a short pause, or be cut."""
+_HOLD_S: Final = 3.0
+"""How long before it no partial is asked for: most speech has a gap between words in that time."""
 _NOTHING_SAID: Final = Transcript(text="", language="", duration=0.0)
 
 
@@ -50,7 +64,12 @@ class Listener:
         self._detector = TurnDetector(settings.detector(config))
         self._buffer = Buffer()
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
-        self._update_interval = ms_to_samples(config.update_interval_ms)
+        force_s = min(config.force_turn_s, config.max_turn_s)
+        self._force_turn = ms_to_samples(force_s * 1000)
+        self._search = ms_to_samples(min(_SEARCH_S, force_s / 2) * 1000)
+        self._hold = ms_to_samples(min(_HOLD_S, force_s / 4) * 1000)
+        self._quiet_places = QuietPlaces(self._search)
+        self._ending: Ending = "unknown"
 
     @property
     def _detecting(self) -> bool:
@@ -85,10 +104,10 @@ class Listener:
                 self._start_turn(event.start_sample)
             elif isinstance(event, SpeechStopped) and self._detecting:
                 self._end_turn(min(event.end_sample + self._tail, self._buffer.received))
+        self._quiet_places.push(end_sample, probability, is_speech=not self._detector.silent)
         item = self._conversation.open
-        if item is not None and self._detecting and end_sample - item.start >= self._max_turn:
-            self._detector.reset()
-            self._end_turn(end_sample)
+        if item is not None and self._detecting:
+            self._bound_turn(item, end_sample)
 
     def commit(self) -> None:
         """The client ends the turn. Raises `BadRequestError`, changing nothing, if there is too little.
@@ -117,6 +136,19 @@ class Listener:
             self._commit_unspoken(_NOTHING_SAID)
         self._detector.reset()
 
+    def flush(self) -> ItemId | None:
+        """End the turn as `commit` does, but only if there is something to transcribe: the item, or None.
+
+        None changes nothing: audio that may be the beginning of a word stays in the buffer.
+        """
+        item = self._conversation.open
+        if self._detecting and item is None and self._detector.candidate_start is None:
+            return None
+        if self._buffer.num_buffered < _MIN_COMMIT and not (self._detecting and item is not None):
+            return None
+        self.commit()
+        return self._conversation.pending[-1].id
+
     def clear(self) -> None:
         """The client drops what was not committed."""
         self._announce_stop(self._buffer.received)
@@ -143,7 +175,8 @@ class Listener:
             self._announce_stop(self._buffer.received)
             self._buffer.slide(self._keep_from())
         self._settings = settings
-        self._detector.reconfigure(settings.detector(self._config))
+        self._conversation.release = RELEASES[settings.delay]
+        self._detector.reconfigure(settings.detector(self._config, self._ending))
         if item is not None and self._detecting and not was_detecting:
             if self._detector.speaking:
                 self._announce_start(item)
@@ -153,6 +186,7 @@ class Listener:
 
     def advance(self) -> None:
         """Ask about the open item, answer what is due, give audio back."""
+        self._listen_for_the_end()
         self._ask()
         self._conversation.settle()
         if not self._detecting and self._conversation.open is None:
@@ -189,6 +223,31 @@ class Listener:
         self._conversation.commit(end)
         self._buffer.commit(end)
 
+    def _bound_turn(self, item: Item, end_sample: int) -> None:
+        """End a turn that has lasted too long, if this is the place."""
+        length, detector = end_sample - item.start, self._detector
+        if length < self._force_turn - self._search:
+            return
+        if detector.paused:
+            end = min(detector.last_speech_end + self._tail, self._buffer.received)
+            detector.reset()
+            self._end_turn(end)
+        elif length >= self._force_turn and not detector.silent:
+            cut = self._quiet_places.best(after=item.asked_end)
+            if cut is not None:
+                self._end_turn(cut)
+                self._announce_start(self._conversation.begin(cut, cut))
+
+    def _listen_for_the_end(self) -> None:
+        """Let the wait for the end of the turn follow what was said, where the client wants that."""
+        item, heard = self._conversation.open, self._ending
+        if item is None or not self._detector.paused or item.covered_end <= self._detector.last_speech_end:
+            self._ending = "unknown"  # what was understood does not reach into the pause
+        else:
+            self._ending = ending(item.newest)
+        if self._ending != heard:
+            self._detector.reconfigure(self._settings.detector(self._config, self._ending))
+
     def _commit_unspoken(self, answer: Transcript | None) -> None:
         """Commit a buffer in which no turn was heard; None: transcribe it all the same."""
         self._conversation.begin(self._buffer.base, self._buffer.base)
@@ -218,8 +277,13 @@ class Listener:
             return
         if self._detecting and detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
-        if detector.paused or self._buffer.scored - item.asked_end >= self._update_interval:
-            self._conversation.ask(item, self._buffer.scored, final=False)
+        scored = self._buffer.scored
+        if self._detecting and scored - item.start >= self._force_turn - self._hold:
+            return  # the turn may be cut behind what was asked about
+        wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
+        interval = ms_to_samples(max(wanted_ms, self._config.update_interval_ms))
+        if detector.paused or scored - item.asked_end >= interval:
+            self._conversation.ask(item, scored, final=False)
 
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""

@@ -5,16 +5,21 @@ is said when is the business of `realtime/listener.py`; here are the client's wi
 
 **Commits** are answered exactly once: by `committed` and later `completed` or `failed` of the new item, or
 by an `error` that leaves the buffer as it is, if it holds less than 100 ms.
+A **flush** is a commit that is never refused and makes no item where there is nothing to transcribe: it is
+answered by `flushed`, which names the item it committed or null, behind that item's commit.
 
 **Limits.** Over `max_append_bytes`, or `max_backlog_ms` of received audio that may hold speech and that no
 hypothesis covers, an append is refused by an `error` event and the session goes on; at half that backlog
 `input_audio_buffer.backpressure` is sent, and again only after it fell below a quarter. A turn of
-`max_turn_s` is ended (detection on) or takes no more audio (off; silence slides out instead).
+`force_turn_s` is ended (detection on), one of `max_turn_s` takes no more audio (off; silence slides out).
 
 **Ends.** `max_session_s`, and `idle_s` without any event, close with 1008; draining finishes the open turn,
-refuses audio, and closes with 1012 once all is answered (or after `drain_s`). Before the close, committed
-items without an answer get `failed`, then an `error` says why. An engine that dies ends no session: the
-turns it was asked about get `failed`, and it is asked again for the next ones.
+refuses audio, and closes with 1012 once all is answered (or after `drain_s`). Each is announced by a
+`session.expiring` event (`realtime/lifetime.py`). Before the close, committed items without an answer get
+`failed`, then an `error` says why. An engine that dies ends no session: the turns it was asked about get
+`failed`, and it is asked again for the next ones.
+
+A lost socket is none of its business: time goes on, and what it sends is kept (`realtime/replay.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ import math
 from collections.abc import Callable
 from typing import Final, assert_never
 
+import msgspec
+
 from ..protocols.audio import INTERNAL_RATE, ms_to_samples, samples_to_ms
 from ..protocols.errors import BadRequestError, ClientError, SensoriumError, TooLargeError, UnavailableError
 from ..protocols.realtime import (
@@ -30,8 +37,11 @@ from ..protocols.realtime import (
     InputAudioBufferClear,
     InputAudioBufferCleared,
     InputAudioBufferCommit,
+    InputAudioBufferFlush,
+    InputAudioBufferFlushed,
     InvalidEvent,
     SessionCreated,
+    SessionExpiring,
     SessionUpdate,
     SessionUpdated,
 )
@@ -42,36 +52,48 @@ from .effects import Close, ConfigureAudio, ConfigureTranscription, Effect
 from .events import (
     AudioAppended,
     AudioRefused,
+    ClientReturned,
     DrainStarted,
     HypothesisFailed,
     HypothesisReady,
     SessionEvent,
     SpeechScored,
 )
+from .lifetime import Lifetime, Notice
 from .listener import Listener
 from .outbox import Outbox
 from .settings import SessionSettings, initial_settings, merge
+from .transcript import RELEASES
 
 __all__ = ["CAPABILITIES", "RealtimeModel", "Session", "SessionConfig"]
 
 CAPABILITIES: Final = (
     "binary_audio",
     "input_audio_buffer.backpressure",
+    "input_audio_buffer.flush",
     "pcm_rates",
     "pre_commit_deltas",
     "server_event_seq",
+    "session.expiring",
     "timestamp_granularities",
 )
-"""Extensions of OpenAI's dialect, as `session.capabilities` lists them."""
+"""Extensions of OpenAI's dialect, as `session.capabilities` lists them; `session.resume` joins them where
+the session waits for a client whose socket was lost."""
 
-ClientWish = SessionUpdate | InputAudioBufferCommit | InputAudioBufferClear | InvalidEvent
+ClientWish = (
+    SessionUpdate | InputAudioBufferCommit | InputAudioBufferFlush | InputAudioBufferClear | InvalidEvent
+)
 
 
 class Session:
     """receive / deadline / on_deadline / check, with `open` before them and `admit` beside them."""
 
-    def __init__(self, config: SessionConfig, new_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, config: SessionConfig, new_id: Callable[[str], str], *, resume_token: str | None = None
+    ) -> None:
         self.id = new_id("sess")
+        self.resume_token = resume_token
+        """What a client must show to resume; None where that is not offered."""
         self.settings: SessionSettings = initial_settings(config)
         """What is in force; only updates change it."""
         self.closed = False
@@ -81,26 +103,27 @@ class Session:
         self.conversation = Conversation(
             self._outbox,
             new_id,
-            hold_words=config.hold_words,
+            release=RELEASES[self.settings.delay],
             max_finals_in_flight=config.max_finals_in_flight,
         )
         """Items and counters, to look at."""
+        self.conversation.options = self.settings.options
         self._listener = Listener(config, self.settings, self.conversation, self._outbox)
         self._max_backlog = ms_to_samples(config.max_backlog_ms)
         self._warned = False
         self._expires_at = 0
-        self._session_end = math.inf
-        self._idle_end = math.inf
-        self._drain_end = math.inf
+        self._lifetime = Lifetime(config)
 
     def open(self, *, now: float, created: int) -> list[Effect]:
         """Configure the actor and greet the client. `created` is the Unix time in seconds."""
-        self._session_end = now + self._config.max_session_s
-        self._idle_end = now + self._config.idle_s
+        self._lifetime.open(now)
         self._expires_at = created + int(self._config.max_session_s)
         self._outbox.do(ConfigureAudio(self.settings.format))
         self._outbox.do(ConfigureTranscription(self.settings.model, self.settings.options))
-        self._outbox.send(SessionCreated(session=self._view(), id=self.id, created=created))
+        view = self.view()
+        if self.resume_token is not None:
+            view = msgspec.structs.replace(view, resume_token=self.resume_token)
+        self._outbox.send(SessionCreated(session=view, id=self.id, created=created))
         return self._outbox.take()
 
     def admit(self, num_bytes: int, *, event_id: str | None = None) -> list[Effect] | None:
@@ -120,7 +143,7 @@ class Session:
         """React to one event. Never raises, whatever a client sent."""
         if self.closed:
             return []
-        self._idle_end = now + self._config.idle_s
+        self._lifetime.touch(now)
         match event:
             case AudioAppended():
                 self._listener.append(event.num_samples)
@@ -132,8 +155,10 @@ class Session:
                 self.conversation.on_failed(event)
             case AudioRefused():
                 self._outbox.refuse(event.error, event.event_id)
+            case ClientReturned():
+                pass  # that was the news: the session is not idle
             case DrainStarted():
-                self._drain_end = min(self._drain_end, now + self._config.drain_s)
+                self._warn(self._lifetime.drain(now))
                 self._listener.finish()
             case _:
                 self._on_wish(event)
@@ -145,21 +170,21 @@ class Session:
         """When `on_deadline` has something to do."""
         if self.closed:
             return math.inf
-        return min(self._session_end, self._idle_end, self._drain_end)
+        return self._lifetime.deadline
 
     def on_deadline(self, *, now: float) -> list[Effect]:
-        """Close if a limit of time was reached; nothing if called early."""
-        if now < self.deadline:
-            return []
-        if now >= self._drain_end:
-            self._close(_draining(), 1012)
-        elif now >= self._session_end:
-            limit = f"the session reached its limit of {self._config.max_session_s:g} s"
-            self._close(ClientError(limit, code="session_expired"), 1008)
-        else:
-            limit = f"nothing happened for {self._config.idle_s:g} s"
-            self._close(ClientError(limit, code="session_idle"), 1008)
+        """Warn of a limit of time, or close if one was reached; nothing if called early."""
+        for notice in () if self.closed else self._lifetime.due(now):
+            if notice.seconds_left > 0:
+                self._warn(notice)
+            else:
+                self._expire(notice)
         return self._outbox.take()
+
+    @property
+    def is_behind(self) -> bool:
+        """More than half of the backlog is used up."""
+        return not self.closed and self._listener.backlog > self._max_backlog // 2
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
@@ -177,6 +202,8 @@ class Session:
                     self._update(event)
                 case InputAudioBufferCommit():
                     self._listener.commit()
+                case InputAudioBufferFlush():
+                    self._outbox.send(InputAudioBufferFlushed(item_id=self._listener.flush()))
                 case InputAudioBufferClear():
                     self._listener.clear()
                     self._outbox.send(InputAudioBufferCleared())
@@ -195,7 +222,7 @@ class Session:
         if (new.model, new.options) != (old.model, old.options):
             self._outbox.do(ConfigureTranscription(new.model, new.options))
             self.conversation.options = new.options
-        self._outbox.send(SessionUpdated(session=self._view()))
+        self._outbox.send(SessionUpdated(session=self.view()))
         self._listener.configure(new)
 
     def _advance(self) -> None:
@@ -213,13 +240,13 @@ class Session:
                     buffered_ms=samples_to_ms(backlog), limit_ms=self._config.max_backlog_ms
                 )
             )
-        if self._drain_end < math.inf and self.conversation.num_tracked == 0:
+        if self._lifetime.draining and self.conversation.num_tracked == 0:
             self._close(_draining(), 1012)
 
     def _refusal(self, num_bytes: int) -> SensoriumError | None:
         """Why an append of `num_bytes` cannot be taken."""
         config = self._config
-        if self._drain_end < math.inf:
+        if self._lifetime.draining:
             return _draining()
         if num_bytes > config.max_append_bytes:
             return TooLargeError(
@@ -242,6 +269,25 @@ class Session:
             )
         return None
 
+    def _warn(self, notice: Notice | None) -> None:
+        if notice is not None:
+            self._outbox.send(
+                SessionExpiring(reason=notice.reason, seconds_left=round(notice.seconds_left, 3))
+            )
+
+    def _expire(self, notice: Notice) -> None:
+        match notice.reason:
+            case "server_draining":
+                self._close(_draining(), 1012)
+            case "session_expired":
+                limit = f"the session reached its limit of {self._config.max_session_s:g} s"
+                self._close(ClientError(limit, code=notice.reason), 1008)
+            case "session_idle":
+                limit = f"nothing happened for {self._config.idle_s:g} s"
+                self._close(ClientError(limit, code=notice.reason), 1008)
+            case _:
+                assert_never(notice.reason)
+
     def _close(self, error: SensoriumError, code: int) -> None:
         """Fail what is pending, say why, and close."""
         self.conversation.fail_pending(error)
@@ -250,8 +296,10 @@ class Session:
         self._outbox.do(Close(code, error.code))
         self.closed = True
 
-    def _view(self) -> SessionView:
+    def view(self) -> SessionView:
+        """The whole session as clients see it, without its secret."""
         config = self._config
+        resume = () if self.resume_token is None else ("session.resume",)
         return SessionView(
             id=self.id,
             expires_at=self._expires_at,
@@ -263,8 +311,9 @@ class Session:
                 max_turn_s=config.max_turn_s,
                 max_session_s=config.max_session_s,
                 idle_s=config.idle_s,
+                resume_grace_s=0.0 if self.resume_token is None else config.resume_grace_s,
             ),
-            capabilities=list(CAPABILITIES),
+            capabilities=sorted((*CAPABILITIES, *resume)),
         )
 
 

@@ -6,15 +6,17 @@ and ranges were checked by `protocols/codec.py`. Refusals raise `BadRequestError
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.errors import BadRequestError
+from ..protocols.hints import parse_keywords, parse_language, parse_languages
 from ..protocols.realtime_session import (
     AudioView,
+    Delay,
     Eagerness,
     FormatPatch,
     FormatType,
@@ -34,16 +36,22 @@ from ..protocols.realtime_session import (
     TurnDetectionPatch,
     TurnDetectionView,
 )
-from ..protocols.rest import parse_language
 from ..protocols.transcript import TranscriptionOptions
-from .config import SessionConfig
+from .config import RealtimeModel, SessionConfig
+from .endings import Ending
 from .turns import TurnDetectorConfig
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
 
-SEMANTIC_SILENCE_MS: Final[dict[Eagerness, int]] = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
-"""`semantic_vad` is served by waiting: the eager answer sooner, the patient ones later."""
+SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
+    "low": {"finished": 1000, "unknown": 1500, "open": 2500},
+    "medium": {"finished": 500, "unknown": 800, "open": 1500},
+    "auto": {"finished": 500, "unknown": 800, "open": 1500},
+    "high": {"finished": 300, "unknown": 400, "open": 800},
+}
+"""`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
+"unknown" holds until the words before the pause have been understood."""
 
 _ENCODINGS: Final[dict[FormatType, Encoding]] = {
     "audio/pcm": "pcm16",
@@ -51,6 +59,7 @@ _ENCODINGS: Final[dict[FormatType, Encoding]] = {
     "audio/pcma": "pcma",
 }
 _INPUT: Final = "session.audio.input"
+_TRANSCRIPTION: Final = f"{_INPUT}.transcription"
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
 
 
@@ -63,6 +72,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     format: AudioFormat
     model: str
     options: TranscriptionOptions = TranscriptionOptions()
+    delay: Delay
     turn_detection: TurnDetectionView | None = DEFAULT_VAD
     noise_reduction: NoiseReduction | None = None
 
@@ -74,24 +84,24 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             (detection if isinstance(detection, ServerVadView) else DEFAULT_VAD).prefix_padding_ms
         )
 
-    def detector(self, config: SessionConfig) -> TurnDetectorConfig:
-        """Turn detection in samples. Without detection the default still tells speech from silence."""
+    def detector(self, config: SessionConfig, ending: Ending = "unknown") -> TurnDetectorConfig:
+        """Turn detection in samples; `ending` is how the turn sounds so far, which changes only `silence`.
+
+        Without detection the default still tells speech from silence.
+        """
         detection = self.turn_detection
         if isinstance(detection, SemanticVadView):
-            silence_ms = SEMANTIC_SILENCE_MS[detection.eagerness]
+            waits = SEMANTIC_SILENCE_MS[detection.eagerness]
+            silence_ms, least_ms = waits[ending], min(waits.values())
         else:
-            silence_ms = (detection or DEFAULT_VAD).silence_duration_ms
+            silence_ms = least_ms = (detection or DEFAULT_VAD).silence_duration_ms
         threshold = detection.threshold if isinstance(detection, ServerVadView) else DEFAULT_VAD.threshold
         return TurnDetectorConfig(
             threshold=threshold,
             min_speech=ms_to_samples(config.min_speech_ms),
-            pause=ms_to_samples(min(config.tail_padding_ms, silence_ms)),
+            pause=ms_to_samples(min(config.tail_padding_ms, least_ms)),
             silence=ms_to_samples(silence_ms),
         )
-
-    def tail_samples(self, config: SessionConfig) -> int:
-        """Silence kept behind the last frame of speech."""
-        return self.detector(config).pause
 
     def audio_view(self) -> AudioView:
         """As shown to the client."""
@@ -110,6 +120,9 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
                     self.options.language,
                     self.options.prompt or None,
                     granularities or UNSET,
+                    list(self.options.languages) or UNSET,
+                    list(self.options.keywords) or UNSET,
+                    self.delay,
                 ),
                 turn_detection=self.turn_detection,
                 noise_reduction=self.noise_reduction,
@@ -122,8 +135,9 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def initial_settings(config: SessionConfig) -> SessionSettings:
-    """A session before any update."""
-    return SessionSettings(format=config.format, model=config.model)
+    """A session before any update. Raises `BadRequestError` if it cannot begin as configured."""
+    settings = SessionSettings(format=config.format, model=config.model, delay=config.delay)
+    return merge(settings, config.initial, config)
 
 
 def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig) -> SessionSettings:
@@ -133,11 +147,22 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         audio = InputPatch()
     elif patch.audio is not None and patch.audio.input is not None:
         audio = InputPatch() if patch.audio.input is UNSET else patch.audio.input
-    model, options = _transcription(settings, audio.transcription, patch, config)
+    model = _model(settings, audio.transcription, patch, config)
+    wishes = audio.transcription
+    if wishes is None:
+        # There is no session without a transcription: null goes back to the server's defaults.
+        settings = msgspec.structs.replace(
+            settings, options=TranscriptionOptions(logprobs=settings.options.logprobs), delay=config.delay
+        )
+    options = settings.options if wishes is UNSET or wishes is None else _options(settings.options, wishes)
+    _check_languages(options, model)
+    if patch.include is not UNSET:
+        options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
     return SessionSettings(
         format=_format(settings.format, audio.format, config),
-        model=model,
+        model=model.name,
         options=options,
+        delay=_either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
         noise_reduction=_noise_reduction(settings.noise_reduction, audio.noise_reduction),
     )
@@ -165,59 +190,57 @@ def _format(
     return AudioFormat("pcm16", rate)
 
 
-def _transcription(
+def _model(
     settings: SessionSettings,
-    patch: TranscriptionPatch | UnsetType | None,
+    wishes: TranscriptionPatch | UnsetType | None,
     session: SessionPatch,
     config: SessionConfig,
-) -> tuple[str, TranscriptionOptions]:
-    """Model and options. `transcription: null` goes back to the server's defaults: it cannot be off."""
-    options = settings.options
-    model, where = settings.model, f"{_INPUT}.transcription.model"
-    if patch is None:
-        model, options = config.model, TranscriptionOptions(logprobs=options.logprobs)
-        patch = TranscriptionPatch()
-    elif patch is UNSET:
-        patch = TranscriptionPatch()
-    if patch.model is not UNSET:
-        model = patch.model or config.model
+) -> RealtimeModel:
+    """The model to use: the transcription's, else the session's, else what is in force."""
+    name, where = settings.model, f"{_TRANSCRIPTION}.model"
+    if wishes is None:
+        name = config.model
+    if wishes and wishes.model is not UNSET:
+        name = wishes.model or config.model
     elif session.model is not UNSET:
-        model, where = session.model or config.model, "session.model"
-    served = next((known for known in config.models if known.name == model), None)
-    if served is None:
-        raise BadRequestError(f"the model {model[:60]!r} is not served", code="model_not_found", param=where)
-    _refuse_unsupported(patch)
-    language = options.language
-    if patch.language is not UNSET:
-        language = parse_language(patch.language or "", param=f"{_INPUT}.transcription.language")
-    if language is not None and served.languages and language not in served.languages:
-        raise BadRequestError(
-            f"the model {model!r} does not transcribe the language {language!r}",
-            code="unsupported_language",
-            param=f"{_INPUT}.transcription.language",
-        )
-    options = msgspec.structs.replace(options, language=language)
-    if patch.prompt is not UNSET:
-        options = msgspec.structs.replace(options, prompt=patch.prompt or "")
-    if patch.timestamp_granularities is not UNSET:
-        wanted = patch.timestamp_granularities or []
-        options = msgspec.structs.replace(
-            options, word_timestamps="word" in wanted, segment_timestamps="segment" in wanted
-        )
-    if session.include is not UNSET:
-        options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (session.include or []))
-    return model, options
+        name, where = session.model or config.model, "session.model"
+    for served in config.models:
+        if served.name == name:
+            return served
+    raise BadRequestError(f"the model {name[:60]!r} is not served", code="model_not_found", param=where)
 
 
-def _refuse_unsupported(patch: TranscriptionPatch) -> None:
-    """Fields of OpenAI's newer models; empty and null are accepted."""
-    name: Literal["languages", "keywords", "delay"]
-    for name in ("languages", "keywords", "delay"):
-        value = getattr(patch, name)
-        if value is not UNSET and value:
-            param = f"{_INPUT}.transcription.{name}"
+def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:
+    """The options after `wishes`; each field that is given replaces what was there."""
+    changes: dict[str, object] = {}
+    if wishes.language is not UNSET:
+        changes["language"] = parse_language(wishes.language or "", param=f"{_TRANSCRIPTION}.language")
+    if wishes.languages is not UNSET:
+        where = f"{_TRANSCRIPTION}.languages"
+        changes["languages"] = parse_languages(wishes.languages or (), param=where)
+    if wishes.keywords is not UNSET:
+        where = f"{_TRANSCRIPTION}.keywords"
+        changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
+    if wishes.prompt is not UNSET:
+        changes["prompt"] = wishes.prompt or ""
+    if wishes.timestamp_granularities is not UNSET:
+        wanted = wishes.timestamp_granularities or []
+        changes["word_timestamps"] = "word" in wanted
+        changes["segment_timestamps"] = "segment" in wanted
+    return msgspec.structs.replace(current, **changes)
+
+
+def _check_languages(options: TranscriptionOptions, model: RealtimeModel) -> None:
+    """Refuse languages that the model does not know."""
+    wanted = [(f"{_TRANSCRIPTION}.languages[{at}]", code) for at, code in enumerate(options.languages)]
+    if options.language is not None:
+        wanted.insert(0, (f"{_TRANSCRIPTION}.language", options.language))
+    for where, language in wanted:
+        if model.languages and language not in model.languages:
             raise BadRequestError(
-                f"`{param}` is not supported by the models here", code="unsupported_parameter", param=param
+                f"the model {model.name!r} does not transcribe the language {language!r}",
+                code="unsupported_language",
+                param=where,
             )
 
 

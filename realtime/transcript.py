@@ -1,59 +1,182 @@
-"""Which text of a growing transcript can be shown, so that it never has to be taken back.
+"""Which text of a growing transcript can be shown, so that it hardly ever has to be taken back.
 
 Local agreement (Liu et al. 2020, arXiv:2005.11185; Macháček et al. 2023, arXiv:2307.14743): words on which
-the last two hypotheses agree from the beginning are released, except the newest words of the hypothesis,
-which the edge of the audio may have cut. Scripts written without spaces agree by character.
+successive hypotheses agree from the beginning are released, except the newest ones, which the edge of the
+audio may have cut. How many must agree and how many words are withheld follows from `delay`.
+
+What the edge makes up does not count: the full stop behind the last word (it stands behind every last word,
+and is gone when the next one is heard) and an unfinished character (U+FFFD). Numbers and the beginnings of
+sentences and clauses need one more word behind them, since they change most. Text is cut into words by
+`realtime/pieces.py`.
 """
 
 from __future__ import annotations
 
-import re
+import itertools
+from collections import deque
 from typing import Final
 
-_UNSPACED: Final = (
-    "\u0e00-\u0e7f"  # Thai
-    "\u0e80-\u0eff"  # Lao
-    "\u1000-\u109f"  # Myanmar
-    "\u1780-\u17ff"  # Khmer
-    "\u2e80-\u30ff"  # CJK radicals, punctuation, hiragana, katakana
-    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d"
-    "\U00020000-\U0003ffff"
-)
-_MARKS: Final = "\u0300-\u036f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u3099\u309a"
-_PIECE: Final = re.compile(rf"\s*(?:[{_UNSPACED}][{_MARKS}]*|[^\s{_UNSPACED}]+)|\s+$")
+import msgspec
+
+from ..protocols.realtime_session import Delay
+from .pieces import units, weight
+
+REPLACEMENT: Final = "\ufffd"
+"""Stands for bytes that are no whole character, at the end of a hypothesis mostly because more follow."""
 
 
-def pieces(text: str) -> list[str]:
-    """Cut into words (each with the space before it) or single characters; the joined pieces are `text`."""
-    return _PIECE.findall(text)
+class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How soon text is shown, and how often it is asked for."""
+
+    first_agree: int
+    """Successive hypotheses that must have a word, for the first text of a turn: at least 1."""
+    agree: int
+    """The same for all later text, which nobody waits for as eagerly."""
+    withhold: int
+    """Words at the end of a hypothesis that are not released (two characters without spaces make a word)."""
+    hold_ms: int
+    """A hypothesis about less speech than this is trusted only if one more agrees."""
+    settle_ms: int
+    """The first word of a turn is not withheld once it stood unchanged for so much audio; 0: never."""
+    first_update_ms: int
+    """Speech before the first hypothesis of a turn is worth asking for: a short word."""
+    early_update_ms: int
+    """New audio before the next one, until text was released. Under load they come as they are answered."""
+    update_ms: int
+    """New audio before the next one from then on."""
+
+
+RELEASES: Final[dict[Delay, ReleaseConfig]] = {
+    "minimal": ReleaseConfig(
+        first_agree=1,
+        agree=1,
+        withhold=1,
+        hold_ms=400,
+        settle_ms=160,
+        first_update_ms=340,
+        early_update_ms=128,
+        update_ms=240,
+    ),
+    "low": ReleaseConfig(
+        first_agree=2,
+        agree=2,
+        withhold=1,
+        hold_ms=0,
+        settle_ms=200,
+        first_update_ms=340,
+        early_update_ms=128,
+        update_ms=320,
+    ),
+    "medium": ReleaseConfig(
+        first_agree=2,
+        agree=3,
+        withhold=1,
+        hold_ms=500,
+        settle_ms=250,
+        first_update_ms=340,
+        early_update_ms=128,
+        update_ms=400,
+    ),
+    "high": ReleaseConfig(
+        first_agree=3,
+        agree=3,
+        withhold=2,
+        hold_ms=800,
+        settle_ms=800,
+        first_update_ms=400,
+        early_update_ms=240,
+        update_ms=400,
+    ),
+    "xhigh": ReleaseConfig(
+        first_agree=3,
+        agree=3,
+        withhold=4,
+        hold_ms=2000,
+        settle_ms=0,
+        first_update_ms=800,
+        early_update_ms=400,
+        update_ms=600,
+    ),
+}
+"""By the names OpenAI gives them. Chosen on held-out sentences of tiny-whisper: most corrections come from
+words late in a turn, and nobody waits for those as for the first one, so the first one needs less.
+"""
+EARLY_MS: Final = 2000
+"""Speech after which a turn without text is asked about no more often than others: it may be a hum."""
 
 
 class TranscriptPolicy:
     """The releases of one item. What was released, joined, is `released`; it only grows."""
 
-    def __init__(self, hold_words: int = 1) -> None:
-        self._hold = hold_words
-        self._previous: list[str] = []
+    def __init__(self, config: ReleaseConfig) -> None:
+        self._config = config
+        self._history: deque[list[str]] = deque(maxlen=max(config.first_agree, config.agree))
+        self._first_word: tuple[str, int] = "", 0
+        """The first word of the newest hypotheses, and how much speech the earliest of them covered."""
         self.released = ""
         self.corrected = False
         """The final text did not begin with what was released."""
+        self.num_withheld = 0
+        """Hypotheses that had more text and released none of it."""
 
-    def observe(self, text: str) -> str:
-        """Take a newer hypothesis; return the text to release now ("" if none)."""
-        current = pieces(text)
-        agreed = 0
-        for old, new in zip(self._previous, current, strict=False):
-            if old != new:
-                break
-            agreed += 1
-        self._previous = current
-        stable = "".join(current[: max(0, min(agreed, len(current) - self._hold))])
-        return self._extend(stable)
+    def update_ms(self, speech_ms: int) -> int:
+        """New audio before the next hypothesis is worth asking for, in a turn with `speech_ms` of speech."""
+        if self.released or speech_ms > EARLY_MS:
+            return self._config.update_ms
+        return self._config.early_update_ms if self._history else self._config.first_update_ms
+
+    def observe(self, text: str, speech_ms: int) -> str:
+        """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe ""."""
+        current = _settled(text)
+        num_agreed = self._num_agreed(current, speech_ms)
+        self._history.append(current)
+        num_stable = min(num_agreed, self._num_inner(current))
+        if self._has_settled(current, speech_ms):
+            num_stable = max(num_stable, 1)
+        rest = self._extend("".join(current[:num_stable]))
+        self.num_withheld += not rest and len(text) > len(self.released)
+        return rest
 
     def finish(self, text: str) -> str:
         """Take the final text; return the rest to release, "" where what was released contradicts it."""
         self.corrected = not text.startswith(self.released)
         return self._extend(text)
+
+    def _num_agreed(self, current: list[str], speech_ms: int) -> int:
+        """Pieces from the beginning on which `current` and enough of its predecessors agree."""
+        config = self._config
+        num_needed = (config.agree if self.released else config.first_agree) - 1
+        if speech_ms < config.hold_ms:
+            num_needed += 1
+        if num_needed > len(self._history):
+            return 0
+        recent = list(self._history)[len(self._history) - num_needed :]
+        return min((_num_common(older, current) for older in recent), default=len(current))
+
+    def _has_settled(self, current: list[str], speech_ms: int) -> bool:
+        """Whether the turn's first word has stood there long enough to be shown without another behind it."""
+        word = current[0] if current else ""
+        if word != self._first_word[0]:
+            self._first_word = word, speech_ms
+        since_ms = speech_ms - self._first_word[1]
+        return (
+            not self.released
+            and weight(word) > 0
+            and speech_ms >= self._config.hold_ms
+            and 0 < self._config.settle_ms <= since_ms
+        )
+
+    def _num_inner(self, current: list[str]) -> int:
+        """Pieces of `current` in front of those that are withheld."""
+        num_inner, withheld = len(current), 0
+        while num_inner and withheld < 2 * self._config.withhold:
+            num_inner -= 1
+            withheld += weight(current[num_inner])
+        if 0 < num_inner < len(current) and any(map(str.isdigit, current[num_inner - 1])):
+            num_inner -= 1
+        if 1 < num_inner < len(current) and weight(current[num_inner - 2]) == 0:
+            num_inner -= 2
+        return num_inner
 
     def _extend(self, text: str) -> str:
         if not text.startswith(self.released):
@@ -61,3 +184,20 @@ class TranscriptPolicy:
         rest = text[len(self.released) :]
         self.released = text
         return rest
+
+
+def _settled(text: str) -> list[str]:
+    """The pieces of a hypothesis without what only its edge put there."""
+    found = list(itertools.takewhile(lambda unit: REPLACEMENT not in unit, units(text)))
+    while found and weight(found[-1]) == 0:
+        found.pop()
+    return found
+
+
+def _num_common(left: list[str], right: list[str]) -> int:
+    num_common = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        num_common += 1
+    return num_common

@@ -48,7 +48,7 @@ def ask(name: str, **wishes: object) -> Generate:
 
 async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
     async with running(folder) as model:
-        assert model.windows is None
+        assert model.speech is None
         assert model.prompts is not None
         whole = await model.engine.complete(ask("whole"))
         async with model.engine.generate(ask("stream")) as stream:
@@ -76,7 +76,7 @@ async def test_answers_are_held_to_their_grammar_and_a_bad_one_fails_alone(folde
 
 async def test_a_whisper_model_transcribes_and_takes_no_prompts() -> None:
     async with running(random_folder()) as model:
-        assert model.windows is not None
+        assert model.speech is not None
         assert model.prompts is None
         assert isinstance(model.engine.info, WhisperInfo)
         assert model.memory.encoder_bytes > 0

@@ -1,41 +1,13 @@
-"""Whole recordings: deltas join to the text, windows are cut at quiet places, language is found once."""
+"""Whisper on whole recordings: windows are cut at quiet places, the language is found once."""
 
 from __future__ import annotations
 
-from random import Random
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sensorium.actors.transcriber import DeltaJoiner, Transcriber
-from sensorium.media.segments import split
+from sensorium.actors.transcriber import Transcriber
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.random_model import random_folder, running_decoder, sound
-
-TEXTS = st.text(alphabet="ab \n", max_size=8)
-
-
-@given(
-    texts=st.lists(TEXTS, min_size=1, max_size=5), cuts=st.randoms(use_true_random=False), space=st.booleans()
-)
-def test_deltas_join_to_the_transcript_in_any_order(texts: list[str], cuts: Random, space: bool) -> None:
-    separator = " " if space else ""
-    emitted: list[str] = []
-    joiner = DeltaJoiner(len(texts), separator, emitted.append)
-    pending = [(index, list(text)) for index, text in enumerate(texts)]
-    while pending:
-        index, letters = cuts.choice(pending)
-        if letters and cuts.random() < 0.8:
-            joiner.feeder(index)(letters.pop(0))
-        else:
-            # Whatever was not fed comes with the end.
-            joiner.finish(index, texts[index])
-            pending = [entry for entry in pending if entry[0] != index]
-    stripped = (text.strip() for text in texts)
-    assert "".join(emitted) == separator.join(text for text in stripped if text)
-    assert all(emitted)
 
 
 @pytest.mark.slow
@@ -58,7 +30,7 @@ async def test_windows_are_transcribed_each_by_itself_and_joined() -> None:
     async with running_decoder() as decoder:
         transcriber = Transcriber(decoder)
         whole = await transcriber.transcribe(audio, options)
-        windows = split(audio, window_samples=decoder.window_samples, search_samples=decoder.search_samples)
+        windows = decoder.cut_rule.split(audio)
         parts = [await transcriber.transcribe(audio[start:end], options) for start, end in windows]
     assert len(windows) > 3
     assert whole.text == " ".join(part.text for part in parts if part.text)
@@ -81,6 +53,25 @@ async def test_the_language_is_that_of_the_first_window_with_sound() -> None:
         assert decoder.engine.statistics().num_decode_tokens == before
         behind = await transcriber.transcribe(np.concatenate((quiet, audio)), TranscriptionOptions())
         assert behind.language == alone.language
+
+
+@pytest.mark.slow
+async def test_hints_hold_the_language_and_reach_the_prompt() -> None:
+    audio = sound(30_000, seed=7)
+    async with running_decoder() as decoder:
+        transcriber = Transcriber(decoder)
+        found = {
+            language: (
+                await transcriber.transcribe(audio, TranscriptionOptions(languages=(language,)))
+            ).language
+            for language in transcriber.languages
+        }
+        assert all(given == answered for given, answered in found.items())
+        hints = TranscriptionOptions(keywords=("lights", "kitchen"), prompt="Turn on.", language="en")
+        as_prompt = TranscriptionOptions(prompt="lights, kitchen. Turn on.", language="en")
+        assert (await transcriber.transcribe(audio, hints)).text == (
+            await transcriber.transcribe(audio, as_prompt)
+        ).text
 
 
 @pytest.mark.slow

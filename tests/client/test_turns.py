@@ -47,6 +47,16 @@ ONE = (
 SAID = SpokenTurn("Good day, Sir!", start_ms=1000, end_ms=2100)
 
 
+def test_a_bounded_log_keeps_the_newest_turns_and_counts_all() -> None:
+    log = TurnLog(max_turns=3)
+    for number in range(10):
+        item_id = f"item_{number}"
+        log.observe(SpeechStarted(audio_start_ms=0, item_id=item_id), 0.0)
+        log.observe(Failed(item_id=item_id, error=ErrorDetail(message="no")), 1.0)
+    assert list(log.turns) == ["item_7", "item_8", "item_9"]
+    assert (log.num_turns, log.num_failed) == (10, 10)
+
+
 def test_latencies_of_a_server_turn() -> None:
     log = log_of(*ONE)
     turn = log.turns["a"]

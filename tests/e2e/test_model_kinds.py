@@ -24,14 +24,22 @@ def mixed_server(folders: dict[str, Path]) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def plain_server(folders: dict[str, Path]) -> Iterator[Server]:
+    """A text model alone."""
+    engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8)
+    with running_server(make_config(str(folders["text"]), engine=engine)) as server:
+        yield server
+
+
 def transcribe(server: Server, audio: bytes, model: str | None = None) -> httpx.Response:
     fields = {} if model is None else {"model": model}
     url = f"{server.api}/audio/transcriptions"
     return httpx.post(url, files={"file": ("a.wav", audio)}, data=fields, timeout=60)
 
 
-def test_a_server_without_a_transcribing_model_has_no_such_route(text_server: Server, lights: bytes) -> None:
-    answer = transcribe(text_server, lights)
+def test_a_server_without_a_transcribing_model_has_no_such_route(plain_server: Server, lights: bytes) -> None:
+    answer = transcribe(plain_server, lights)
     assert answer.status_code == 404
     assert "for the models served here" in answer.json()["error"]["message"]
 

@@ -115,6 +115,16 @@ def test_growing_audio_keeps_the_prompt_in_front_of_it(text: AsrText) -> None:
     assert longer.token_ids[:unchanged] == shorter.token_ids[:unchanged]
 
 
+def test_an_answer_that_says_a_language_is_one_where_it_was_forced(text: AsrText) -> None:
+    items = items_of(16_000)
+    for language in LANGUAGES:
+        header = text.header(language)
+        assert text.prompt(items) + header == text.prompt(items, language=language)
+        assert text.num_header((*header, 1, 2)) == len(header)
+        assert parse_answer(text.tokenizer.decode((*header, 5))).language == LANGUAGES[language]
+    assert text.num_header((1, 2)) == 0
+
+
 def test_no_audio_and_unknown_languages_are_refused(text: AsrText) -> None:
     with pytest.raises(BadRequestError, match="no audio") as no_audio:
         text.prompt([])

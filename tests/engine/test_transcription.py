@@ -146,6 +146,14 @@ def test_detection_asks_for_one_language(text: WhisperText) -> None:
         text.language_of(3)
 
 
+def test_detection_can_be_held_to_some_languages(text: WhisperText) -> None:
+    allowed = text.detection(["de", "ZH"]).sampling.allowed_token_ids
+    assert allowed == (text.language_ids["de"], text.language_ids["zh"])
+    with pytest.raises(BadRequestError) as caught:
+        text.detection(["de", "xx"])
+    assert caught.value.param == "languages"
+
+
 def test_english_only(tmp_path: Path) -> None:
     shape = WhisperShape(multilingual=False)
     text = WhisperText.from_folder(make_whisper_folder(tmp_path, shape=shape, random_weights=False))

@@ -119,6 +119,35 @@ def test_changes_lead_to_the_windows_of_the_whole(pieces: list[tuple[int, float,
         assert [windows.item(index) for index in range(len(held))] == held
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 12_000), AMPLITUDES, st.one_of(st.none(), st.floats(0, 1)), st.booleans()),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_going_back_is_as_if_nothing_had_followed(
+    steps: list[tuple[int, float, float | None, bool]],
+) -> None:
+    windows = new(SMALL, SMALL_WINDOW)
+    samples = np.zeros(0, np.float32)
+    held: list[EncoderItem] = []
+    for number, (size, amplitude, share, ask) in enumerate([*steps, (0, 0.0, None, True)]):
+        if share is None:
+            piece = noise(size, amplitude, seed=number)
+            windows.append(piece)
+            samples = np.concatenate((samples, piece))
+        else:
+            samples = samples[: round(share * len(samples))]
+            windows.rewind(len(samples), samples[-windows.num_rewind_samples :])
+        if ask:
+            for change in windows.changes():
+                held[change.index : change.index + 1] = [change.item]
+            del held[windows.num_windows :]
+            assert held == whole(samples, SMALL, SMALL_WINDOW)
+
+
 def test_one_sample_at_a_time_equals_the_whole() -> None:
     samples = np.concatenate((noise(7_000, 1e-4), noise(2_500, 0.5)))
     windows = new(SMALL, SMALL_WINDOW)

@@ -26,6 +26,7 @@ from sensorium.protocols.realtime import (
     InputAudioBufferAppend,
     InputAudioBufferClear,
     InputAudioBufferCommit,
+    InputAudioBufferFlush,
     InvalidEvent,
     SessionPatch,
     SessionUpdate,
@@ -83,6 +84,7 @@ def test_an_event_id_too_long_to_echo_is_refused(name: str) -> None:
         InputAudioBufferAppend(b"\xff\0", "x"),
         InputAudioBufferCommit(),
         InputAudioBufferClear(event_id=None),
+        InputAudioBufferFlush("f"),
         SessionUpdate(SessionPatch()),
         SessionUpdate(
             SessionPatch(
@@ -179,6 +181,9 @@ def test_refused_sessions(session: object, code: str, param: str) -> None:
         ({"format": {"type": "audio/mp3"}}, "invalid_value", "format.type"),
         ({"transcription": {"prompt": 3}}, "invalid_value", "transcription.prompt"),
         ({"transcription": {"model": []}}, "invalid_value", "transcription.model"),
+        ({"transcription": {"delay": "none"}}, "invalid_value", "transcription.delay"),
+        ({"transcription": {"languages": ["en", 1]}}, "invalid_value", "transcription.languages[1]"),
+        ({"transcription": {"keywords": "Kiel"}}, "invalid_value", "transcription.keywords"),
     ],
 )
 def test_refused_settings(audio_input: dict[str, Any], code: str, param: str) -> None:

@@ -28,12 +28,15 @@ from sensorium.protocols.realtime import (
     InputAudioBufferBackpressure,
     InputAudioBufferCleared,
     InputAudioBufferCommitted,
+    InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
     InputAudioBufferSpeechStopped,
     InputAudioContent,
     LogProb,
     ServerEvent,
     SessionCreated,
+    SessionExpiring,
+    SessionResumed,
     SessionUpdated,
     TokenUsage,
     UserMessage,
@@ -71,7 +74,7 @@ def session(turn_detection: TurnDetectionView | None, encoding: FormatView) -> S
         audio=AudioView(
             InputView(
                 encoding,
-                TranscriptionView("small", "en", "Hello", ["word"]),
+                TranscriptionView("small", "en", "Hello", ["word"], ["en", "de"], ["Kiel"], "low"),
                 turn_detection,
                 NoiseReduction("near_field", 0.5),
             )
@@ -144,7 +147,12 @@ def test_events_validate_and_come_back(event: ServerEvent) -> None:
 
 def test_every_event_but_our_own_is_in_the_table() -> None:
     defined = set(typing.get_args(ServerEvent))
-    assert defined - {type(event) for event in EVENTS} == {InputAudioBufferBackpressure}
+    assert defined - {type(event) for event in EVENTS} == {
+        InputAudioBufferBackpressure,
+        InputAudioBufferFlushed,
+        SessionExpiring,
+        SessionResumed,
+    }
 
 
 def test_classes_are_named_after_their_type() -> None:

@@ -127,7 +127,10 @@ def test_chunking_strategies_are_accepted(fields: list[tuple[str, str]]) -> None
         ([("seed", "²")], "seed"),
         ([("seed", str(2**63))], "seed"),
         ([("prompt", "x" * 10_001)], "prompt"),
-        ([("keywords[]", "Kiel")], "keywords"),
+        ([("keywords[]", "Kiel"), ("keywords[]", "x" * 101)], "keywords[1]"),
+        ([("keywords", "Kiel")] * 101, "keywords"),
+        ([("languages[]", "en"), ("languages[]", "english")], "languages[1]"),
+        ([("languages", "en")] * 33, "languages"),
         ([("known_speaker_names", "Ada")], "known_speaker_names"),
         ([("model", "again")], "model"),
     ],
@@ -140,8 +143,24 @@ def test_refusals_name_the_field(fields: list[tuple[str, str]], param: str) -> N
     assert len(caught.value.message) < 200
 
 
+def test_languages_and_keywords_are_lists_of_distinct_entries() -> None:
+    request = parse(
+        ("languages[]", "EN"),
+        ("languages", "de"),
+        ("languages[]", "en"),
+        ("keywords[]", ""),
+        ("keywords[]", " New\n  York "),
+        ("keywords[]", "Kiel"),
+        ("keywords[]", "New York"),
+    )
+    assert request.options.languages == ("en", "de")
+    assert request.options.keywords == ("New York", "Kiel")
+
+
 names = st.sampled_from(
     [
+        "languages[]",
+        "keywords[]",
         "model",
         "language",
         "prompt",

@@ -19,12 +19,13 @@ from support.dialogs import COMMITTED, Dialog, said
 
 
 def test_a_turn_from_speech_to_completed() -> None:
-    dialog = Dialog()
+    dialog = Dialog(delay="low")
     dialog.silence(1024)
     dialog.speak(640, "turn on")
-    assert dialog.names() == ["speech_started"]
+    assert dialog.names() == ["speech_started", "delta"]
     dialog.speak(640, "turn on the light")
     assert dialog.names() == ["delta", "delta"]
+    assert dialog.text("item_1") == "turn on the"
     dialog.silence(256)
     assert dialog.question().final
     dialog.answer("turn on the light.")
@@ -64,7 +65,7 @@ def test_a_pause_that_ends_makes_the_final_a_partial() -> None:
     dialog.speak(320)
     dialog.silence(256)
     dialog.answer("one two")
-    dialog.speak(320)
+    dialog.speak(320, "one two")
     dialog.silence(256)
     first_end = ms_to_samples(320 + 200)
     assert dialog.question().final
@@ -76,9 +77,11 @@ def test_a_pause_that_ends_makes_the_final_a_partial() -> None:
 
 
 def test_partials_come_with_new_audio_and_one_at_a_time() -> None:
-    dialog = Dialog(update_interval_ms=400)
+    dialog = Dialog()
     ends = []
-    dialog.speak(384)
+    dialog.speak(384, "a b c")
+    dialog.speak(256, "a b c")
+    assert dialog.text("item_1") == "a b", "some quick updates, then text"
     for _ in range(4):
         while not dialog.asked:
             dialog.speak(32)
@@ -255,7 +258,7 @@ def test_scores_of_audio_that_was_cleared_are_ignored() -> None:
 
 
 def test_a_turn_of_the_longest_length_is_ended() -> None:
-    dialog = Dialog(max_turn_s=2.0)
+    dialog = Dialog(force_turn_s=2.0)
     dialog.speak(4500)
     ranges = [(event["audio_start_ms"], event["audio_end_ms"]) for event in dialog.of("committed")]
     assert len(ranges) == 2
@@ -295,3 +298,40 @@ def test_switching_detection_on_keeps_what_was_said(still_speaking: bool) -> Non
     while dialog.asked:
         dialog.answer("kept")
     assert [event["transcript"] for event in dialog.of("completed")] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_ms"), [("Turn it on.", 300), ("Turn it on and", 800), ("Turn it on,", 800), ("", 400)]
+)
+def test_semantic_detection_waits_as_long_as_what_was_said_asks_for(said: str, wait_ms: int) -> None:
+    dialog = Dialog()
+    dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
+    dialog.speak(640, said)
+    dialog.silence(wait_ms - 32, said)
+    assert not dialog.of("speech_stopped")
+    dialog.silence(64, said)
+    assert dialog.of("speech_stopped")[0]["audio_end_ms"] == 640 + 200, "the tail is the same"
+    assert dialog.of("completed")[0]["transcript"] == said
+
+
+def test_semantic_detection_goes_by_the_words_before_the_pause_only() -> None:
+    dialog = Dialog()
+    dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
+    dialog.speak(480, "Turn it on.")
+    dialog.speak(480)
+    dialog.silence(384)
+    assert not dialog.of("speech_stopped"), "what was said last is not known"
+    dialog.silence(32)
+    assert dialog.of("speech_stopped")
+
+
+def test_a_longer_wait_ends_when_speech_goes_on() -> None:
+    dialog = Dialog()
+    dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
+    dialog.speak(640, "Turn it on and")
+    dialog.silence(600, "Turn it on and")
+    dialog.speak(320, "Turn it on and off.")
+    dialog.silence(288, "Turn it on and off.")
+    assert not dialog.of("speech_stopped")
+    dialog.silence(32, "Turn it on and off.")
+    assert len(dialog.of("completed")) == 1

@@ -103,7 +103,7 @@ def test_draining_finishes_the_open_turn_then_closes() -> None:
     dialog = Dialog()
     dialog.speak(320)
     dialog.tell(DrainStarted())
-    assert dialog.names() == ["speech_started", "speech_stopped", *COMMITTED]
+    assert dialog.names() == ["speech_started", "session.expiring", "speech_stopped", *COMMITTED]
     refused = dialog.session.admit(320)
     assert refused is not None
     dialog.perform(refused)
@@ -140,7 +140,12 @@ def test_update_reconfigures_and_shows_the_whole_session() -> None:
     (updated,) = dialog.read()
     shown = updated["session"]["audio"]["input"]
     assert shown["format"] == {"type": "audio/pcmu"}
-    assert shown["transcription"] == {"model": "other", "language": "de", "prompt": "Küche"}
+    assert shown["transcription"] == {
+        "model": "other",
+        "language": "de",
+        "prompt": "Küche",
+        "delay": "medium",
+    }
     assert shown["turn_detection"]["silence_duration_ms"] == 700
     assert shown["turn_detection"]["prefix_padding_ms"] == 300
     assert ConfigureAudio(AudioFormat("pcmu", 8000)) in dialog.effects

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.events import AudioRefused, DrainStarted, HypothesisReady
 from support.dialogs import Dialog, said
@@ -35,7 +35,17 @@ updates = st.fixed_dictionaries(
             ),
             st.just({"type": "semantic_vad"}),
         ),
-        "transcription": st.sampled_from([None, {"language": "de"}, {"model": "none"}, {"model": "other"}]),
+        "transcription": st.sampled_from(
+            [
+                None,
+                {"language": "de"},
+                {"model": "none"},
+                {"model": "other"},
+                {"delay": "minimal"},
+                {"languages": ["en", "de"]},
+                {"keywords": ["Kiel"]},
+            ]
+        ),
         "format": st.sampled_from([None, {"type": "audio/pcmu"}, {"type": "audio/pcm", "rate": 1}]),
     },
 )
@@ -56,7 +66,12 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.dialog = Dialog(
-            max_turn_s=20.0, max_backlog_ms=30_000, idle_s=60.0, max_finals_in_flight=2, max_session_s=500.0
+            force_turn_s=8.0,
+            max_turn_s=20.0,
+            max_backlog_ms=30_000,
+            idle_s=60.0,
+            max_finals_in_flight=2,
+            max_session_s=500.0,
         )
         self.late: list[Transcribe] = []
 
@@ -104,6 +119,16 @@ class SessionMachine(RuleBasedStateMachine):
         assert answers == 1 or not self.is_open()
 
     @rule()
+    def flush(self) -> None:
+        num_errors = len(self.dialog.of("error"))
+        self.dialog.client({"type": "input_audio_buffer.flush"})
+        assert len(self.dialog.of("error")) == num_errors or not self.is_open()
+        if self.is_open():
+            flushed = self.dialog.of("input_audio_buffer.flushed")[-1]["item_id"]
+            committed = [event["item_id"] for event in self.dialog.of("committed")]
+            assert flushed is None or flushed == committed[-1]
+
+    @rule()
     def clear(self) -> None:
         self.dialog.clear()
 
@@ -114,7 +139,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(frame=garbage)
     def send_garbage(self, frame: str) -> None:
         event = decode_client_event(frame)
-        assert not isinstance(event, InputAudioBufferAppend)
+        assert not isinstance(event, InputAudioBufferAppend | SessionResume)
         self.dialog.tell(event)
 
     @rule()

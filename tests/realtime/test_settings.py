@@ -88,11 +88,16 @@ def test_turn_detection_merges_within_its_type_and_null_turns_it_off() -> None:
 @pytest.mark.parametrize(
     ("eagerness", "silence_ms"), [("low", 1500), ("medium", 800), ("auto", 800), ("high", 400)]
 )
-def test_eagerness_is_a_wait(eagerness: str, silence_ms: int) -> None:
+def test_eagerness_is_a_wait_that_follows_what_was_said(eagerness: str, silence_ms: int) -> None:
     settings = update(INITIAL, {"turn_detection": {"type": "semantic_vad", "eagerness": eagerness}})
     detector = settings.detector(CONFIG)
     assert detector.silence == ms_to_samples(silence_ms)
     assert detector.pause == ms_to_samples(200)
+    finished, unfinished = settings.detector(CONFIG, "finished"), settings.detector(CONFIG, "open")
+    assert finished.silence < detector.silence < unfinished.silence <= ms_to_samples(2500)
+    assert finished.pause == unfinished.pause == detector.pause
+    server = update(INITIAL, {"turn_detection": {"type": "server_vad"}})
+    assert server.detector(CONFIG, "open") == server.detector(CONFIG, "finished") == server.detector(CONFIG)
 
 
 def test_the_tail_is_never_longer_than_the_silence() -> None:
@@ -106,6 +111,31 @@ def test_transcription_fields_merge_and_null_goes_back() -> None:
     second = update(first, {"transcription": {"language": ""}})
     assert (second.model, second.options.language, second.options.prompt) == ("other", None, "Ça")
     assert update(second, {"transcription": None}) == INITIAL
+
+
+def test_hints_and_delay_merge_like_the_other_fields() -> None:
+    first = update(
+        INITIAL,
+        {"transcription": {"languages": ["EN", "de"], "keywords": ["Kiel ", "Jo\nJo"], "delay": "high"}},
+    )
+    assert (first.options.languages, first.options.keywords) == (("en", "de"), ("Kiel", "Jo Jo"))
+    shown = msgspec.to_builtins(first.audio_view())["input"]["transcription"]
+    assert (shown["languages"], shown["keywords"], shown["delay"]) == (
+        ["en", "de"],
+        ["Kiel", "Jo Jo"],
+        "high",
+    )
+    second = update(first, {"transcription": {"keywords": [], "delay": None}})
+    assert (second.options.languages, second.options.keywords, second.delay) == (("en", "de"), (), "medium")
+    assert "keywords" not in msgspec.to_builtins(second.audio_view())["input"]["transcription"]
+    assert update(second, {"transcription": {"languages": None}}) == INITIAL
+    assert update(first, {"transcription": None}) == INITIAL
+
+
+def test_a_model_is_not_chosen_with_languages_it_does_not_know() -> None:
+    other = update(INITIAL, {"transcription": {"model": "other", "languages": ["en", "fr"]}})
+    with pytest.raises(BadRequestError, match="'fr'"):
+        update(other, {"transcription": {"model": "small"}})
 
 
 def test_session_model_names_the_transcription_model() -> None:
@@ -128,9 +158,18 @@ def test_noise_reduction_is_kept_and_cleared() -> None:
         ({}, {"model": "x"}, "session.model", "model_not_found"),
         ({"transcription": {"language": "fr"}}, {}, "transcription.language", "unsupported_language"),
         ({"transcription": {"language": "english"}}, {}, "transcription.language", "invalid_value"),
-        ({"transcription": {"languages": ["en"]}}, {}, "transcription.languages", "unsupported_parameter"),
-        ({"transcription": {"keywords": ["a"]}}, {}, "transcription.keywords", "unsupported_parameter"),
-        ({"transcription": {"delay": "low"}}, {}, "transcription.delay", "unsupported_parameter"),
+        (
+            {"transcription": {"languages": ["en", "fr"]}},
+            {},
+            "transcription.languages[1]",
+            "unsupported_language",
+        ),
+        ({"transcription": {"languages": ["en", "e"]}}, {}, "transcription.languages[1]", "invalid_value"),
+        ({"transcription": {"languages": [""]}}, {}, "transcription.languages[0]", "invalid_value"),
+        ({"transcription": {"languages": ["en"] * 33}}, {}, "transcription.languages", "invalid_value"),
+        ({"transcription": {"keywords": ["a", " "]}}, {}, "transcription.keywords[1]", "invalid_value"),
+        ({"transcription": {"keywords": ["a" * 101]}}, {}, "transcription.keywords[0]", "invalid_value"),
+        ({"transcription": {"keywords": ["a"] * 101}}, {}, "transcription.keywords", "invalid_value"),
         ({"format": {"type": "audio/pcm", "rate": 44100}}, {}, "format.rate", "invalid_value"),
         ({"format": {"type": "audio/pcmu", "rate": 16000}}, {}, "format.rate", "invalid_value"),
         (

@@ -1,85 +1,170 @@
-"""Which text is released: agreed twice, never taken back."""
+"""Which text is released: agreed more than once, never taken back, never half a word."""
 
 from __future__ import annotations
+
+import itertools
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.realtime.transcript import TranscriptPolicy, pieces
+from sensorium.protocols.realtime_session import Delay
+from sensorium.realtime.pieces import units, weight
+from sensorium.realtime.transcript import RELEASES, ReleaseConfig, TranscriptPolicy
+
+LATE = 10_000
+"""Milliseconds of speech after which nothing is special."""
 
 texts = st.one_of(
     st.text(max_size=40),
-    st.lists(st.sampled_from(["one", "two", "three", "four", "東", "京", "จ้า", "."]), max_size=8).map(
+    st.lists(st.sampled_from(["one", "two", "three", "4", "東", "京", "จ้า", ".", "five,"]), max_size=8).map(
         " ".join
     ),
-    st.lists(st.sampled_from(["a", "b", "東", "京", "จ้า", " "]), max_size=12).map("".join),
+    st.lists(st.sampled_from(["a", "b", "東", "京", "จ้า", " ", ",", "\ufffd"]), max_size=12).map("".join),
+)
+configs = st.builds(
+    ReleaseConfig,
+    first_agree=st.integers(1, 4),
+    agree=st.integers(1, 4),
+    withhold=st.integers(0, 3),
+    hold_ms=st.sampled_from([0, 500]),
+    settle_ms=st.sampled_from([0, 300]),
+    first_update_ms=st.just(300),
+    early_update_ms=st.just(200),
+    update_ms=st.just(400),
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []),
-        ("turn on", ["turn", " on"]),
-        ("東京へ go", ["東", "京", "へ", " go"]),
-        ("안녕 세상", ["안녕", " 세상"]),
-        ("จ้า", ["จ้", "า"]),
-        ("a \n b ", ["a", " \n b", " "]),
-    ],
-)
-def test_pieces(text: str, expected: list[str]) -> None:
-    assert pieces(text) == expected
+def config(**changes: int) -> ReleaseConfig:
+    values = {"first_agree": 2, "agree": 2, "withhold": 1, "hold_ms": 0, "settle_ms": 0}
+    updates = {"first_update_ms": 300, "early_update_ms": 200, "update_ms": 400}
+    return ReleaseConfig(**values | updates | changes)
+
+
+def policy_after(*hypotheses: str, **changes: int) -> TranscriptPolicy:
+    policy = TranscriptPolicy(config(**changes))
+    for text in hypotheses:
+        policy.observe(text, LATE)
+    return policy
 
 
 def test_words_are_released_when_two_hypotheses_agree_and_the_last_is_held() -> None:
-    policy = TranscriptPolicy(hold_words=1)
-    assert policy.observe("set a tie") == ""
-    assert policy.observe("set a timer for") == "set a"
-    assert policy.observe("set a timer for two") == " timer for"
-    assert policy.observe("set a timer for two") == ""
+    policy = TranscriptPolicy(config())
+    assert policy.observe("set a tie", LATE) == ""
+    assert policy.observe("set a timer for", LATE) == "set a"
+    assert policy.observe("set a timer for two", LATE) == " timer for"
+    assert policy.observe("set a timer for two", LATE) == ""
     assert policy.finish("set a timer for two minutes") == " two minutes"
     assert not policy.corrected
+    assert policy.num_withheld == 2
 
 
 def test_disagreement_with_released_text_releases_nothing_until_it_agrees_again() -> None:
-    policy = TranscriptPolicy()
-    policy.observe("the cat sat down")
-    assert policy.observe("the cat sat down") == "the cat sat"
-    assert policy.observe("a cat sat down") == ""
-    assert policy.observe("a cat sat down here") == ""
-    policy.observe("the cat sat down here now")
-    assert policy.observe("the cat sat down here now") == " down here"
+    policy = policy_after("the cat sat down", "the cat sat down")
+    assert policy.released == "the cat sat"
+    assert policy.observe("a cat sat down", LATE) == ""
+    assert policy.observe("a cat sat down here", LATE) == ""
+    policy.observe("the cat sat down here now", LATE)
+    assert policy.observe("the cat sat down here now", LATE) == " down here"
 
 
 def test_a_final_that_contradicts_releases_nothing_more() -> None:
-    policy = TranscriptPolicy()
-    policy.observe("one two three")
-    assert policy.observe("one two three") == "one two"
+    policy = policy_after("one two three", "one two three")
     assert policy.finish("ten two three") == ""
     assert policy.corrected
     assert policy.released == "one two"
 
 
-def test_unspaced_scripts_agree_by_character() -> None:
-    policy = TranscriptPolicy()
-    policy.observe("東京は")
-    assert policy.observe("東京都に") == "東京"
+def test_later_text_needs_more_agreement_than_the_first() -> None:
+    policy = policy_after("one two", "one two three", agree=3)
+    assert policy.released == "one two"
+    assert policy.observe("one two three four", LATE) == ""
+    assert policy.observe("one two three four five", LATE) == " three"
 
 
-@given(texts)
-def test_pieces_join_to_the_text(text: str) -> None:
-    assert "".join(pieces(text)) == text
+def test_unspaced_scripts_agree_by_character_and_two_are_held() -> None:
+    assert policy_after("東京はい", "東京都にい").released == "東京"
+    assert policy_after("東京都", "東京都").released == "東"
 
 
-@given(st.lists(texts, max_size=8), texts, st.integers(0, 3))
+@pytest.mark.parametrize(
+    ("hypotheses", "released"),
+    [
+        (("Turn.", "Turn on."), "Turn"),
+        (("Turn.", "Turn."), ""),
+        (("Well, then", "Well, then we"), "Well"),
+        (("Well, then we", "Well, then we go"), "Well, then we"),
+        (("Well. then we", "Well, then we go"), "Well"),
+        (("Stop. The", "Stop. The end"), "Stop"),
+        (("Stop. The", "Stop. The end is"), "Stop. The"),
+        (("at 5 of", "at 5 of us"), "at 5 of"),
+        (("at 5", "at 5 of"), "at"),
+        (("turn on", "Turn on the"), ""),
+        (("do so gro\ufffd", "do so gro\ufffd"), "do"),
+        (("so \ufffd gone on", "so \ufffd gone on"), ""),
+    ],
+)
+def test_what_the_edge_makes_up_is_not_released(hypotheses: tuple[str, ...], released: str) -> None:
+    assert policy_after(*hypotheses).released == released
+
+
+def test_the_first_seconds_need_one_more_witness() -> None:
+    policy = TranscriptPolicy(config(hold_ms=500))
+    assert policy.observe("Uh huh.", 300) == ""
+    assert policy.observe("Uh huh.", 450) == ""
+    assert policy.observe("Turn on the", 600) == ""
+    assert policy.observe("Turn on the light", 800) == "Turn on the"
+    again = TranscriptPolicy(config(hold_ms=500))
+    assert [again.observe("Turn on", ms) for ms in (300, 400, 480)] == ["", "", "Turn"]
+
+
+def test_a_long_first_word_is_shown_once_it_has_settled() -> None:
+    policy = TranscriptPolicy(config(settle_ms=300))
+    assert [policy.observe("Nein.", ms) for ms in (400, 500, 600, 700)] == ["", "", "", "Nein"]
+    assert policy.observe("Nein, heute.", 900) == ""
+    changing = TranscriptPolicy(config(settle_ms=300))
+    assert [
+        changing.observe(text, 400 + 200 * n) for n, text in enumerate(["Con", "Conver", "Conversation"])
+    ] == [
+        "",
+        "",
+        "",
+    ]
+
+
+def test_updates_are_quick_until_text_was_released_or_none_comes() -> None:
+    policy = TranscriptPolicy(config())
+    assert policy.update_ms(300) == 300
+    policy.observe("one", 300)
+    assert policy.update_ms(500) == 200
+    assert policy.update_ms(5000) == 400
+    policy.observe("one two", 500)
+    assert policy.released == "one"
+    assert policy.update_ms(700) == 400
+
+
+def test_more_delay_asks_less_often_and_trusts_less() -> None:
+    table = [RELEASES[name] for name in get_args(Delay)]
+    assert set(RELEASES) == set(get_args(Delay))
+    for sooner, later in itertools.pairwise(table):
+        for knob in ("first_agree", "agree", "withhold", "first_update_ms", "early_update_ms", "update_ms"):
+            assert getattr(sooner, knob) <= getattr(later, knob), knob
+        assert sooner != later
+
+
+@given(configs, st.lists(st.tuples(texts, st.integers(0, 2000)), max_size=8), texts)
 def test_released_text_only_grows_and_ends_as_the_final(
-    hypotheses: list[str], final: str, hold_words: int
+    config: ReleaseConfig, hypotheses: list[tuple[str, int]], final: str
 ) -> None:
-    policy = TranscriptPolicy(hold_words)
+    policy = TranscriptPolicy(config)
     shown = ""
-    for text in hypotheses:
-        shown += policy.observe(text)
+    for text, speech_ms in hypotheses:
+        new = policy.observe(text, speech_ms)
+        shown += new
         assert shown == policy.released
+        assert "\ufffd" not in new
+        if new:
+            assert shown in set(itertools.accumulate(units(text))), "only whole words of this hypothesis"
     rest = policy.finish(final)
     if policy.corrected:
         assert rest == ""
@@ -88,8 +173,11 @@ def test_released_text_only_grows_and_ends_as_the_final(
         assert shown + rest == final
 
 
-@given(texts, st.integers(0, 3))
-def test_a_repeated_hypothesis_releases_all_but_the_held_words(text: str, hold_words: int) -> None:
-    policy = TranscriptPolicy(hold_words)
-    released = policy.observe(text) + policy.observe(text) + policy.observe(text)
-    assert released == "".join(pieces(text)[: max(0, len(pieces(text)) - hold_words)])
+@given(configs, texts)
+def test_a_repeated_hypothesis_withholds_only_its_end(config: ReleaseConfig, text: str) -> None:
+    policy = TranscriptPolicy(config)
+    for _ in range(5):
+        policy.observe(text, LATE)
+    withheld = units(text[len(policy.released) :].partition("\ufffd")[0])
+    assert sum(map(weight, withheld)) <= 2 * config.withhold + 1 + 2 + 2
+    assert config.withhold == 0 or policy.released != text or not text

@@ -17,7 +17,7 @@ from sensorium.protocols.audio import ms_to_samples, samples_to_ms
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.errors import InternalError, SensoriumError
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
 from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.effects import (
     Close,
@@ -144,7 +144,7 @@ class Dialog:
     def client(self, frame: dict[str, Any] | str) -> None:
         """Send a wire frame (anything but an append)."""
         event = decode_client_event(frame if isinstance(frame, str) else json.dumps(frame))
-        assert not isinstance(event, InputAudioBufferAppend)
+        assert not isinstance(event, InputAudioBufferAppend | SessionResume)
         self.tell(event)
 
     def update(self, audio_input: dict[str, Any] | None = None, **session: object) -> None:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import load_model
+from sensorium.actors.speech import SpeechModel
+from sensorium.actors.transcriber import Transcriber
 from sensorium.actors.windows import WindowDecoder
 from support.whisper_folder import WhisperShape, make_whisper_folder
 
@@ -32,17 +34,27 @@ def random_folder(seed: int = 0, multilingual: bool = True) -> Path:
 
 
 @asynccontextmanager
+async def running_speech(
+    model: str | None = None, *, config: EngineConfig | None = None
+) -> AsyncIterator[SpeechModel]:
+    """A folder's or embedded model's engine, running, and what transcribes with it."""
+    config = config or EngineConfig(device="cpu", dtype="float32", num_threads=1)
+    loaded = load_model("random", model or str(random_folder()), config)
+    assert loaded.speech is not None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(loaded.engine.run)
+        yield loaded.speech
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def running_decoder(
     folder: Path | None = None, *, config: EngineConfig | None = None
 ) -> AsyncIterator[WindowDecoder]:
     """The model's engine, running, and its decoder."""
-    config = config or EngineConfig(device="cpu", dtype="float32", num_threads=1)
-    model = load_model("random", str(folder or random_folder()), config)
-    assert model.windows is not None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(model.engine.run)
-        yield model.windows
-        nursery.cancel_scope.cancel()
+    async with running_speech(None if folder is None else str(folder), config=config) as speech:
+        assert isinstance(speech, Transcriber)
+        yield speech.decoder
 
 
 def sound(num_samples: int, *, seed: int) -> npt.NDArray[np.float32]:

@@ -6,6 +6,7 @@ import base64
 import copy
 import io
 import json
+import socket
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 
 Event = dict[str, Any]
 
-EXTENSIONS = {"input_audio_buffer.backpressure"}
+EXTENSIONS = {"input_audio_buffer.backpressure", "session.expiring", "session.resumed"}
 _MODELS: dict[str, type[BaseModel]] = {
     get_args(model.model_fields["type"].annotation)[0]: model
     for model in get_args(get_args(RealtimeServerEvent)[0])
@@ -101,6 +102,22 @@ class RawSession:
                 raise AssertionError("the connection was cut") from closed
             return closed.rcvd.code, closed.rcvd.reason
 
+    def cut(self) -> None:
+        """Break the connection without a closing handshake."""
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
+
+    def wish(self, after_seq: int | None = None) -> Event:
+        """The `session.resume` of this session; `after_seq` None: after what was received."""
+        created = self.events[0]["session"]
+        if after_seq is None:
+            after_seq = max(event["server_event_seq"] for event in self.events)
+        return {
+            "type": "session.resume",
+            "session_id": created["id"],
+            "token": created["resume_token"],
+            "after_seq": after_seq,
+        }
+
     def deltas(self, item_id: str) -> str:
         """Everything released for an item so far."""
         return "".join(
@@ -120,6 +137,16 @@ def raw_session(url: str, **options: Any) -> Iterator[RawSession]:  # noqa: ANN4
     with connect(url, max_size=None, compression=None, **options) as socket:
         session = RawSession(socket)
         assert session.receive()["type"] == "session.created"
+        yield session
+
+
+@contextmanager
+def resumed_session(url: str, lost: RawSession, **options: Any) -> Iterator[RawSession]:  # noqa: ANN401
+    """The session of `lost` on a new socket, `session.resumed` already received."""
+    with connect(url, max_size=None, compression=None, **options) as connection:
+        session = RawSession(connection)
+        session.send(lost.wish())
+        session.until("session.resumed")
         yield session
 
 

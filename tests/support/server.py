@@ -96,7 +96,8 @@ def make_config(
         listen=listen or ListenConfig(port=0, drain_s=5.0),
         engine=engine or EngineConfig(device="cpu", dtype="float32", num_threads=1),
         files=files or FileConfig(decode_workers=1),
-        realtime=realtime or RealtimeConfig(),
+        # Clients that vanish are not waited for long: tests look at what is left.
+        realtime=realtime or RealtimeConfig(resume_grace_s=1.0),
     )
 
 

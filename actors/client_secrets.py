@@ -1,0 +1,66 @@
+"""Ephemeral keys: who holds one may open live sessions, with the settings it was made for, until it expires.
+
+Made by `POST /v1/realtime/client_secrets` with a real key, so that browsers and devices need none. Only the
+hash of a secret is kept. They open `/v1/realtime` (`actors/websocket.py`) and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from ..protocols.errors import OverloadedError
+from ..protocols.realtime_session import SessionPatch
+
+MAX_SECRETS: Final = 10_000
+"""Valid at a time; more are refused."""
+_PREFIX: Final = "ek_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Secret:
+    expires_at: float
+    patch: SessionPatch
+
+
+class ClientSecrets:
+    """The valid secrets by the hash of their value."""
+
+    def __init__(self, max_secrets: int = MAX_SECRETS) -> None:
+        self._max = max_secrets
+        self._secrets: dict[bytes, _Secret] = {}
+
+    def __len__(self) -> int:
+        return len(self._secrets)
+
+    def issue(self, patch: SessionPatch, seconds: float) -> tuple[str, int]:
+        """Make a secret: its value, and when it expires in Unix seconds.
+
+        Raises OverloadedError if too many are valid.
+        """
+        now = trio.current_time()
+        if len(self._secrets) >= self._max:
+            self._secrets = {key: kept for key, kept in self._secrets.items() if kept.expires_at > now}
+        if len(self._secrets) >= self._max:
+            raise OverloadedError("Too many client secrets are valid; try again later.", retry_after_s=10.0)
+        value = _PREFIX + secrets.token_urlsafe(32)
+        self._secrets[_hash(value)] = _Secret(now + seconds, patch)
+        return value, int(time.time() + seconds)
+
+    def find(self, value: str | None) -> SessionPatch | None:
+        """What a session opened with the secret begins with; None if it is not valid."""
+        if value is None or not value.startswith(_PREFIX):
+            return None
+        found = self._secrets.get(_hash(value))
+        if found is None or found.expires_at <= trio.current_time():
+            return None
+        return found.patch
+
+
+def _hash(value: str) -> bytes:
+    return hashlib.sha256(value.encode(errors="replace")).digest()

@@ -1,0 +1,144 @@
+"""What a client must remember to go on with a session whose connection was lost, without sockets or clock.
+
+`Resumption` numbers everything that is sent and keeps the newest of it, and notes how far the server's events
+arrived. The server then says how many of ours it has taken in; what came after is sent again. Used by
+`client/session_core.py`; the shells only reconnect.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from websockets.exceptions import ConnectionClosed
+
+from ..protocols.codec import encode_event
+from ..protocols.realtime import Error, ServerEvent, SessionCreated, SessionResumed
+from ..protocols.realtime_lifecycle import SessionResume
+from .errors import SDKError
+from .events import Event
+
+RESEND_BYTES: Final = 4 * 1024 * 1024
+"""What is kept to be sent again: 87 s of PCM16 at 24 kHz, for a grace and what lay in socket buffers."""
+
+CONNECT_TIMEOUT_S: Final = 5.0
+"""One attempt to reconnect may take so long: there are others."""
+
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 4.0
+_LOST_CODES: Final = frozenset({1001, 1006, 1014})
+"""Close codes of what lies between us and the server; the server itself never says these."""
+_FINAL_CODES: Final = frozenset({"session_not_found", "invalid_resume_token", "resume_gap", "invalid_value"})
+"""Refusals that another attempt cannot change."""
+
+
+class ResumeRefusedError(SDKError):
+    """The server does not let us go on; `is_final`: not later either."""
+
+    def __init__(self, message: str, *, is_final: bool) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
+class Resumption:
+    """One session's memory. Bounded by `max_bytes`, whatever the session's age."""
+
+    def __init__(self, *, max_bytes: int = RESEND_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._frames: deque[str | bytes] = deque()
+        self._num_bytes = 0
+        self._num_sent = 0
+        self._created: SessionCreated | None = None
+        self._forgone = False
+        self.last_seq = 0
+        """Number of the newest event that arrived."""
+
+    @property
+    def grace_s(self) -> float:
+        """How long a lost session can be resumed; 0: not at all."""
+        if self._created is None or not self._created.session.resume_token or self._forgone:
+            return 0.0
+        return self._created.session.limits.resume_grace_s
+
+    @property
+    def num_bytes(self) -> int:
+        """What is kept."""
+        return self._num_bytes
+
+    def forgo(self) -> None:
+        """What the server was sent is not known any more: never resume, and keep nothing."""
+        self._forgone = True
+        self._frames.clear()
+        self._num_bytes = 0
+
+    def sent(self, frame: str | bytes) -> None:
+        """`frame` is about to be sent, as the next one, on whichever connection."""
+        if self._forgone:
+            return
+        self._num_sent += 1
+        self._frames.append(frame)
+        self._num_bytes += len(frame)
+        while self._num_bytes > self._max_bytes:
+            self._num_bytes -= len(self._frames.popleft())
+
+    def arrived(self, event: Event) -> bool:
+        """Note an event of the stream; False for one that was there before."""
+        if isinstance(event, SessionCreated) and self._created is None:
+            self._created = event
+            if not event.session.resume_token:
+                self.forgo()
+        seq = getattr(event, "server_event_seq", 0)
+        if not seq:
+            return True  # another server's, or no part of the stream
+        if seq <= self.last_seq:
+            return False
+        self.last_seq = seq
+        return True
+
+    def wish(self) -> str:
+        """The first frame of a new connection."""
+        assert self._created is not None
+        session = self._created.session
+        assert isinstance(session.resume_token, str)
+        return encode_event(SessionResume(session.id, session.resume_token, self.last_seq))
+
+    def answer(self, event: ServerEvent | Event) -> list[str | bytes] | None:
+        """What to send again, if `event` answers the wish; None for what else a connection says first.
+
+        Raises ResumeRefusedError.
+        """
+        match event:
+            case SessionResumed(received_events=taken):
+                if taken < self._num_sent - len(self._frames):
+                    raise ResumeRefusedError(
+                        "audio was lost on the way that is not kept any more", is_final=True
+                    )
+                return list(self._frames)[len(self._frames) - (self._num_sent - taken) :]
+            case Error(error=problem):
+                message = problem.message or problem.code or "the server refused to resume the session"
+                raise ResumeRefusedError(message, is_final=problem.code in _FINAL_CODES)
+            case _:
+                return None
+
+
+def is_lost(error: ConnectionClosed) -> bool:
+    """Whether a connection broke, rather than was closed by the server."""
+    return error.rcvd is None or error.rcvd.code in _LOST_CODES
+
+
+def waits(grace_s: float) -> Iterator[float]:
+    """Seconds to wait before each attempt to reconnect; they add up to `grace_s` at most.
+
+    They grow, and differ between clients that were lost at the same moment.
+    """
+    wait_s, waited_s = _FIRST_WAIT_S, 0.0
+    yield 0.0
+    while True:
+        this_s = wait_s * random.uniform(0.75, 1.25)
+        waited_s += this_s
+        if waited_s > grace_s:
+            return
+        yield this_s
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

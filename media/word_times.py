@@ -1,0 +1,230 @@
+"""When each word of a known text was spoken, found in the audio's loudness and spectrum.
+
+Words tile the time in which somebody is heard (`media/speech_frames.py`). Their boundaries are those that
+fit best, by dynamic programming, to the words' expected lengths (`media/spoken_length.py`), to pauses, which
+words do not straddle and punctuation asks for, and to changes of the spectrum. `time_words` is all there is
+for models without cross-attention (Qwen3-ASR); `refine_words` has a model's own times to go by (Whisper).
+`media/sentences.py` makes segments of the words. Measured by `examples/word_times.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..protocols.transcript import Word
+from .speech_frames import FRAME_S, Samples, SpeechFrames, speech_frames
+from .spoken_length import ends_phrase, spoken_length_s, spoken_words
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+SPREAD_S: Final = 0.11
+"""Standard deviation of the length of a word expected to last 1 s; it grows with the length's root."""
+PAUSE_COST: Final = 15.0
+"""Of a word that goes on behind a silence of half a second or more; in proportion for shorter ones."""
+LONG_PAUSE_S: Final = 0.5
+UNEXPECTED_PAUSE_COST: Final = 1.0
+"""Of a pause behind a word without punctuation."""
+MISSING_PAUSE_COST: Final = 2.0
+"""Of punctuation without a pause."""
+CHANGE_COST: Final = 1.0
+"""Of a boundary where the sound does not change at all."""
+HINT_SCALE_S: Final = 0.1
+"""A boundary this far from where the model has it costs 1."""
+MAX_HINT_COST: Final = 3.0
+"""A model that is entirely wrong about one boundary must not drag others along."""
+GAP_COST: Final = 4.0
+GAP_COST_PER_FRAME: Final = 0.02
+"""Of sound that belongs to no word, such as music in front of speech: 2 by the second besides."""
+MAX_SLOWNESS: Final = 1.5
+"""Nobody is taken to speak slower than this many times the expected lengths; more sound is no speech."""
+_CLEARLY_FASTER: Final = 0.8
+_MIN_RATE: Final = 0.5
+"""Hints that make words faster than twice the expected lengths are wrong."""
+_MAX_STRETCH: Final = 3.0
+_MAX_EXTRA_FRAMES: Final = 30
+"""A word lasts at most `_MAX_STRETCH` times its expected length and these."""
+_MAX_DRIFT_FRAMES: Final = 500
+"""How far, in heard frames, a boundary may lie from its place by length alone: 5 s."""
+
+
+def time_words(text: str, samples: Samples) -> tuple[Word, ...]:
+    """The words of `text` with times in seconds from the start of `samples` (mono at 16 kHz, shape [n]).
+
+    Words keep their punctuation and join to `text` but for white space; Chinese, Japanese, Thai and the like
+    are timed by character. Times never decrease, do not overlap and lie inside the audio; a word lasts at
+    least 10 ms where the audio has room. No audio: no words. A few milliseconds for 10 s of audio, so call it
+    in a thread for long ones.
+    """
+    return _timed(spoken_words(text), speech_frames(samples), None)
+
+
+def refine_words(words: Sequence[Word], frames: SpeechFrames) -> tuple[Word, ...]:
+    """The same words, their times moved to where the audio agrees with them; as exact as `time_words`.
+
+    `words` are in order; their times count from the frames' start and may be rough.
+    """
+    starts = np.array([word.start for word in words], np.float64)
+    return _timed([word.word for word in words], frames, starts)
+
+
+def _timed(words: Sequence[str], frames: SpeechFrames, hints_s: FloatArray | None) -> tuple[Word, ...]:
+    if not words or not frames.num_frames:
+        return ()
+    if frames.num_frames < len(words):
+        edges_s = np.linspace(0.0, frames.duration_s, len(words) + 1).astype(np.float64)
+        starts_s, ends_s = edges_s[:-1], edges_s[1:]
+    else:
+        axis = _Axis.of(frames, len(words))
+        spans = _best_spans(words, axis, hints_s)
+        starts_s = axis.heard[spans[:, 0]].astype(np.float64) * FRAME_S
+        ends_s = (axis.heard[spans[:, 1] - 1] + 1).astype(np.float64) * FRAME_S
+        ends_s = np.minimum(ends_s, frames.duration_s)
+    return tuple(
+        Word(word, round(float(start), 3), round(float(end), 3))
+        for word, start, end in zip(words, starts_s, ends_s, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Heard frames one after the other; a boundary at position p lies in front of the p-th of them.
+
+    `heard` are their indices [n]; `pause_s` [n] the silence that was cut out in front of each, 0 at the
+    first; `change` [n] as `SpeechFrames` has it, and 1 at a pause.
+    """
+
+    heard: IntArray
+    pause_s: FloatArray
+    change: FloatArray
+
+    @classmethod
+    def of(cls, frames: SpeechFrames, num_words: int) -> _Axis:
+        """All frames count as heard if fewer are heard than there are words."""
+        heard = frames.heard if len(frames.heard) >= num_words else np.arange(frames.num_frames)
+        pause_s = (np.diff(heard, prepend=heard[0] - 1) - 1) * FRAME_S
+        return cls(heard, pause_s, np.where(pause_s > 0, 1.0, frames.change[heard]))
+
+    def boundary_costs(self, is_phrase_end: bool) -> FloatArray:
+        """What it costs [n] that a word ends here; with or without punctuation behind it."""
+        costs = CHANGE_COST * (1.0 - self.change)
+        if is_phrase_end:
+            return costs + np.where(self.pause_s > 0, 0.0, MISSING_PAUSE_COST)
+        return costs + np.where(self.pause_s > 0, UNEXPECTED_PAUSE_COST, 0.0)
+
+    def hint_costs(self, start_s: float) -> FloatArray:
+        """What it costs [n] that a word begins here which the model begins at `start_s`; 0 in the pause."""
+        late = self.heard * FRAME_S - self.pause_s - start_s
+        early = start_s - self.heard * FRAME_S
+        off_s = np.maximum(np.maximum(late, early), 0.0)
+        costs: FloatArray = np.minimum(off_s / HINT_SCALE_S, MAX_HINT_COST)
+        return costs
+
+
+def _best_spans(words: Sequence[str], axis: _Axis, hints_s: FloatArray | None) -> IntArray:
+    """Position of each word's start and end [words, 2]: the cheapest way to lay the words onto the axis.
+
+    end_k(p) = boundary_k(p) + min over q < p of start_k(q) + length_k(p - q) + straddled(q, p), and
+    start_k+1(p) = hint_k+1(p) + min(end_k(p), min over q < p of end_k(q) + gap(p - q)). The pauses inside
+    (q, p) are a difference of running sums and the gap is linear, so that only the lengths need a search.
+    """
+    num_frames, num_words = len(axis.heard), len(words)
+    lengths_s = np.array([spoken_length_s(word) for word in words])
+    rate = _frames_per_second(lengths_s, axis, hints_s)
+    expected, spread = lengths_s * rate, SPREAD_S * np.sqrt(lengths_s) * rate
+    slack = round(num_frames - float(expected.sum()))
+    middles = np.rint(np.concatenate(([0.0], np.cumsum(expected)))).astype(int)
+    # Every word needs a frame, also those in front of a boundary and behind it.
+    least, most = np.arange(num_words + 1), num_frames - num_words + np.arange(num_words + 1)
+    lows = np.clip(middles - _MAX_DRIFT_FRAMES, least, most)
+    highs = np.clip(middles + slack + _MAX_DRIFT_FRAMES, least, most)
+    pauses = np.cumsum(PAUSE_COST * np.minimum(axis.pause_s / LONG_PAUSE_S, 1.0))
+    costs = {flag: axis.boundary_costs(flag) for flag in (False, True)}
+    start = _Frontier(np.zeros(1), 0).with_gaps(0, int(highs[0]))
+    starts, ends = [start], list[_Frontier]()
+    for index, word in enumerate(words):
+        if hints_s is not None:
+            start.costs += axis.hint_costs(float(hints_s[index]))[start.positions]
+        low, high = int(lows[index + 1]), int(highs[index + 1])
+        longest = int(_MAX_STRETCH * expected[index]) + _MAX_EXTRA_FRAMES
+        deviation = (np.arange(longest, 0, -1) - expected[index]) / spread[index]
+        # A word that starts at q begins behind the pause in front of q, and ends before the one at p.
+        begun = start.stretch(low - longest, high) - pauses[np.clip(np.arange(low - longest, high), 0, None)]
+        ways = np.lib.stride_tricks.sliding_window_view(begun, longest) + np.square(deviation) / 2
+        chosen = ways.argmin(axis=1)
+        end = _Frontier(
+            ways[np.arange(len(chosen)), chosen] + pauses[low - 1 : high],
+            low,
+            low + np.arange(len(chosen)) - longest + chosen,
+        )
+        if index + 1 < num_words:
+            end.costs += costs[ends_phrase(word)][end.positions]
+        ends.append(end)
+        start = end.with_gaps(low, high)
+        starts.append(start)
+    spans = np.empty((num_words, 2), np.int64)
+    position = num_frames
+    for index in range(num_words - 1, -1, -1):
+        position = starts[index + 1].source(position)
+        spans[index, 1] = position
+        position = ends[index].source(position)
+        spans[index, 0] = position
+    return spans
+
+
+def _frames_per_second(lengths_s: FloatArray, axis: _Axis, hints_s: FloatArray | None) -> float:
+    """Heard frames for each second that words are expected to last.
+
+    All that is heard is taken to be words, unless the hints say that words are clearly faster than that: the
+    rest is then something else. They say so by the median over words half the text apart (Theil and Sen).
+    """
+    rate = min(len(axis.heard) / float(lengths_s.sum()), MAX_SLOWNESS / FRAME_S)
+    if hints_s is None or len(hints_s) < 2:
+        return rate
+    half = len(hints_s) // 2
+    begun_s = np.concatenate(([0.0], np.cumsum(lengths_s)[:-1]))
+    places = np.searchsorted(axis.heard * FRAME_S, hints_s)
+    hinted = float(np.median((places[half:] - places[:-half]) / (begun_s[half:] - begun_s[:-half])))
+    return hinted if _MIN_RATE / FRAME_S < hinted < _CLEARLY_FASTER * rate else rate
+
+
+@dataclass(slots=True)
+class _Frontier:
+    """Cheapest cost of reaching each position from `low` on, and the position one move before it."""
+
+    costs: FloatArray
+    low: int
+    sources: IntArray | None = None
+
+    @property
+    def positions(self) -> slice:
+        """The positions as a slice of the axis."""
+        return slice(self.low, self.low + len(self.costs))
+
+    def source(self, position: int) -> int:
+        """Where the cheapest way to `position` came from."""
+        assert self.sources is not None
+        return int(self.sources[position - self.low])
+
+    def stretch(self, first: int, stop: int) -> FloatArray:
+        """Costs of positions `first` to `stop`; infinite where there are none."""
+        costs = np.full(stop - first, np.inf)
+        begin, end = max(first, self.low), min(stop, self.low + len(self.costs))
+        if begin < end:
+            costs[begin - first : end - first] = self.costs[begin - self.low : end - self.low]
+        return costs
+
+    def with_gaps(self, low: int, high: int) -> _Frontier:
+        """The same for positions `low` to `high` (included) when frames may be left out at a cost."""
+        positions = np.arange(low, high + 1)
+        direct = self.stretch(low, high + 1)
+        linear = direct - GAP_COST_PER_FRAME * positions
+        cheapest = np.minimum.accumulate(linear)
+        origin = np.maximum.accumulate(np.where(linear == cheapest, positions, 0))
+        skipped = cheapest + GAP_COST_PER_FRAME * positions + GAP_COST
+        return _Frontier(np.minimum(direct, skipped), low, np.where(direct <= skipped, positions, origin))

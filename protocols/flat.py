@@ -1,0 +1,83 @@
+"""The flat realtime dialect: vLLM's events on `/v1/realtime`, as frozen structs.
+
+One utterance is everything between two `commit{final: true}`: `transcription.delta`s, then one
+`transcription.done` whose text is the deltas joined. No items, no turns. Which dialect a connection speaks
+is found out in `protocols/codec.py`; what the events do is `realtime/flat.py`. Appends are the same
+`InputAudioBufferAppend` as in the other dialect, 16 kHz PCM16.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType
+
+from .realtime import InputAudioBufferAppend, SessionCreated, SessionUpdated
+from .realtime_session import Prompt
+
+FLAT_RATE: Final = 16_000
+"""Samples per second of appended audio, once the first update has arrived."""
+
+
+# --- from the client -----------------------------------------------------------------------------------
+
+
+class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
+    """Choose the model ("" is the default one); required before the first commit.
+
+    `language` (ISO-639-1) and `prompt` guide the transcription; null clears them. Other keys are ignored, as
+    clients of this dialect expect, but for `include`, which is refused unless empty.
+    """
+
+    model: str
+    language: str | UnsetType | None = UNSET
+    prompt: Prompt | UnsetType | None = UNSET
+    include: list[str] | UnsetType | None = UNSET
+
+
+class FlatCommit(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.commit"):
+    """`final`: the utterance ends here and is answered. Else: nothing happens, listening is always on."""
+
+    final: bool = False
+
+
+FlatControl = FlatUpdate | FlatCommit
+"""What has a meaning of its own in this dialect."""
+FlatClientEvent = FlatControl | InputAudioBufferAppend
+
+
+# --- from the server -----------------------------------------------------------------------------------
+
+
+class TranscriptionDelta(Struct, frozen=True, tag_field="type", tag="transcription.delta"):
+    """More text of the utterance, never empty. `logprobs` is a field newer clients read; always null."""
+
+    delta: str
+    logprobs: None = None
+
+
+class FlatUsage(Struct, frozen=True):
+    """Tokens of one utterance, summed over its turns. The details are always null."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: None = None
+    completion_tokens_details: None = None
+
+
+class TranscriptionDone(Struct, frozen=True, tag_field="type", tag="transcription.done"):
+    """The answer to a final commit: the utterance's deltas joined."""
+
+    text: str
+    usage: FlatUsage | None = None
+
+
+class FlatError(Struct, frozen=True, tag_field="type", tag="error"):
+    """Something was refused or failed; the socket stays open unless a close follows."""
+
+    error: str
+    code: str | None = None
+
+
+FlatServerEvent = SessionCreated | SessionUpdated | TranscriptionDelta | TranscriptionDone | FlatError

@@ -1,0 +1,58 @@
+"""How a text goes on that can only grow: behind a transcript that contradicts it, and behind another turn.
+
+For the flat dialect (`realtime/flat.py`), which can take nothing back. Knows words, not sessions.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from .pieces import pieces
+
+_WINDOW: Final = 32
+"""Words on both sides that are compared to find where a contradicted text goes on."""
+
+
+def continuation(released: str, final: str) -> str:
+    """What of `final` follows the part that `released` stands for.
+
+    Where `final` begins with `released` that is the rest. Else the beginning of `final` that is nearest to
+    `released` in edit distance over words is taken as said; of equally near ones the longest. Behind the
+    common beginning at most 32 words are compared, so the cost is bounded.
+    """
+    if final.startswith(released):
+        return final[len(released) :]
+    old, new = pieces(released), pieces(final)
+    old_words, new_words = [_plain(piece) for piece in old], [_plain(piece) for piece in new]
+    common = 0
+    while common < min(len(old), len(new)) and old_words[common] == new_words[common]:
+        common += 1
+    start = max(common, len(old) - _WINDOW)
+    first = max(common, start - _WINDOW)
+    nearby = new_words[first : start + 2 * _WINDOW]
+    # Compared from the first difference on, the beginning of `nearby` counts; from later on it is anywhere.
+    row = list(range(len(nearby) + 1)) if start == common else [0] * (len(nearby) + 1)
+    for word in old_words[start:]:
+        above, row = row, [row[0] + 1]
+        for index, other in enumerate(nearby):
+            row.append(min(above[index] + (word != other), above[index + 1] + 1, row[index] + 1))
+    nearest = max(index for index, cost in enumerate(row) if cost == min(row))
+    return "".join(new[first + nearest :])
+
+
+def _plain(piece: str) -> str:
+    """A word without case and punctuation."""
+    return "".join(char for char in piece.casefold() if char.isalnum()) or piece.strip()
+
+
+def joint(before: str, after: str) -> str:
+    """What two texts of a speaker are joined by: a space, or nothing where the script has none."""
+    spaced = before[-1].isspace() or after[0].isspace()
+    return "" if spaced or (_runs_on(before[-1]) and _runs_on(after[0])) else " "
+
+
+def _runs_on(char: str) -> bool:
+    """Whether the character's script puts no spaces between words and sentences."""
+    is_wide = unicodedata.east_asian_width(char) in ("W", "F")
+    return is_wide and not "\uac00" <= char <= "\ud7a3"  # Hangul is wide, but has spaces

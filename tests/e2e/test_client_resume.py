@@ -1,0 +1,133 @@
+"""The SDK goes on with its session when the network between it and a real server is cut."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import anyio
+import pytest
+from sensorium.actors.config import RealtimeConfig
+from sensorium.client import AsyncClient, Client, Completed, Delta, Event, Resumed, SessionClosedError
+from support.cutting_proxy import CuttingProxy, cutting_proxy
+from support.raw_socket import pcm, silence
+from support.server import Server, make_config, running_server, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server(make_config(realtime=RealtimeConfig(resume_grace_s=3.0))) as server:
+        yield server
+        server.wait_quiet()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[CuttingProxy]:
+    with cutting_proxy(server.port) as proxy:
+        yield proxy
+
+
+def pieces(lights: bytes) -> list[bytes]:
+    """The sentence twice, with pauses, in pieces of 100 ms."""
+    audio = (pcm(lights) + silence(1.0)) * 2
+    return [audio[start : start + 3_200] for start in range(0, len(audio), 3_200)]
+
+
+def check(events: list[Event], expected: list[str], num_resumed: int) -> None:
+    """Both turns are there, whole and once."""
+    finals = [event for event in events if isinstance(event, Completed)]
+    assert [event.transcript for event in finals] == expected
+    for final in finals:
+        said = [
+            event.delta for event in events if isinstance(event, Delta) and event.item_id == final.item_id
+        ]
+        assert "".join(said) == final.transcript
+    assert sum(isinstance(event, Resumed) for event in events) == num_resumed
+
+
+def uncut(server: Server, chunks: list[bytes]) -> list[str]:
+    with Client(server.url) as client, client.realtime(sample_rate=16_000) as session:
+        events = list(session.transcribe(chunks))
+    return [event.transcript for event in events if isinstance(event, Completed)]
+
+
+def test_a_cut_network_changes_nothing_but_time(server: Server, proxy: CuttingProxy, lights: bytes) -> None:
+    chunks = pieces(lights)
+
+    def cut_twice() -> Iterator[bytes]:
+        for index, chunk in enumerate(chunks):
+            if index in (8, 30):
+                proxy.cut()
+            yield chunk
+
+    with Client(proxy.url) as client, client.realtime(sample_rate=16_000) as session:
+        events = list(session.transcribe(cut_twice(), speed=4.0))
+    check(events, uncut(server, chunks), 2)
+
+
+def test_a_cut_while_only_listening(server: Server, proxy: CuttingProxy, lights: bytes) -> None:
+    audio = pcm(lights)
+    with Client(proxy.url) as client, client.realtime(sample_rate=16_000, turn_detection=None) as session:
+        session.send(audio)
+        session.finish()
+        proxy.refusing = True
+        proxy.cut()
+        threading.Timer(0.5, lambda: setattr(proxy, "refusing", False)).start()
+        events = list(session)
+    assert [event.transcript for event in events if isinstance(event, Completed)] == uncut(server, [audio])
+    assert proxy.num_accepted > 2
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_cut_network_under_both_libraries(
+    server: Server, proxy: CuttingProxy, lights: bytes, backend: Literal["trio", "asyncio"]
+) -> None:
+    chunks = pieces(lights)
+    events: list[Event] = []
+
+    def cut_twice() -> Iterator[bytes]:
+        for index, chunk in enumerate(chunks):
+            if index in (8, 30):
+                proxy.cut()
+            yield chunk
+
+    async def body() -> None:
+        async with AsyncClient(proxy.url) as client, client.realtime(sample_rate=16_000) as session:
+            events.extend([event async for event in session.transcribe(cut_twice(), speed=4.0)])
+
+    anyio.run(body, backend=backend)
+    check(events, uncut(server, chunks), 2)
+
+
+def test_a_network_that_stays_away_is_the_old_error(proxy: CuttingProxy, lights: bytes) -> None:
+    with Client(proxy.url) as client, client.realtime(sample_rate=16_000) as session:
+        proxy.refusing = True
+        proxy.cut()
+        started = time.monotonic()
+        with pytest.raises(SessionClosedError, match="1006"):
+            list(session.transcribe(pieces(lights)))
+        assert time.monotonic() - started < 4.0
+
+
+def test_resuming_can_be_switched_off(proxy: CuttingProxy, lights: bytes) -> None:
+    with Client(proxy.url) as client, client.realtime(sample_rate=16_000, resume=False) as session:
+        proxy.cut()
+        with pytest.raises(SessionClosedError, match="1006"):
+            list(session.transcribe(pieces(lights)))
+
+
+def test_cancelled_sessions_say_goodbye(server: Server) -> None:
+    async def body() -> None:
+        with anyio.move_on_after(0.2):
+            async with AsyncClient(server.url) as client, client.realtime() as session:
+                async for _ in session:
+                    pass
+
+    server.wait_quiet()
+    for backend in ("trio", "asyncio"):
+        anyio.run(body, backend=backend)
+        wait_until(lambda: not server.service.sessions, timeout_s=1.0)

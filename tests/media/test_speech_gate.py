@@ -1,0 +1,74 @@
+"""Noise, hum and chords hold no speech; speech is found, however faint, however it arrives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.media.speech_gate import SpeechGate, has_speech, speech_s
+from sensorium.media.voice_activity import FRAME_SAMPLES, VoiceActivityModel
+from support.signals import WITHOUT_SPEECH, FloatArray, white_noise
+
+DATA = Path(__file__).parents[2] / "examples" / "data"
+MODEL = VoiceActivityModel()
+
+
+def spoken(name: str = "kitchen_lights") -> FloatArray:
+    samples, rate = soundfile.read(DATA / f"{name}.wav", dtype="float32")
+    assert rate == 16_000
+    return np.asarray(samples, np.float32)
+
+
+@pytest.mark.parametrize("name", WITHOUT_SPEECH)
+def test_nobody_speaks_in_noise(name: str) -> None:
+    samples = WITHOUT_SPEECH[name](6.0)
+    assert not has_speech(MODEL, samples)
+    assert speech_s(MODEL, samples) == 0
+
+
+@pytest.mark.parametrize("name", ["kitchen_lights", "buenos_dias"])
+@pytest.mark.parametrize(("gain", "noise_db"), [(1.0, -90), (1.0, -25), (0.03, -55), (0.003, -100)])
+def test_speech_is_heard(name: str, gain: float, noise_db: float) -> None:
+    speech = spoken(name)
+    assert has_speech(MODEL, gain * speech + white_noise(len(speech) / 16_000, level_db=noise_db))
+
+
+def test_its_length_is_measured() -> None:
+    speech = spoken()
+    pauses = np.concatenate((np.zeros(32_000, np.float32), speech, np.zeros(32_000, np.float32)))
+    assert 0.5 < speech_s(MODEL, pauses) < len(speech) / 16_000
+
+
+def test_silence_before_speech_hides_nothing() -> None:
+    late = np.concatenate((np.zeros(160_000, np.float32), spoken()))
+    gate = SpeechGate(MODEL)
+    gate.push(late)
+    assert gate.has_speech(len(late))
+    assert not gate.has_speech(160_000)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    start=st.integers(0, 20_000),
+    sizes=st.lists(st.integers(1, 9_000), min_size=1, max_size=8),
+    asked=st.integers(0, 30_000),
+)
+def test_a_growing_stretch_is_judged_like_the_whole(start: int, sizes: list[int], asked: int) -> None:
+    samples = spoken()[start:][: sum(sizes)]
+    gate, pushed = SpeechGate(MODEL), 0
+    for size in sizes:
+        gate.push(samples[pushed : pushed + size])
+        pushed = min(len(samples), pushed + size)
+        assert gate.num_samples == pushed
+        assert gate.has_speech(pushed) == has_speech(MODEL, samples[:pushed])
+    asked = min(asked, pushed)
+    assert gate.has_speech(asked) == has_speech(MODEL, samples[:asked])
+
+
+def test_less_than_a_frame_is_no_speech() -> None:
+    for size in (0, 1, FRAME_SAMPLES - 1):
+        assert not has_speech(MODEL, spoken()[8_000 : 8_000 + size])

@@ -1,0 +1,140 @@
+"""Word times lie in the audio, in order, where sounds are; on generated speech they are near the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.media.features import FeatureConfig, LogMel
+from sensorium.media.speech_frames import FRAME_S, log_mel_frames, speech_frames
+from sensorium.media.spoken_length import spoken_words
+from sensorium.media.word_times import refine_words, time_words
+from sensorium.protocols.transcript import Word
+from support.timed_speech import LANGUAGES, mean_error_s, timed_speech
+
+RATE = 16_000
+TEXTS = st.text(alphabet="ab ,.é9%今", max_size=60)
+Samples = npt.NDArray[np.float32]
+
+
+def bursts(
+    spans: list[tuple[float, float]], duration_s: float, *, noise: float = 0.0, seed: int = 0
+) -> Samples:
+    """Loud noise in each span of seconds, silence or soft noise elsewhere."""
+    rng = np.random.default_rng(seed)
+    level = np.full(int(duration_s * RATE), noise)
+    for start, end in spans:
+        level[int(start * RATE) : int(end * RATE)] = 0.2
+    samples: Samples = (level * rng.standard_normal(len(level))).astype(np.float32)
+    return samples
+
+
+def check_order(words: tuple[Word, ...], num_samples: int) -> None:
+    edges = [time for word in words for time in (word.start, word.end)]
+    assert edges == sorted(edges)
+    assert all(0 <= edge <= num_samples / RATE + 0.0005 for edge in edges)
+    if num_samples >= FRAME_S * RATE * (len(words) + 1):
+        assert all(word.end > word.start for word in words)
+
+
+@given(
+    text=TEXTS,
+    blocks=st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.1, 0.5]), max_size=40),
+    tail=st.integers(0, 1599),
+    seed=st.integers(0, 100),
+)
+def test_times_are_in_order_and_inside_the_audio(
+    text: str, blocks: list[float], tail: int, seed: int
+) -> None:
+    level = np.concatenate((np.repeat(blocks, 1600), np.full(tail, 0.1)))
+    samples = (level * np.random.default_rng(seed).standard_normal(len(level))).astype(np.float32)
+    words = time_words(text, samples)
+    if len(samples):
+        assert [word.word for word in words] == spoken_words(text)
+    else:
+        assert words == ()
+    check_order(words, len(samples))
+
+
+@given(
+    starts=st.lists(st.floats(0, 30), min_size=1, max_size=30),
+    blocks=st.lists(st.sampled_from([0.0, 0.001, 0.1]), min_size=1, max_size=30),
+    data=st.data(),
+)
+def test_refined_times_are_in_order_whatever_the_hints(
+    starts: list[float], blocks: list[float], data: st.DataObject
+) -> None:
+    names = data.draw(st.lists(st.sampled_from(["a", "long,", "word.", "今", "-"]), min_size=1, max_size=30))
+    rough = [Word(name, start, start) for name, start in zip(names, starts, strict=False)]
+    level = np.repeat(blocks, 1600)
+    samples = (level * np.random.default_rng(0).standard_normal(len(level))).astype(np.float32)
+    words = refine_words(rough, speech_frames(samples))
+    assert [word.word for word in words] == [word.word for word in rough]
+    check_order(words, len(samples))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.005])
+def test_a_word_in_each_burst(noise: float) -> None:
+    """Silence around sounds is nobody's: the first word does not begin at 0, the last ends with its sound."""
+    spans = [(0.8, 1.1), (1.5, 1.9), (2.6, 2.9)]
+    words = time_words("one, three, six.", bursts(spans, 4.0, noise=noise))
+    for word, (start, end) in zip(words, spans, strict=True):
+        assert word.start == pytest.approx(start, abs=0.025)
+        assert word.end == pytest.approx(end, abs=0.025)
+
+
+def test_a_muted_start_hides_no_background() -> None:
+    """Noise behind digital silence is still noise."""
+    speech = timed_speech("en")
+    words = time_words(speech.text, np.concatenate((np.zeros(RATE, np.float32), speech.samples)))
+    true = tuple(Word(word.word, word.start + 1.0, word.end + 1.0) for word in speech.words)
+    assert mean_error_s(words, true) <= 0.08
+
+
+def test_words_share_a_sound_by_their_length() -> None:
+    words = time_words("a washing machine", bursts([(0.5, 2.0)], 2.5))
+    lengths = [word.end - word.start for word in words]
+    assert lengths[0] < 0.2
+    assert sum(lengths) == pytest.approx(1.5, abs=0.03)
+    assert min(lengths[1:]) > 0.4
+
+
+def test_hints_tell_music_from_speech() -> None:
+    """Three seconds of other sound come first; the model says where the words begin."""
+    speech = timed_speech("en")
+    music = bursts([(0.0, 3.0)], 3.0)
+    rough = [Word(word.word, word.start + 3.1, 0.0) for word in speech.words]
+    words = refine_words(rough, speech_frames(np.concatenate((music, speech.samples))))
+    true = tuple(Word(word.word, word.start + 3.0, word.end + 3.0) for word in speech.words)
+    assert mean_error_s(words, true) <= 0.12
+
+
+def test_where_nothing_is_heard_words_share_the_time() -> None:
+    words = time_words("uno dos", np.zeros(RATE, np.float32))
+    assert words[0].start == 0.0
+    assert words[-1].end == 1.0
+
+
+def test_more_words_than_frames() -> None:
+    words = time_words("a b c d", np.ones(320, np.float32))
+    assert [word.start for word in words] == [0.0, 0.005, 0.01, 0.015]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_generated_speech_is_timed_within_the_bar(language: str) -> None:
+    speech = timed_speech(language)
+    assert mean_error_s(time_words(speech.text, speech.samples), speech.words) <= 0.08
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_features_serve_as_well_as_samples(language: str) -> None:
+    """Rough times, up to 0.3 s off, are put right by the features of the padded window."""
+    speech = timed_speech(language)
+    rng = np.random.default_rng(1)
+    rough = [Word(word.word, word.start + rng.uniform(-0.3, 0.3), 0.0) for word in speech.words]
+    features = LogMel(FeatureConfig()).extract(speech.samples)
+    words = refine_words(rough, log_mel_frames(features, len(speech.samples)))
+    assert mean_error_s(words, speech.words) <= 0.08
+    check_order(words, len(speech.samples))

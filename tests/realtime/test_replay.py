@@ -1,0 +1,120 @@
+"""Whatever is dropped, whenever: a resumed stream is the uninterrupted one, or resuming is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sensorium.protocols.errors import BadRequestError, ClientError
+from sensorium.realtime.replay import Replay
+
+
+def filled(num_events: int, *, max_events: int = 8, max_bytes: int = 1000) -> Replay:
+    replay = Replay(max_events=max_events, max_bytes=max_bytes)
+    for number in range(1, num_events + 1):
+        replay.record(f"event {number}")
+    return replay
+
+
+def test_a_client_gets_what_it_has_not_seen() -> None:
+    replay = filled(5)
+    replay.detach()
+    replay.record("event 6")
+    assert replay.resume(4) == ["event 5", "event 6"]
+    assert replay.resume(6) == []
+    assert replay.resume(0) == [f"event {number}" for number in range(1, 7)]
+
+
+def test_what_is_not_kept_is_a_gap_and_what_never_was_an_error() -> None:
+    replay = filled(20)
+    assert replay.first_seq == 13
+    assert replay.resume(12)[0] == "event 13"
+    with pytest.raises(ClientError) as gap:
+        replay.resume(11)
+    assert gap.value.code == "resume_gap"
+    with pytest.raises(BadRequestError) as future:
+        replay.resume(21)
+    assert future.value.param == "after_seq"
+
+
+def test_it_stays_intact_for_as_long_as_everything_unsent_is_kept() -> None:
+    replay = filled(20)
+    replay.detach()
+    for _ in range(8):
+        replay.record("x")
+        assert replay.intact
+    replay.record("x")
+    assert not replay.intact
+
+
+def test_bytes_are_bounded_too_even_for_one_event() -> None:
+    replay = filled(3, max_bytes=30)
+    replay.record("x" * 31)
+    assert replay.num_bytes == 0
+    assert replay.first_seq == 5
+    replay.record("y")
+    assert replay.resume(4) == ["y"]
+
+
+class LostClients(RuleBasedStateMachine):
+    """A session, and a client whose connections break; what was on its way then is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replay = Replay(max_events=6, max_bytes=40)
+        self.said: list[str] = []
+        self.heard: list[str] = []
+        self.on_the_way: list[str] | None = []
+
+    @rule(length=st.integers(1, 15))
+    def say(self, length: int) -> None:
+        frame = f"{len(self.said)}".ljust(length, ".")
+        self.said.append(frame)
+        self.replay.record(frame)
+        if self.on_the_way is not None:
+            self.on_the_way.append(frame)
+
+    @precondition(lambda self: self.on_the_way is not None)
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        assert self.on_the_way is not None
+        count = data.draw(st.integers(0, len(self.on_the_way)))
+        self.heard += self.on_the_way[:count]
+        del self.on_the_way[:count]
+
+    @rule()
+    def lose(self) -> None:
+        self.on_the_way = None
+        self.replay.detach()
+
+    @rule()
+    def resume(self) -> None:
+        """Also without a loss that the server would know of: the newest connection wins."""
+        try:
+            self.on_the_way = self.replay.resume(len(self.heard))
+        except ClientError:
+            assert len(self.heard) + 1 < self.replay.first_seq
+            self.heard = list(self.said)  # it begins another session
+            self.on_the_way = self.replay.resume(len(self.heard))
+
+    @invariant()
+    def what_was_heard_is_what_was_said(self) -> None:
+        self.replay.check()
+        assert self.heard == self.said[: len(self.heard)]
+        if self.on_the_way is not None:
+            assert self.heard + self.on_the_way == self.said
+
+
+TestLostClients = LostClients.TestCase
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_every_number_gives_the_rest_or_an_error(num_events: int, after_seq: int) -> None:
+    replay = filled(num_events)
+    try:
+        frames = replay.resume(after_seq)
+    except ClientError:
+        assert after_seq > num_events or after_seq < num_events - 8
+    else:
+        assert frames == [f"event {number}" for number in range(after_seq + 1, num_events + 1)]

@@ -1,0 +1,199 @@
+"""Live sessions without a network or an engine: sockets in memory, a model that says what it was asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from sensorium.actors.line import Line
+from sensorium.actors.metrics import Metrics
+from sensorium.actors.outbox import Outbox
+from sensorium.actors.session import SessionActor
+from sensorium.actors.session_meter import SessionMeter
+from sensorium.actors.session_registry import SessionRegistry
+from sensorium.actors.speech import FILE_PRIORITY, ReadAudio, Samples
+from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
+from sensorium.realtime.config import RealtimeModel, SessionConfig
+from sensorium.realtime.replay import Replay
+from trio.testing import wait_all_tasks_blocked
+
+Event = dict[str, Any]
+
+TOKEN = "the token"
+
+
+class FakeModel:
+    """Says where the audio begins and ends, after `work_s`. Counts the turns it keeps something for."""
+
+    def __init__(self, work_s: float = 0.1) -> None:
+        self.work_s = work_s
+        self.num_held = 0
+        self.num_asked = 0
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return ("transcribe",)
+
+    def check(self, options: TranscriptionOptions) -> None:
+        pass
+
+    async def transcribe(
+        self,
+        samples: Samples,
+        options: TranscriptionOptions,
+        *,
+        priority: int = FILE_PRIORITY,
+        on_delta: Callable[[str], None] | None = None,
+    ) -> Transcript:
+        raise NotImplementedError
+
+    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+        return FakeTurn(self, read, start)
+
+
+class FakeTurn:
+    """One turn of a `FakeModel`."""
+
+    def __init__(self, model: FakeModel, read: ReadAudio, start: int) -> None:
+        self._model = model
+        self._read = read
+        self._start = start
+        self._is_open = True
+        model.num_held += 1
+
+    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        assert self._is_open
+        assert len(self._read(self._start, end)) == end - self._start
+        self._model.num_asked += 1
+        await trio.sleep(self._model.work_s)
+        text = f"from {self._start} to {end}"
+        return Transcript(text=text, language="en", duration=(end - self._start) / 16_000)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._model.num_held -= 1
+
+
+class FakeSocket:
+    """The client's end: `send` to the server, `received` from it, `vanish` or `leave`."""
+
+    def __init__(self) -> None:
+        self._to_server, self._from_client = trio.open_memory_channel[str | bytes](1000)
+        self.received: list[Event] = []
+        self.closed: tuple[int, str] | None = None
+        self.said_goodbye = False
+
+    def client_sends(self, *frames: Event | bytes) -> None:
+        """Frames on their way to the server."""
+        for frame in frames:
+            self._to_server.send_nowait(frame if isinstance(frame, bytes) else json.dumps(frame))
+
+    def vanish(self) -> None:
+        """The connection is lost; what the client sent before still arrives."""
+        self._to_server.close()
+
+    def leave(self) -> None:
+        """The client's half of a closing handshake."""
+        self.said_goodbye = True
+        self._to_server.close()
+
+    async def receive(self) -> str | bytes | None:
+        try:
+            return await self._from_client.receive()
+        except trio.EndOfChannel:
+            return None
+
+    async def send(self, frame: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.received.append(json.loads(frame))
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = (code, reason)
+        self.leave()  # the client answers
+
+    def names(self) -> list[str]:
+        """Types of what was received."""
+        return [event["type"] for event in self.received]
+
+    def of(self, kind: str) -> list[Event]:
+        """Received events whose type ends so."""
+        return [event for event in self.received if event["type"].endswith(kind)]
+
+
+class Sessions:
+    """A registry and what its sessions need."""
+
+    def __init__(
+        self,
+        *,
+        grace_s: float = 30.0,
+        max_detached: int = 8,
+        work_s: float = 0.1,
+        replay_events: int = 100,
+        **limits: float,
+    ) -> None:
+        self.model = FakeModel(work_s)
+        self.metrics = Metrics()
+        self.num_ended = 0
+        self.registry = SessionRegistry(
+            self.metrics, grace_s=grace_s, max_detached=max_detached, on_end=self._count
+        )
+        self._replay_events = replay_events
+        self._activity = VoiceActivityModel()
+        self._config = SessionConfig(
+            model="fake",
+            models=(RealtimeModel("fake"),),
+            resume_grace_s=grace_s,
+            **limits,  # type: ignore[arg-type]
+        )
+
+    def _count(self) -> None:
+        self.num_ended += 1
+
+    def make(self) -> SessionActor:
+        """A session that nobody serves yet."""
+        return SessionActor(
+            self._config,
+            {"fake": self.model},
+            self._activity,
+            SessionMeter(self.metrics),
+            Replay(max_events=self._replay_events, max_bytes=100_000),
+            resume_token=TOKEN,
+        )
+
+    def line(self, socket: FakeSocket, session: SessionActor | None) -> Line:
+        """A line on a socket."""
+        outbox = Outbox(max_events=1000, max_bytes=1_000_000, send_timeout_s=5.0)
+        return Line(socket, outbox, session)
+
+    async def connect(self, nursery: trio.Nursery) -> FakeSocket:
+        """A client with a session of its own; `session.created` has arrived."""
+        socket = FakeSocket()
+        nursery.start_soon(self.registry.serve, self.line(socket, self.make()))
+        await wait_all_tasks_blocked()
+        return socket
+
+    async def resume(self, nursery: trio.Nursery, wish: Event) -> FakeSocket:
+        """A connection whose first event is that wish."""
+        socket = await self.connect(nursery)
+        socket.client_sends(wish)
+        await wait_all_tasks_blocked()
+        return socket
+
+    def value(self, name: str, **labels: str) -> float:
+        """A metric."""
+        return self.metrics.registry.get_sample_value(f"sensorium_{name}", labels) or 0.0
+
+
+def wish(first: FakeSocket, after_seq: int) -> Event:
+    """`session.resume` of the session that was created on `first`."""
+    session_id = first.received[0]["session"]["id"]
+    return {"type": "session.resume", "session_id": session_id, "token": TOKEN, "after_seq": after_seq}
