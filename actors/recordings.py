@@ -35,7 +35,7 @@ SILENT_PEAK: Final = 1e-4
 UNSPACED_LANGUAGES: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue", "km", "bo"})
 """Written without spaces between words: the texts of ranges are joined as they are."""
 _INLINE_SAMPLES: Final = 16_000
-"""As much audio is looked at on the spot (1 to 3 ms), more of it in a thread."""
+"""As much audio is looked at on the spot (1 to 6 ms), more of it in a thread."""
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
 
@@ -67,7 +67,7 @@ class Ear:
         self._first_sound: int | None = None
 
     def push(self, samples: Samples) -> None:
-        """The next samples [n]. Blocks for up to 3 ms a second of audio."""
+        """The next samples [n]. Blocks for up to 6 ms a second of audio."""
         if self._first_sound is None:
             is_sound = np.abs(samples) > SILENT_PEAK
             if is_sound.any():

@@ -14,14 +14,12 @@ from typing import Final
 import msgspec
 
 from ..protocols.transcript import Segment, Word
+from .spoken_length import phrase_end
 
 MAX_SEGMENT_S: Final = 30.0
 MAX_SEGMENT_CHARACTERS: Final = 80
 PAUSE_S: Final = 1.0
 """A silence this long ends a segment, whatever the punctuation."""
-_SENTENCE_ENDS: Final = ".!?…。！？।؟"
-_CLAUSE_ENDS: Final = ",;:，、；："
-_CLOSING: Final = "\"'”’»)]}」』）】"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +68,12 @@ def _last_word(words: Sequence[Word], spans: Sequence[tuple[int, int]], first: i
         too_long = spans[index][1] - spans[first][0] > MAX_SEGMENT_CHARACTERS
         if index > first and (too_long or words[index].end - words[first].start > MAX_SEGMENT_S):
             return index - 1 if clause_end is None else clause_end
-        bare = words[index].word.rstrip(_CLOSING)
-        if bare.endswith(tuple(_SENTENCE_ENDS)):
+        mark = phrase_end(words[index].word)
+        if mark == ".":
             return index
         if index + 1 < len(words) and words[index + 1].start - words[index].end >= PAUSE_S:
             return index
-        if bare.endswith(tuple(_CLAUSE_ENDS)):
+        if mark == ",":
             clause_end = index
     return len(words) - 1
 

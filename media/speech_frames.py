@@ -34,6 +34,9 @@ BACKGROUND_SHARE: Final = 0.1
 """The quietest tenth of a band's other frames is its background."""
 HEARD_SHARE: Final = 0.3
 """Heard is what exceeds the background by this share of what the loudest frames do, in decibels."""
+_BLOCK_FRAMES: Final = 200
+_AROUND_FRAMES: Final = 300
+"""The background is that of 2 s and 3 s on either side: rooms, voices and levels change."""
 MIN_PAUSE_FRAMES: Final = 10
 """Shorter silences belong to words: stop consonants close for up to 100 ms."""
 MIN_SOUND_FRAMES: Final = 4
@@ -51,12 +54,12 @@ def _filters() -> npt.NDArray[np.float32]:
 
 def band_levels(samples: Samples) -> FloatArray:
     """Decibels of power in mel bands, [frames, bands]; frame t is centred on sample (t + ½) * 160."""
-    num_frames = -(-len(samples) // HOP_SAMPLES)
+    num_frames = _num_frames(len(samples))
     margin = (_WINDOW_SAMPLES - HOP_SAMPLES) // 2
     if not num_frames:
         return np.zeros((0, _NUM_BANDS))
     padded = np.zeros(num_frames * HOP_SAMPLES + 2 * margin, np.float32)
-    padded[margin : margin + len(samples)] = samples
+    padded[margin : margin + len(samples)] = samples[: len(padded) - margin]
     frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW_SAMPLES)[::HOP_SAMPLES]
     spectra = np.fft.rfft(frames * np.hanning(_WINDOW_SAMPLES).astype(np.float32), axis=-1)
     power = np.square(np.abs(spectra)).astype(np.float32) @ _filters()
@@ -89,27 +92,39 @@ def log_mel_frames(features: npt.NDArray[np.float32], num_samples: int) -> Speec
 
     A feature frame is centred on its first sample, so that times come out up to 5 ms early.
     """
-    num_frames = min(-(-num_samples // HOP_SAMPLES), features.shape[1])
+    num_frames = min(_num_frames(num_samples), features.shape[1])
     mels = features[: features.shape[0] // _MELS_PER_BAND * _MELS_PER_BAND, :num_frames]
     bands = mels.astype(np.float64).reshape(-1, _MELS_PER_BAND, num_frames).mean(axis=1)
     return _frames((40.0 * bands - 40.0).T, num_samples)
 
 
+def _num_frames(num_samples: int) -> int:
+    """Whole frames; what is left over belongs to the last one, or is one."""
+    return max(num_samples // HOP_SAMPLES, min(num_samples, 1))
+
+
 def _frames(levels: FloatArray, num_samples: int) -> SpeechFrames:
     if not len(levels):
         return SpeechFrames(0, 0.0, np.zeros(0, np.int64), np.zeros(0))
-    duration_s = min(num_samples, len(levels) * HOP_SAMPLES) / INTERNAL_RATE
-    return SpeechFrames(len(levels), duration_s, np.flatnonzero(_heard(levels)), _change(levels))
+    return SpeechFrames(
+        len(levels), num_samples / INTERNAL_RATE, np.flatnonzero(_heard(levels)), _change(levels)
+    )
 
 
 def _heard(levels: FloatArray) -> npt.NDArray[np.bool_]:
-    """Frames clearly above the background, without clicks, with the closures of stop consonants."""
+    """Frames clearly above the background around them, without clicks, with the closures of consonants."""
     mean = levels.mean(axis=1)
-    sounding: npt.NDArray[np.bool_] = mean > max(mean.max() - DEAD_DB, levels.min() + CLAMPED_DB)
-    if not sounding.any():
-        return sounding
-    excess = np.maximum(levels - np.quantile(levels[sounding], BACKGROUND_SHARE, axis=0), 0.0).mean(axis=1)
-    loud = excess > max(HEARD_SHARE * float(np.quantile(excess[sounding], 0.95)), 1e-6)
+    sounding = mean > max(mean.max() - DEAD_DB, levels.min() + CLAMPED_DB)
+    loud = np.zeros(len(levels), np.bool_)
+    for start in range(0, len(levels), _BLOCK_FRAMES):
+        near = slice(max(0, start - _AROUND_FRAMES), start + _BLOCK_FRAMES + _AROUND_FRAMES)
+        if sounding[near].any():
+            known = levels[near][sounding[near]]
+            background = np.quantile(known, BACKGROUND_SHARE, axis=0)
+            loudest = float(np.quantile(np.maximum(known - background, 0.0).mean(axis=1), 0.95))
+            block = slice(start, start + _BLOCK_FRAMES)
+            excess = np.maximum(levels[block] - background, 0.0).mean(axis=1)
+            loud[block] = excess > max(HEARD_SHARE * loudest, 1e-6)
     return _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
 
 

@@ -36,7 +36,8 @@ _VOWELS: Final = frozenset("aeiouyœæøıаеёиоуыэюяіїєαεηιου
 _DIGRAPHS: Final = re.compile(r"(.)\1|sch|th|ch|sh|ck|ph|wh|ng|gh|qu|tz")
 """Consonant letters that spell one sound."""
 _RUNS: Final = re.compile(r"\d+|[^\W\d_]+|\S")
-_PHRASE_ENDS: Final = frozenset(".,;:!?…。，、；：！？؟،।")
+_SENTENCE_ENDS: Final = ".!?…。！？؟।"
+_CLAUSE_ENDS: Final = ",;:，、；：،"
 _OPENING: Final = ("Ps", "Pi")
 """Unicode's categories of opening brackets and quotes."""
 _CLOSING: Final = "\"'”’»)]}」』）】"
@@ -61,15 +62,18 @@ def spoken_words(text: str) -> list[str]:
     return words
 
 
-def ends_phrase(word: str) -> bool:
-    """Whether punctuation behind the word lets a pause be expected."""
-    return word.rstrip(_CLOSING)[-1:] in _PHRASE_ENDS
+def phrase_end(word: str) -> str:
+    """`.` if the punctuation behind the word ends a sentence, `,` if a clause, else nothing."""
+    mark = word.rstrip(_CLOSING)[-1:]
+    if not mark:
+        return ""
+    return "." if mark in _SENTENCE_ENDS else "," if mark in _CLAUSE_ENDS else ""
 
 
 def spoken_length_s(word: str) -> float:
     """Expected seconds of a word (never 0); a word that ends a phrase is drawn out."""
     length = _BASE_S + sum(_run_s(run) for run in _RUNS.findall(word))
-    return length + (_FINAL_S if ends_phrase(word) else 0.0)
+    return length + (_FINAL_S if phrase_end(word) else 0.0)
 
 
 def _run_s(run: str) -> float:

@@ -9,6 +9,7 @@ for models without cross-attention (Qwen3-ASR); `refine_words` has a model's own
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from ..protocols.transcript import Word
 from .speech_frames import FRAME_S, Samples, SpeechFrames, speech_frames
-from .spoken_length import ends_phrase, spoken_length_s, spoken_words
+from .spoken_length import phrase_end, spoken_length_s, spoken_words
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -30,19 +31,24 @@ PAUSE_COST: Final = 15.0
 LONG_PAUSE_S: Final = 0.5
 UNEXPECTED_PAUSE_COST: Final = 1.0
 """Of a pause behind a word without punctuation."""
-MISSING_PAUSE_COST: Final = 2.0
-"""Of punctuation without a pause."""
+MISSING_PAUSE_COSTS: Final = {"": 0.0, ",": 3.0, ".": 6.0}
+"""Of a clause or a sentence that ends without one."""
+RATE_COST: Final = 2.0
+"""Of speaking one step faster or slower than before, or than the whole recording at its start."""
 CHANGE_COST: Final = 1.0
 """Of a boundary where the sound does not change at all."""
 HINT_SCALE_S: Final = 0.1
 """A boundary this far from where the model has it costs 1."""
-MAX_HINT_COST: Final = 3.0
+MAX_HINT_COST: Final = 2.0
 """A model that is entirely wrong about one boundary must not drag others along."""
 GAP_COST: Final = 4.0
 GAP_COST_PER_FRAME: Final = 0.02
 """Of sound that belongs to no word, such as music in front of speech: 2 by the second besides."""
 MAX_SLOWNESS: Final = 1.5
 """Nobody is taken to speak slower than this many times the expected lengths; more sound is no speech."""
+_RATE_STEPS: Final = np.arange(-2, 3)
+_RATES: Final = tuple(float(factor) for factor in 1.2**_RATE_STEPS)
+"""Factors on the expected lengths: speakers change, and nobody keeps one rate for a minute."""
 _CLEARLY_FASTER: Final = 0.8
 _MIN_RATE: Final = 0.5
 """Hints that make words faster than twice the expected lengths are wrong."""
@@ -58,8 +64,8 @@ def time_words(text: str, samples: Samples) -> tuple[Word, ...]:
 
     Words keep their punctuation and join to `text` but for white space; Chinese, Japanese, Thai and the like
     are timed by character. Times never decrease, do not overlap and lie inside the audio; a word lasts at
-    least 10 ms where the audio has room. No audio: no words. A few milliseconds for 10 s of audio, so call it
-    in a thread for long ones.
+    least 10 ms where the audio has room. No audio: no words. About 3 ms a second of audio: call it in a
+    thread for more than a few seconds.
     """
     return _timed(spoken_words(text), speech_frames(samples), None)
 
@@ -83,8 +89,9 @@ def _timed(words: Sequence[str], frames: SpeechFrames, hints_s: FloatArray | Non
         axis = _Axis.of(frames, len(words))
         spans = _best_spans(words, axis, hints_s)
         starts_s = axis.heard[spans[:, 0]].astype(np.float64) * FRAME_S
-        ends_s = (axis.heard[spans[:, 1] - 1] + 1).astype(np.float64) * FRAME_S
-        ends_s = np.minimum(ends_s, frames.duration_s)
+        ends = axis.heard[spans[:, 1] - 1] + 1
+        # The last frame has what is left over of the audio.
+        ends_s = np.where(ends < frames.num_frames, ends * FRAME_S, frames.duration_s)
     return tuple(
         Word(word, round(float(start), 3), round(float(end), 3))
         for word, start, end in zip(words, starts_s, ends_s, strict=True)
@@ -110,12 +117,13 @@ class _Axis:
         pause_s = (np.diff(heard, prepend=heard[0] - 1) - 1) * FRAME_S
         return cls(heard, pause_s, np.where(pause_s > 0, 1.0, frames.change[heard]))
 
-    def boundary_costs(self, is_phrase_end: bool) -> FloatArray:
-        """What it costs [n] that a word ends here; with or without punctuation behind it."""
-        costs = CHANGE_COST * (1.0 - self.change)
-        if is_phrase_end:
-            return costs + np.where(self.pause_s > 0, 0.0, MISSING_PAUSE_COST)
-        return costs + np.where(self.pause_s > 0, UNEXPECTED_PAUSE_COST, 0.0)
+    def boundary_costs(self, mark: str) -> FloatArray:
+        """What it costs [n] that a word ends here, with this punctuation behind it: see `phrase_end`."""
+        costs: FloatArray = CHANGE_COST * (1.0 - self.change)
+        costs += np.where(
+            self.pause_s > 0, UNEXPECTED_PAUSE_COST if mark == "" else 0.0, MISSING_PAUSE_COSTS[mark]
+        )
+        return costs
 
     def hint_costs(self, start_s: float) -> FloatArray:
         """What it costs [n] that a word begins here which the model begins at `start_s`; 0 in the pause."""
@@ -129,52 +137,51 @@ class _Axis:
 def _best_spans(words: Sequence[str], axis: _Axis, hints_s: FloatArray | None) -> IntArray:
     """Position of each word's start and end [words, 2]: the cheapest way to lay the words onto the axis.
 
-    end_k(p) = boundary_k(p) + min over q < p of start_k(q) + length_k(p - q) + straddled(q, p), and
-    start_k+1(p) = hint_k+1(p) + min(end_k(p), min over q < p of end_k(q) + gap(p - q)). The pauses inside
-    (q, p) are a difference of running sums and the gap is linear, so that only the lengths need a search.
+    In each of a few rates, end_k(p) = boundary_k(p) + min over q < p of start_k(q) + length_k(p - q) +
+    straddled(q, p), and start_k+1(p) = hint_k+1(p) + min(end_k(p), min over q < p of end_k(q) + gap(p - q)).
+    The pauses inside (q, p) are a difference of running sums and the gap is linear, so that only the lengths
+    need a search. Between words the rate may change, at a cost.
     """
     num_frames, num_words = len(axis.heard), len(words)
     lengths_s = np.array([spoken_length_s(word) for word in words])
     rate = _frames_per_second(lengths_s, axis, hints_s)
-    expected, spread = lengths_s * rate, SPREAD_S * np.sqrt(lengths_s) * rate
-    slack = round(num_frames - float(expected.sum()))
-    middles = np.rint(np.concatenate(([0.0], np.cumsum(expected)))).astype(int)
-    # Every word needs a frame, also those in front of a boundary and behind it.
-    least, most = np.arange(num_words + 1), num_frames - num_words + np.arange(num_words + 1)
-    lows = np.clip(middles - _MAX_DRIFT_FRAMES, least, most)
-    highs = np.clip(middles + slack + _MAX_DRIFT_FRAMES, least, most)
+    expected = lengths_s * rate
+    lows, highs = _bands(expected, num_frames)
     pauses = np.cumsum(PAUSE_COST * np.minimum(axis.pause_s / LONG_PAUSE_S, 1.0))
-    costs = {flag: axis.boundary_costs(flag) for flag in (False, True)}
-    start = _Frontier(np.zeros(1), 0).with_gaps(0, int(highs[0]))
-    starts, ends = [start], list[_Frontier]()
+    costs = {mark: axis.boundary_costs(mark) for mark in ("", ",", ".")}
+    start = _Frontier(RATE_COST * np.abs(_RATE_STEPS)[:, None], 0).with_gaps(0, int(highs[0]))
+    starts, ends, changes = [start], list[_Frontier](), list[_Frontier]()
     for index, word in enumerate(words):
         if hints_s is not None:
             start.costs += axis.hint_costs(float(hints_s[index]))[start.positions]
-        low, high = int(lows[index + 1]), int(highs[index + 1])
-        longest = int(_MAX_STRETCH * expected[index]) + _MAX_EXTRA_FRAMES
-        deviation = (np.arange(longest, 0, -1) - expected[index]) / spread[index]
-        # A word that starts at q begins behind the pause in front of q, and ends before the one at p.
-        begun = start.stretch(low - longest, high) - pauses[np.clip(np.arange(low - longest, high), 0, None)]
-        ways = np.lib.stride_tricks.sliding_window_view(begun, longest) + np.square(deviation) / 2
-        chosen = ways.argmin(axis=1)
-        end = _Frontier(
-            ways[np.arange(len(chosen)), chosen] + pauses[low - 1 : high],
-            low,
-            low + np.arange(len(chosen)) - longest + chosen,
-        )
+        spread = SPREAD_S * math.sqrt(lengths_s[index]) * rate
+        end = start.extended(int(lows[index + 1]), int(highs[index + 1]), expected[index], spread, pauses)
         if index + 1 < num_words:
-            end.costs += costs[ends_phrase(word)][end.positions]
+            end.costs += costs[phrase_end(word)][end.positions]
+        change = end.with_changes()
+        start = change.with_gaps(end.low, int(highs[index + 1]))
         ends.append(end)
-        start = end.with_gaps(low, high)
+        changes.append(change)
         starts.append(start)
     spans = np.empty((num_words, 2), np.int64)
-    position = num_frames
+    position, state = num_frames, int(np.argmin(start.costs[:, -1]))
     for index in range(num_words - 1, -1, -1):
-        position = starts[index + 1].source(position)
-        spans[index, 1] = position
-        position = ends[index].source(position)
-        spans[index, 0] = position
+        position = spans[index, 1] = starts[index + 1].source(state, position)
+        state = changes[index].source(state, position)
+        position = spans[index, 0] = ends[index].source(state, position)
     return spans
+
+
+def _bands(expected: FloatArray, num_frames: int) -> tuple[IntArray, IntArray]:
+    """First and last position [words + 1] that each boundary may have; every word needs a frame."""
+    num_words = len(expected)
+    slack = round(num_frames - float(expected.sum()))
+    middles = np.rint(np.concatenate(([0.0], np.cumsum(expected)))).astype(np.int64)
+    least = np.arange(num_words + 1)
+    most = num_frames - num_words + least
+    lows = np.clip(middles - _MAX_DRIFT_FRAMES, least, most)
+    highs = np.clip(middles + slack + _MAX_DRIFT_FRAMES, least, most)
+    return lows, highs
 
 
 def _frames_per_second(lengths_s: FloatArray, axis: _Axis, hints_s: FloatArray | None) -> float:
@@ -195,7 +202,10 @@ def _frames_per_second(lengths_s: FloatArray, axis: _Axis, hints_s: FloatArray |
 
 @dataclass(slots=True)
 class _Frontier:
-    """Cheapest cost of reaching each position from `low` on, and the position one move before it."""
+    """Cheapest cost [rates, positions] of reaching each position from `low` on, and what it was reached from.
+
+    `sources` are positions, for `with_changes` rates.
+    """
 
     costs: FloatArray
     low: int
@@ -204,27 +214,53 @@ class _Frontier:
     @property
     def positions(self) -> slice:
         """The positions as a slice of the axis."""
-        return slice(self.low, self.low + len(self.costs))
+        return slice(self.low, self.low + self.costs.shape[1])
 
-    def source(self, position: int) -> int:
-        """Where the cheapest way to `position` came from."""
+    def source(self, state: int, position: int) -> int:
+        """Where the cheapest way to `position` at a rate came from."""
         assert self.sources is not None
-        return int(self.sources[position - self.low])
+        return int(self.sources[state, position - self.low])
 
     def stretch(self, first: int, stop: int) -> FloatArray:
         """Costs of positions `first` to `stop`; infinite where there are none."""
-        costs = np.full(stop - first, np.inf)
-        begin, end = max(first, self.low), min(stop, self.low + len(self.costs))
+        costs = np.full((len(self.costs), stop - first), np.inf)
+        begin, end = max(first, self.low), min(stop, self.positions.stop)
         if begin < end:
-            costs[begin - first : end - first] = self.costs[begin - self.low : end - self.low]
+            costs[:, begin - first : end - first] = self.costs[:, begin - self.low : end - self.low]
         return costs
+
+    def extended(self, low: int, high: int, expected: float, spread: float, pauses: FloatArray) -> _Frontier:
+        """The ends, at positions `low` to `high` (included), of a word that starts here."""
+        costs = np.empty((len(self.costs), high - low + 1))
+        sources = np.empty(costs.shape, np.int64)
+        places = np.arange(high - low + 1)
+        for state, factor in enumerate(_RATES):
+            longest = int(_MAX_STRETCH * factor * expected) + _MAX_EXTRA_FRAMES
+            # A word that starts at q begins behind the pause in front of q, and ends before the one at p.
+            before = pauses[np.clip(np.arange(low - longest, high), 0, None)]
+            begun = (
+                _Frontier(self.costs[state : state + 1], self.low).stretch(low - longest, high)[0] - before
+            )
+            deviation = (np.arange(longest, 0, -1) / factor - expected) / spread
+            ways = np.lib.stride_tricks.sliding_window_view(begun, longest) + np.square(deviation) / 2
+            chosen = ways.argmin(axis=1)
+            costs[state] = ways[places, chosen] + pauses[low - 1 : high]
+            sources[state] = low + places - longest + chosen
+        return _Frontier(costs, low, sources)
+
+    def with_changes(self) -> _Frontier:
+        """The same when the rate may change, by `RATE_COST` a step."""
+        switching = RATE_COST * np.abs(_RATE_STEPS[:, None] - _RATE_STEPS[None, :])
+        ways = self.costs[None, :, :] + switching[:, :, None]
+        sources = ways.argmin(axis=1)
+        return _Frontier(np.take_along_axis(ways, sources[:, None, :], axis=1)[:, 0], self.low, sources)
 
     def with_gaps(self, low: int, high: int) -> _Frontier:
         """The same for positions `low` to `high` (included) when frames may be left out at a cost."""
         positions = np.arange(low, high + 1)
         direct = self.stretch(low, high + 1)
         linear = direct - GAP_COST_PER_FRAME * positions
-        cheapest = np.minimum.accumulate(linear)
-        origin = np.maximum.accumulate(np.where(linear == cheapest, positions, 0))
+        cheapest = np.minimum.accumulate(linear, axis=1)
+        origin = np.maximum.accumulate(np.where(linear == cheapest, positions, 0), axis=1)
         skipped = cheapest + GAP_COST_PER_FRAME * positions + GAP_COST
         return _Frontier(np.minimum(direct, skipped), low, np.where(direct <= skipped, positions, origin))

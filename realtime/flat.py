@@ -57,6 +57,8 @@ from .effects import Effect, Send
 from .events import SessionEvent
 from .session import Session
 
+MAX_WAITING: Final = 256
+"""Final commits without an answer; the next one is refused."""
 _AUDIO: Final = SessionUpdate(
     SessionPatch(
         audio=AudioPatch(
@@ -124,6 +126,10 @@ class FlatSession:
                 effects += self._update(event, now)
             case FlatCommit() if not self._is_validated:
                 refusal = InvalidEvent("model_not_validated", "send session.update with a model first")
+                effects += self._translated(self.session.receive(refusal, now=now))
+            case FlatCommit() if event.final and len(self._utterances) > MAX_WAITING:
+                problem = f"{MAX_WAITING} utterances are waiting for their answer"
+                refusal = InvalidEvent("too_many_commits", problem, "final")
                 effects += self._translated(self.session.receive(refusal, now=now))
             case FlatCommit():
                 effects += self._commit(now) if event.final else []

@@ -85,11 +85,16 @@ class Listener:
             backlog += max(0, buffer.scored - item.covered_end)
         return backlog
 
+    @property
+    def unended(self) -> int:
+        """Samples of a turn that the client must end; 0 where voice activity detection does."""
+        is_clients = not self._detecting and self._conversation.open is not None
+        return self._buffer.num_buffered if is_clients else 0
+
     def has_room(self, num_samples: int) -> bool:
-        """Whether the turn may grow by `num_samples`: only without detection the client must end it."""
-        if self._detecting or self._conversation.open is None:
-            return True
-        return self._buffer.num_buffered + num_samples <= self._max_turn
+        """Whether the turn may grow by `num_samples`."""
+        unended = self.unended
+        return not unended or unended + num_samples <= self._max_turn
 
     def append(self, num_samples: int) -> None:
         """More audio is in the store."""

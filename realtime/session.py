@@ -110,7 +110,9 @@ class Session:
         self.conversation.options = self.settings.options
         self._listener = Listener(config, self.settings, self.conversation, self._outbox)
         self._max_backlog = ms_to_samples(config.max_backlog_ms)
+        self._max_turn = ms_to_samples(config.max_turn_s * 1000)
         self._warned = False
+        self._turn_warned = False
         self._expires_at = 0
         self._lifetime = Lifetime(config)
 
@@ -230,18 +232,25 @@ class Session:
         if self.closed:
             return
         self._listener.advance()
-        backlog = self._listener.backlog
-        if self._warned:
-            self._warned = backlog > self._max_backlog // 4
-        elif backlog > 0 and backlog >= self._max_backlog // 2:
-            self._warned = True
-            self._outbox.send(
-                InputAudioBufferBackpressure(
-                    buffered_ms=samples_to_ms(backlog), limit_ms=self._config.max_backlog_ms
-                )
-            )
+        backlog, unended = self._listener.backlog, self._listener.unended
+        self._warned = self._press(self._warned, backlog, self._max_backlog // 2, self._max_backlog)
+        self._turn_warned = self._press(self._turn_warned, unended, self._max_turn * 9 // 10, self._max_turn)
         if self._lifetime.draining and self.conversation.num_tracked == 0:
             self._close(_draining(), 1012)
+
+    def _press(self, warned: bool, used: int, at: int, limit: int) -> bool:
+        """Warn once when `used` of `limit` samples reach `at`, and again only after it fell to half of that.
+
+        Gives whether the client is warned now.
+        """
+        if warned:
+            return used > at // 2
+        if used == 0 or used < at:
+            return False
+        self._outbox.send(
+            InputAudioBufferBackpressure(buffered_ms=samples_to_ms(used), limit_ms=samples_to_ms(limit))
+        )
+        return True
 
     def _refusal(self, num_bytes: int) -> SensoriumError | None:
         """Why an append of `num_bytes` cannot be taken."""

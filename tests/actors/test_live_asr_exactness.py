@@ -169,14 +169,14 @@ async def speak(
 @pytest.mark.parametrize("name", SIGNALS)
 async def test_every_hypothesis_is_a_full_recompute(name: str) -> None:
     audio = SIGNALS[name](12.0)
-    updates = [(20_000, False), (44_444, False), (64_001, False), (1, True), (33_333, False), (99_999, True)]
+    updates = [(20_000, False), (44_444, False), (64_001, False), (1, True), (62_000, True)]
     async with running_asr(random_asr_folder(0, CONTEXT)) as asr:
         for options in OPTIONS[1:] if name in ("shout", "speech") else OPTIONS[:1]:
             await speak(asr, audio, updates, options)
     assert reference(CONTEXT).num_ties * 5 <= reference(CONTEXT).num_compared
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     name=st.sampled_from(sorted(SIGNALS)),
     start=st.integers(0, 2_000),

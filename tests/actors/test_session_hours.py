@@ -65,7 +65,6 @@ class Client:
 
     async def receive(self) -> str | bytes | None:
         await trio.sleep_forever()
-        return None
 
     async def send(self, frame: str) -> None:
         await trio.lowlevel.checkpoint()

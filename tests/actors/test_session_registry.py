@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import numpy as np
 import pytest
 import trio
+from sensorium.actors import session_audio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
+from support.loudness import LoudnessActivity
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 UPDATE: Event = {
@@ -151,6 +154,47 @@ async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
         assert [event["transcript"] for event in again.of("completed")][1:] == ["from 16000 to 24000"]
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    """Cut in the middle of a sentence, while a hypothesis is computed or between two."""
+    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
+    loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
+    sessions = Sessions(work_s=1.0)
+    async with running(sessions) as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(UPDATE, loud)
+        await trio.sleep(0.5 if is_asked else 5.0)
+        assert sessions.model.num_held == 1
+        socket.vanish()
+        await trio.sleep(0.1)
+        assert sessions.model.num_held == is_asked
+        await trio.sleep(2)
+        assert sessions.model.num_held == 0
+        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        again.client_sends(loud)
+        await trio.sleep(5)
+        assert sessions.model.num_held == 1
+        again.client_sends(COMMIT)
+        await trio.sleep(3)
+        assert [event["transcript"] for event in again.of("completed")] == ["from 0 to 32000"]
+
+
+async def test_coming_back_is_not_being_idle(autojump_clock: MockClock) -> None:
+    sessions = Sessions(idle_s=20.0)
+    async with running(sessions) as nursery:
+        socket = await sessions.connect(nursery)
+        await trio.sleep(5)
+        socket.vanish()
+        await trio.sleep(14)
+        again = await sessions.resume(nursery, wish(socket, 2))
+        await trio.sleep(19)
+        assert again.closed is None
+        await trio.sleep(2)
+        assert again.closed == (1008, "session_idle")
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -250,6 +294,28 @@ async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump
         assert kinds[-4:] == ["expiring", "delta", "completed", "error"]
         assert again.closed is not None
         assert again.closed[0] == 1012
+        assert len(sessions.registry) == 0
+
+
+async def test_a_close_that_nobody_answers_was_not_read(autojump_clock: MockClock) -> None:
+    sessions = Sessions(max_session_s=10.0, work_s=1.0)
+    async with running(sessions) as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(*SPOKEN[:4])
+        await wait_all_tasks_blocked()
+        socket.is_dead = True
+        await trio.sleep(20)
+        assert sessions.registry.num_detached == 1
+        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        await trio.sleep(1)
+        assert [name.rsplit(".", 1)[-1] for name in again.names()][2:] == [
+            "delta",
+            "completed",
+            "expiring",
+            "error",
+        ]
+        assert again.closed is not None
+        assert again.closed[0] == 1008
         assert len(sessions.registry) == 0
 
 

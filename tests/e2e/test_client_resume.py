@@ -5,17 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import anyio
 import pytest
 from sensorium.actors.config import RealtimeConfig
 from sensorium.client import AsyncClient, Client, Completed, Delta, Event, Resumed, SessionClosedError
+from sensorium.client.listen import listen_to
+from sensorium.client.transcribe_files import Wishes
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.raw_socket import pcm, silence
 from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
+
+WISHES: Wishes = {"model": None, "language": None, "prompt": None}
+DATA = Path(__file__).parents[2] / "examples" / "data"
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +124,21 @@ def test_resuming_can_be_switched_off(proxy: CuttingProxy, lights: bytes) -> Non
         proxy.cut()
         with pytest.raises(SessionClosedError, match="1006"):
             list(session.transcribe(pieces(lights)))
+
+
+def test_listening_survives_a_cut(
+    server: Server, proxy: CuttingProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = DATA / "kitchen_lights.wav"
+    with Client(server.url) as client:
+        assert listen_to(client, recording, WISHES) == 0
+    expected = capsys.readouterr().out.splitlines()
+    threading.Timer(1.5, proxy.cut).start()
+    with Client(proxy.url) as client:
+        assert listen_to(client, recording, WISHES) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "(the connection was lost; the session goes on)"
+    assert shown[1:3] == expected[:2]
 
 
 def test_cancelled_sessions_say_goodbye(server: Server) -> None:

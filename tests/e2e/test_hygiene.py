@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import soundfile
+from sensorium.engine.registry import embedded_models
 from support.raw_socket import Event, RawSession, pcm, raw_session, silence
-from support.server import Server
+from support.server import Server, make_config, running_server
 from support.signals import WITHOUT_SPEECH, FloatArray, chords, pink_noise, white_noise
 
 pytestmark = pytest.mark.slow
@@ -23,6 +25,26 @@ KEYWORDS = ["Sensorium", "Łukasz", "kitchen", "Zürich"]
 PROMPT = "Names of people: Sensorium, Łukasz, Zürich."
 MINIMUM = 1_600
 """Samples of the shortest commit, 100 ms."""
+
+
+MODELS = tuple(name for name in ("tiny-whisper", "tiny-qwen3-asr") if name in embedded_models())
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def speech_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of each model that transcribes; tiny-whisper's is shared."""
+    if request.param == "tiny-whisper":
+        yield request.getfixturevalue("shared_server")
+    else:
+        with running_server(make_config(request.param)) as server:
+            yield server
+
+
+@pytest.fixture
+def server(speech_server: Server) -> Iterator[Server]:
+    """The test fails if it leaves anything held."""
+    yield speech_server
+    speech_server.wait_quiet()
 
 
 def pcm16(samples: FloatArray) -> bytes:
@@ -96,7 +118,7 @@ def test_the_context_does_not_come_back(server: Server, name: str) -> None:
 
 
 def test_noise_around_speech_adds_no_words(server: Server, lights: bytes) -> None:
-    speech = np.frombuffer(pcm(lights), "<i2").astype(np.float32) / 32768
+    speech: FloatArray = np.frombuffer(pcm(lights), "<i2").astype(np.float32) / np.float32(32768)
     alone = posted(server, speech)["text"]
     noise = white_noise(2.0, level_db=-60)
     with raw_session(server.realtime) as session:

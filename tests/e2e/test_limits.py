@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from openai import APIStatusError, OpenAI
 from sensorium.actors.config import FileConfig, ListenConfig, RealtimeConfig
-from support.raw_socket import RawSession, pcm, raw_session, silence
+from support.raw_socket import RawSession, pcm, raw_session, resumed_session, silence
 from support.server import Server, make_config, running_server, wait_until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -92,6 +92,15 @@ def test_a_socket_wants_a_key_too(server: Server) -> None:
         assert session.socket.subprotocol == "realtime"
     with pytest.raises(InvalidStatus), connect(server.realtime, subprotocols=["openai-insecure-api-key.no"]):  # type: ignore[list-item]
         pass
+
+
+def test_resuming_wants_a_key_too(server: Server) -> None:
+    with open_session(server.realtime) as lost:
+        lost.cut()
+        with pytest.raises(InvalidStatus), resumed_session(server.realtime, lost):
+            pass
+        with resumed_session(server.realtime, lost, additional_headers=HEADERS):
+            pass
 
 
 def test_a_file_that_is_too_large(server: Server, lights: bytes) -> None:

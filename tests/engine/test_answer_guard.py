@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sensorium.engine.answer_guard import (
     KEPT_COPIES,
@@ -96,6 +96,7 @@ def test_cutting_twice_is_cutting_once(text: str) -> None:
     assert len(once) <= len(text)
 
 
+@settings(max_examples=40)
 @given(text=LOOPY, sizes=st.lists(st.integers(1, 30), max_size=10), tail=LOOPY)
 @example("ab" * 19 + "b" * 19 + "ab" * 5, [77], "")
 @example("", [], "aab" * 19 + "aabbaabb" * 2)

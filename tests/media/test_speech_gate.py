@@ -37,6 +37,18 @@ def test_speech_is_heard(name: str, gain: float, noise_db: float) -> None:
     assert has_speech(MODEL, gain * speech + white_noise(len(speech) / 16_000, level_db=noise_db))
 
 
+@pytest.mark.parametrize("gain", [1.0, 0.1, 0.01])
+def test_a_short_word_out_of_silence_is_heard(gain: float) -> None:
+    """As a turn that begins with what was said before it cut off; the network alone misses the faint ones."""
+    speech, noise = spoken("conversation"), white_noise(1.0, level_db=-85)
+    loud = [start for start in range(8_000, 160_000, 4_800) if np.std(speech[start : start + 4_800]) > 0.03]
+    assert len(loud) > 10
+    for start in loud[:12]:
+        samples = noise.copy()
+        samples[6_000:10_800] += gain * speech[start : start + 4_800]
+        assert has_speech(MODEL, samples)
+
+
 def test_its_length_is_measured() -> None:
     speech = spoken()
     pauses = np.concatenate((np.zeros(32_000, np.float32), speech, np.zeros(32_000, np.float32)))

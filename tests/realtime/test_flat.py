@@ -14,7 +14,7 @@ from sensorium.protocols.flat import FlatCommit, FlatUpdate
 from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
 from sensorium.realtime.effects import Effect, Send
 from sensorium.realtime.events import DrainStarted, SessionEvent
-from sensorium.realtime.flat import FlatSession
+from sensorium.realtime.flat import MAX_WAITING, FlatSession
 from support.dialogs import Dialog
 
 Told = dict[str, Any]
@@ -154,6 +154,18 @@ def test_too_little_audio_is_answered_with_an_empty_text(num_samples: int) -> No
     dialog.finish()
     dialog.answer("Hello.")
     assert dialog.answers() == ["", "", "Hello."]
+
+
+def test_waiting_commits_are_bounded() -> None:
+    dialog = FlatDialog()
+    dialog.speak(1000)
+    for _ in range(MAX_WAITING):
+        assert dialog.finish() == []
+    (refused,) = dialog.finish()
+    assert refused["code"] == "too_many_commits"
+    while dialog.asked:
+        dialog.answer("Hello.")
+    assert len(dialog.told_of("transcription.done")) == MAX_WAITING
 
 
 def test_a_failure_before_the_commit_is_an_error_of_its_own() -> None:

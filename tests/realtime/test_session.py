@@ -32,6 +32,18 @@ def test_without_detection_a_turn_takes_no_more_than_its_length() -> None:
     assert dialog.session.admit(96_000) is None
 
 
+def test_a_turn_that_the_client_must_end_warns_before_it_is_full() -> None:
+    dialog = Dialog(detection=False, max_turn_s=10.0)
+    for _ in range(2):
+        for _ in range(89):
+            dialog.speak(100, "x")
+        assert "backpressure" not in dialog.names()
+        dialog.speak(300, "x")
+        warnings = [event for event in dialog.read() if event["type"].endswith("backpressure")]
+        assert [(event["limit_ms"], event["buffered_ms"] >= 9000) for event in warnings] == [(10_000, True)]
+        dialog.commit()
+
+
 def test_backlog_warns_once_at_half_and_refuses_at_the_limit() -> None:
     dialog = Dialog(max_backlog_ms=4000)
     dialog.speak(3000)

@@ -90,6 +90,8 @@ class FakeSocket:
         self.received: list[Event] = []
         self.closed: tuple[int, str] | None = None
         self.said_goodbye = False
+        self.is_dead = False
+        """Nothing arrives at the client any more, and the server does not know."""
 
     def client_sends(self, *frames: Event | bytes) -> None:
         """Frames on their way to the server."""
@@ -113,11 +115,13 @@ class FakeSocket:
 
     async def send(self, frame: str) -> None:
         await trio.lowlevel.checkpoint()
-        self.received.append(json.loads(frame))
+        if not self.is_dead:
+            self.received.append(json.loads(frame))
 
     async def close(self, code: int, reason: str) -> None:
-        self.closed = (code, reason)
-        self.leave()  # the client answers
+        if not self.is_dead:
+            self.closed = (code, reason)
+            self.leave()  # the client answers
 
     def names(self) -> list[str]:
         """Types of what was received."""
