@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import trio
 
-from ..engine.asr_prompt import LANGUAGES, check_language
+from ..engine.asr_prompt import check_language
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import BadRequestError
 from ..protocols.messages import EncoderItem
@@ -47,7 +47,7 @@ class AsrTranscriber:
     @property
     def languages(self) -> tuple[str, ...]:
         """ISO codes it can be told."""
-        return tuple(LANGUAGES)
+        return self.decoder.text.info.languages
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -59,9 +59,9 @@ class AsrTranscriber:
         if options.task not in self.tasks:
             raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
         if options.language is not None:
-            check_language(options.language)
+            check_language(options.language, known=self.languages)
         for language in options.languages:
-            check_language(language, param="languages")
+            check_language(language, param="languages", known=self.languages)
 
     async def transcribe(
         self,

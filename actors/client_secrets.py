@@ -12,28 +12,36 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
+from msgspec import UNSET
 
 from ..protocols.errors import OverloadedError
 from ..protocols.realtime_session import SessionPatch
 
 MAX_SECRETS: Final = 10_000
-"""Valid at a time; more are refused."""
+"""Kept at a time; more are refused."""
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""All their sessions' settings together: most are below 200 bytes, the largest 60 KB."""
 _PREFIX: Final = "ek_"
+_decoder: Final = msgspec.json.Decoder(SessionPatch)
 
 
 @dataclass(frozen=True, slots=True)
 class _Secret:
     expires_at: float
-    patch: SessionPatch
+    patch: bytes
+    """JSON: smaller than the objects, and what it holds is known."""
 
 
 class ClientSecrets:
     """The valid secrets by the hash of their value."""
 
-    def __init__(self, max_secrets: int = MAX_SECRETS) -> None:
+    def __init__(self, max_secrets: int = MAX_SECRETS, max_bytes: int = MAX_BYTES) -> None:
         self._max = max_secrets
+        self._max_bytes = max_bytes
         self._secrets: dict[bytes, _Secret] = {}
+        self._num_bytes = 0
 
     def __len__(self) -> int:
         return len(self._secrets)
@@ -44,12 +52,17 @@ class ClientSecrets:
         Raises OverloadedError if too many are valid.
         """
         now = trio.current_time()
-        if len(self._secrets) >= self._max:
+        # What a client sent back of what it was shown is ignored anyway, and not decoded.
+        shown = dict.fromkeys(("id", "object", "expires_at", "limits", "capabilities", "resume_token"), UNSET)
+        body = msgspec.json.encode(msgspec.structs.replace(patch, **shown))
+        if not self._has_room(body):
             self._secrets = {key: kept for key, kept in self._secrets.items() if kept.expires_at > now}
-        if len(self._secrets) >= self._max:
+            self._num_bytes = sum(len(kept.patch) for kept in self._secrets.values())
+        if not self._has_room(body):
             raise OverloadedError("Too many client secrets are valid; try again later.", retry_after_s=10.0)
         value = _PREFIX + secrets.token_urlsafe(32)
-        self._secrets[_hash(value)] = _Secret(now + seconds, patch)
+        self._secrets[_hash(value)] = _Secret(now + seconds, body)
+        self._num_bytes += len(body)
         return value, int(time.time() + seconds)
 
     def find(self, value: str | None) -> SessionPatch | None:
@@ -59,7 +72,10 @@ class ClientSecrets:
         found = self._secrets.get(_hash(value))
         if found is None or found.expires_at <= trio.current_time():
             return None
-        return found.patch
+        return _decoder.decode(found.patch)
+
+    def _has_room(self, body: bytes) -> bool:
+        return len(self._secrets) < self._max and self._num_bytes + len(body) <= self._max_bytes
 
 
 def _hash(value: str) -> bytes:

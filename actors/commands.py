@@ -101,7 +101,7 @@ def serve(
     Parameters
     ----------
     models
-        Embedded names, local folders or Hugging Face ids; tiny-whisper if none is given.
+        Embedded names, local folders or Hugging Face ids; tiny-qwen3-asr if none is given.
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
     """
@@ -133,7 +133,7 @@ def serve(
 @app.command
 def models() -> None:
     """List the embedded models and what they can do."""
-    from ..engine.model_info import WhisperInfo
+    from ..engine.model_info import AsrInfo, WhisperInfo
     from ..engine.registry import embedded_models, open_model
 
     for name in embedded_models():
@@ -143,6 +143,8 @@ def models() -> None:
             what = (
                 f"{', '.join(info.tasks)} · {', '.join(info.languages) or 'en'} · {info.window_s:g} s window"
             )
+        elif isinstance(info, AsrInfo):
+            what = f"transcribe · {', '.join(info.languages)} · {info.max_context} tokens of context"
         else:
             what = f"{info.family} · {info.max_context} tokens of context"
         print(f"{name}: {what} · {size_mb:.1f} MB")

@@ -16,7 +16,7 @@ from ..engine.memory import MemorySize
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-DEFAULT_MODEL: Final = "tiny-whisper"
+DEFAULT_MODEL: Final = "tiny-qwen3-asr"
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
 _MIB: Final = 1024 * 1024

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import struct
+import sys
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Final
@@ -34,6 +35,12 @@ _ABNORMAL: Final = 1006
 """What stands for a close code where the client gave none."""
 _AFTER_CLOSE_S: Final = 2.0
 """How long the application may still work for a connection that has been closed."""
+_PING_INTERVAL_S: Final = 20.0
+_VANISHED_S: Final = 30.0
+"""How long the peer's machine may leave what we sent without an acknowledgement, be it a ping: then it is
+gone, or the way to it. Else the kernel would try for a quarter of an hour."""
+_QUEUED_MESSAGES: Final = 2
+"""Messages, each of the largest size, that hypercorn holds where the application does not read."""
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -135,12 +142,14 @@ def _no_extensions(*_: object) -> None:
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; `OSError` if the address is taken or not ours."""
+    """A listening TCP socket; `OSError` if the address is taken or not ours. Connections inherit its options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_VANISHED_S * 1000))
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         listener.setblocking(False)
@@ -180,7 +189,8 @@ async def serve_connections(
     config.errorlog = None
     config.include_server_header = False
     config.websocket_max_message_size = max_message_bytes
-    config.websocket_ping_interval = 20.0
+    config.websocket_ping_interval = _PING_INTERVAL_S
+    config.max_app_queue_size = _QUEUED_MESSAGES
     config.keep_alive_timeout = 30.0
     config.h2_max_inbound_frame_size = 2**20
     ws_stream.WebsocketBuffer = _BoundedBuffer

@@ -16,6 +16,7 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -258,7 +259,11 @@ def _check_task(model: ServedModel, wish: rest.TranscriptionRequest, task: Task)
 
 
 def _card(model: ServedModel) -> rest.ModelCard:
-    return rest.ModelCard(id=model.name, created=model.created)
+    speech = model.transcription
+    languages = UNSET if speech is None else speech.languages
+    return rest.ModelCard(
+        id=model.name, created=model.created, abilities=model.abilities, languages=languages
+    )
 
 
 def _json(value: Mapping[str, object], *, status: int = 200) -> Response:

@@ -1,13 +1,16 @@
 """One WebSocket while it carries a session: a reader, a writer with its outbox, and the goodbye.
 
 A line ends with its socket; the session (`actors/session.py`) may go on without it, and be put on another
-one. Nothing here waits for the engine, so pings and appends are handled whatever it does. What becomes of a
-session whose line has ended is said in `actors/session_registry.py`.
+one. The reader does not wait for the engine, so pings are answered and the client's end is noticed whatever it
+does: frames that the session has no room for yet wait here, and only past `MAX_WAITING_BYTES` of them is the
+socket left alone. What becomes of a session whose line has ended is said in `actors/session_registry.py`.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
@@ -26,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close, so that it reads what we said before."""
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+"""Memory of the frames that wait for the session: 6 min of 16 kHz PCM16 in base64, besides its backlog."""
 
 
 class Socket(Protocol):
@@ -59,6 +64,11 @@ class Line:
         self._socket = socket
         self.outbox = outbox
         self.session = session
+        self._waiting: deque[str | bytes] = deque()
+        """Frames that were read and not taken in; the first one may be just being taken."""
+        self._num_waiting_bytes = 0
+        self._changed = trio.Event()
+        """A frame began or ceased to wait."""
         self.said_goodbye = False
         """The client left on purpose, or answered our close: it has read all that there was to say."""
 
@@ -66,6 +76,7 @@ class Line:
         """Serve the socket to its end. `resume` puts another session on this line; it never raises."""
         async with trio.open_nursery() as tasks:
             tasks.start_soon(self._read, resume, tasks.cancel_scope)
+            tasks.start_soon(self._feed, resume)
             tasks.start_soon(self._watch)
             await self.outbox.run(self._socket.send, self._socket.close)
             # The reader goes on: unread input would keep our last words from arriving.
@@ -77,16 +88,45 @@ class Line:
     ) -> None:
         """Socket → session, until the client leaves."""
         while True:
-            if self.session is not None:
-                await self.session.keep_pace()
             frame = await self._socket.receive()
             if frame is None:
                 break
-            wish = None if self.session is None else await self.session.take(frame, self)
-            if wish is not None:
-                await resume(wish, self)
+            if self._waiting or (self.session is not None and self.session.is_ahead):
+                await self._wait_in_line(frame)
+            else:
+                await self._take(frame, resume)
         self.said_goodbye = self._socket.said_goodbye
         scope.cancel()
+
+    async def _wait_in_line(self, frame: str | bytes) -> None:
+        """Put a frame behind those that wait, once there is room."""
+        while self._num_waiting_bytes > MAX_WAITING_BYTES:
+            await self._change()
+        self._waiting.append(frame)
+        self._num_waiting_bytes += sys.getsizeof(frame)
+        self._changed.set()
+
+    async def _feed(self, resume: Callable[[SessionResume, Line], Awaitable[None]]) -> None:
+        """Waiting frames → session, as it finds room for them."""
+        while True:
+            while not self._waiting:
+                await self._change()
+            if self.session is not None:
+                await self.session.keep_pace()
+            await self._take(self._waiting[0], resume)
+            self._num_waiting_bytes -= sys.getsizeof(self._waiting.popleft())
+            self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed = trio.Event()
+        await self._changed.wait()
+
+    async def _take(
+        self, frame: str | bytes, resume: Callable[[SessionResume, Line], Awaitable[None]]
+    ) -> None:
+        wish = None if self.session is None else await self.session.take(frame, self)
+        if wish is not None:
+            await resume(wish, self)
 
     async def _watch(self) -> None:
         try:

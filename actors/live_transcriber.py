@@ -109,7 +109,7 @@ class LiveTranscriber:
     def _learn_language(self, transcript: Transcript) -> None:
         if self._options.language is not None or not self._decoder.text.is_multilingual:
             return
-        self._likely = transcript.language
+        self._likely = transcript.language or None
         for (start, end), detection in self._memory.detections.items():
             long_enough = end - start >= _PIN_AFTER_S * self._decoder.features.sampling_rate
             if detection.is_speech and detection.probability >= _PIN_PROBABILITY and long_enough:

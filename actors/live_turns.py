@@ -81,7 +81,8 @@ class LiveTurns:
             model, options, start = self._models[self._model], self._options, effect.start_sample
             turn = _Turn(lambda: model.live(self._read, options, start=start))
             self._turns[effect.item_id] = turn
-        nursery.start_soon(self._transcribe, effect, turn)
+        turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
+        nursery.start_soon(self._transcribe, effect, turn, turn.running)
 
     def forget(self, item_id: ItemId) -> None:
         """Cancel what runs for the item and give back what is kept for it."""
@@ -108,11 +109,11 @@ class LiveTurns:
         for item_id in tuple(self._turns):
             self.forget(item_id)
 
-    async def _transcribe(self, effect: Transcribe, turn: _Turn) -> None:
+    async def _transcribe(self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope) -> None:
         outcome: Outcome
         where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
-        with trio.CancelScope() as scope:
-            turn.running = scope
+        with scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 turn.live = turn.live or turn.make()
                 transcript = await turn.live.hypothesis(effect.end_sample, final=effect.final)

@@ -19,7 +19,7 @@ import trio
 
 from ..engine.answer_guard import LoopCutter, echoes_context, may_echo, speaking_time_s
 from ..media.segments import find_cut, split
-from ..media.speech_gate import SpeechGate, speech_s
+from ..media.speech_gate import SpeechGate, speaks_for
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.transcript import Segment, TokenLogProb, Transcript, Word
 from .nursery import open_work
@@ -110,8 +110,8 @@ class Recording:
         """Whether a range's text is but the context it was asked with, and more than was said."""
         if self._activity is None or not echoes_context(text, context):
             return False
-        heard_s = await run(partial(speech_s, self._activity, self.read(*part)), part[1] - part[0])
-        return heard_s < speaking_time_s(text)
+        is_said = partial(speaks_for, self._activity, self.read(*part), speaking_time_s(text))
+        return not await run(is_said, part[1] - part[0])
 
 
 class LiveRecording(Recording):

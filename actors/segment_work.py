@@ -89,12 +89,12 @@ async def transcribe_segments(
 
     The first with speech decides the language of all behind it, unless `options` do. With `pinned` the last
     segment is not asked for its language; that is what makes a partial result differ from the final one.
-    Without `is_timed` nothing is timed, whatever the options ask for.
+    Without `is_timed` the last segment, which may still grow, is not timed.
     """
     deltas = (
         None if on_delta is None else DeltaJoiner(len(segments), " ", on_delta, context=context_of(options))
     )
-    work = _Work(decoder, source, memory, options, priority, is_timed, deltas)
+    work = _Work(decoder, source, memory, options, priority, deltas)
     language, is_decided = _given_language(options)
     forced: list[str | None] = []
     for index, segment in enumerate(segments):
@@ -113,7 +113,8 @@ async def transcribe_segments(
 
     async def answer_one(index: int, segment: Range) -> None:
         await work.answer(index, segment, forced[index])
-        await work.time(segment, forced[index])
+        if is_timed or index + 1 < len(segments):
+            await work.time(segment, forced[index])
 
     await answer_side_by_side(segments, answer_one)
 
@@ -146,8 +147,9 @@ class _Work:
     memory: SegmentMemory
     options: TranscriptionOptions
     priority: int
-    is_timed: bool
     deltas: DeltaJoiner | None
+    chosen: dict[Range, tuple[EncoderItem, ...]] = field(default_factory=dict)
+    """The windows of the segment whose language was chosen, until it is answered."""
 
     async def choose(self, segment: Range) -> str:
         """The language of a segment, out of those allowed."""
@@ -155,6 +157,7 @@ class _Work:
             codes = [code for each in self.options.languages if (code := language_code(each)) is not None]
             items = await self.source.items(segment)
             self.memory.choices[segment] = await self.decoder.choose(items, codes, self._wish(segment, None))
+            self.chosen = {segment: items}
         return self.memory.choices[segment].language
 
     async def answer(self, index: int, segment: Range, language: str | None) -> SegmentAnswer:
@@ -171,7 +174,7 @@ class _Work:
         if await self.source.recording.is_silent(segment):
             return SILENCE
         answer = await self.decoder.decode(
-            await self.source.items(segment),
+            self.chosen.pop(segment, None) or await self.source.items(segment),
             self._wish(segment, language),
             duration_s=(segment[1] - segment[0]) / self.decoder.features.sampling_rate,
             on_text=None if self.deltas is None else self.deltas.feeder(index),
@@ -184,7 +187,7 @@ class _Work:
         """Find when the answer's words were said, if that is asked for."""
         key = (segment, language)
         is_wanted = self.options.word_timestamps or self.options.segment_timestamps
-        if self.is_timed and is_wanted and key not in self.memory.words:
+        if is_wanted and key not in self.memory.words:
             samples = self.source.recording.read(*segment)
             find = partial(time_words, self.memory.answers[key].text, samples)
             self.memory.words[key] = await run(find, len(samples))

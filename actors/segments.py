@@ -170,7 +170,7 @@ class SegmentDecoder:
             raise BadRequestError(
                 f"prompt and keywords are too long: with the audio they take {len(prompt.token_ids):,} of "
                 f"{self._max_context:,} tokens",
-                param="prompt",
+                param="prompt" if wish.options.prompt else "keywords",
                 code="context_length_exceeded",
             )
         sampling = SamplingParams(

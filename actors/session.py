@@ -54,9 +54,9 @@ from .speech import SpeechModel
 logger = logging.getLogger(__name__)
 
 _INBOX_CAPACITY: Final = 64
-"""Events between reader and machine; the reader then waits, and TCP makes the client wait."""
+"""Events between a line and the machine, which takes them as they come."""
 _PATIENCE_S: Final = 10.0
-"""How long the reader waits for a backlog to shrink; pings are answered late meanwhile, so not for long."""
+"""How long frames wait for a backlog to shrink."""
 
 
 class SessionActor:
@@ -124,14 +124,17 @@ class SessionActor:
             with self._scope:
                 await self._converse()
         except SlowReaderError as error:
-            assert self.line is not None
-            self.give_up(self.line, error)
+            # Whose client it was does not matter any more: the machine has been left half-way.
+            logger.info("session %s: %s; closed", self.id, error)
+            self._close(1008, "the client reads too slowly", drop=True)
+            self._is_dropped = True
         except Exception:
             logger.exception("session %s failed; it was closed, the others go on", self.id)
             self._fail()
         finally:
             self.turns.close()
             self._events.close()
+            self._stepped.set()
 
     async def drain(self) -> None:
         """Finish what was said, then close; the client is told."""
@@ -187,12 +190,14 @@ class SessionActor:
                 received_audio_bytes=self._num_audio_bytes,
             )
             # Nothing below waits: no event may come between.
-            line.outbox.put(encode_event(resumed))
-            for frame in frames:
-                line.outbox.put(frame)
             old, self.line, line.session = self.line, line, self
             if old is not None:
                 old.outbox.close(1008, "the session was resumed on another connection", drop=True)
+            try:
+                for frame in (encode_event(resumed), *frames):
+                    line.outbox.put(frame)
+            except SlowReaderError as error:
+                self.give_up(line, error)
             if self.closing is not None:
                 line.outbox.close(*self.closing)
             self.turns.unpark()
@@ -217,24 +222,25 @@ class SessionActor:
                 return None
             return wish
 
+    @property
+    def is_ahead(self) -> bool:
+        """Its client should wait (`keep_pace`) before more is taken."""
+        return self._machine.dialect.is_flat and self._machine.session.is_behind
+
     async def keep_pace(self) -> None:
         """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.
 
         It knows no backpressure but the socket's, and an append that is refused ends it. If nothing gets
         better for `_PATIENCE_S`, something is wrong, and refusing says so.
         """
-        if not self._is_ahead:
+        if not self.is_ahead:
             self._is_patient = True
             return
         with trio.move_on_after(_PATIENCE_S if self._is_patient else 0.0):
-            while self._is_ahead:
+            while self.is_ahead:
                 self._stepped = trio.Event()
                 await self._stepped.wait()
-        self._is_patient = self._is_patient and not self._is_ahead
-
-    @property
-    def _is_ahead(self) -> bool:
-        return self._machine.dialect.is_flat and self._machine.session.is_behind
+        self._is_patient = self._is_patient and not self.is_ahead
 
     async def _take(self, frame: str | bytes) -> SessionResume | None:
         if isinstance(frame, bytes):

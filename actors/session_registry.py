@@ -112,7 +112,8 @@ class SessionRegistry:
 
     async def _live(self, session: SessionActor) -> None:
         await session.run()
-        if session.line is None and (session.closing is None or session.id not in self._detached):
+        has_last_words = session.closing is not None and session.can_resume
+        if session.line is None and not (has_last_words and session.id in self._detached):
             self._remove(session, "lost")
 
     def _detach(self, session: SessionActor, line: Line) -> None:

@@ -33,7 +33,7 @@ class LiveTurn(Protocol):
         """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
 
         A final one is exactly what `transcribe` gives for the same samples. A partial one may keep a
-        language that was detected with confidence before, and has no word times. Asking again for the same
+        language that was detected with confidence before, and times no words that may still change. Asking again for the same
         range costs next to nothing. Cancelling is safe: the next call computes what is missing.
         """
         ...
@@ -48,7 +48,7 @@ class SpeechModel(Protocol):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """ISO codes it can be told; empty: it knows one language and takes none."""
+        """ISO codes it can be told, at least one."""
         ...
 
     @property

@@ -42,8 +42,8 @@ class Transcriber:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """ISO codes it can be told; empty: it knows English only."""
-        return self.decoder.text.info.languages
+        """ISO codes it can be told."""
+        return self.decoder.text.info.languages or ("en",)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -80,7 +80,8 @@ async def transcribe_windows(
 ) -> Transcript:
     """Transcribe contiguous windows of one recording.
 
-    Without `is_timed` there are no words, and segments have the model's own rough times.
+    Without `is_timed` the last window, which may still grow, has no words, and its segments have the
+    model's own rough times.
     With `guess`, windows are decoded in that language while it is being detected; if the guess was wrong
     they are decoded again, so it never changes the result.
     """
@@ -92,6 +93,8 @@ async def transcribe_windows(
         language = None
     elif options.language is not None:
         language = decoder.text.check_language(options.language)
+    elif len(options.languages) == 1:
+        language = decoder.text.check_language(options.languages[0], param="languages")
     elif guess is not None:
         async with open_work() as nursery:
             nursery.start_soon(work.decode_all, windows, guess, None)
@@ -113,7 +116,8 @@ async def transcribe_windows(
             if key not in memory.parts:
                 memory.parts[key] = _part(decoder, window, windows[0][0], memory, options, language)
             parts.append(memory.parts[key])
-        return joined(parts, language=language or "en", duration_s=_duration_s(decoder, windows))
+        known = language or ("" if decoder.text.is_multilingual else "en")
+        return joined(parts, language=known, duration_s=_duration_s(decoder, windows))
 
     return assemble() if len(windows) <= RANGES_AT_ONCE else await trio.to_thread.run_sync(assemble)
 
@@ -128,9 +132,14 @@ class _Work:
     options: TranscriptionOptions
     priority: int
     is_timed: bool
+    detected: dict[Range, EncoderItem] = field(default_factory=dict)
+    """The window whose language was detected last, until it is decoded."""
 
-    async def language(self, windows: list[Range]) -> str:
-        """Language of the first window that holds speech; of the first with any sound if none does."""
+    async def language(self, windows: list[Range]) -> str | None:
+        """Language of the first window that holds speech; of the first with any sound if none does.
+
+        None: all are silent, and none will be decoded.
+        """
         first: str | None = None
         for window in windows:
             if window not in self.memory.detections:
@@ -140,11 +149,12 @@ class _Work:
                 self.memory.detections[window] = await self.decoder.detect(
                     item, languages=self.options.languages, priority=self.priority
                 )
+                self.detected = {window: item}
             detection = self.memory.detections[window]
             if detection.is_speech:
                 return detection.language
             first = first or detection.language
-        return first or (self.options.languages or self.decoder.text.info.languages)[0]
+        return first
 
     async def decode_all(
         self, windows: list[Range], language: str | None, deltas: DeltaJoiner | None
@@ -152,7 +162,8 @@ class _Work:
         """Answer every window that has no answer in this language yet."""
 
         async def one(index: int, window: Range) -> None:
-            await self._decode(index, window, language, deltas)
+            is_timed = self.is_timed or index + 1 < len(windows)
+            await self._decode(index, window, language, deltas, is_timed=is_timed)
 
         await answer_side_by_side(windows, one)
 
@@ -160,11 +171,10 @@ class _Work:
     def _needs_words(self) -> bool:
         """Segments get their times from words, but not a translation's: it orders them as it likes."""
         options = self.options
-        is_wanted = options.word_timestamps or (options.segment_timestamps and options.task == "transcribe")
-        return self.is_timed and is_wanted
+        return options.word_timestamps or (options.segment_timestamps and options.task == "transcribe")
 
     async def _decode(
-        self, index: int, window: Range, language: str | None, deltas: DeltaJoiner | None
+        self, index: int, window: Range, language: str | None, deltas: DeltaJoiner | None, *, is_timed: bool
     ) -> None:
         key = (window, language)
         item: EncoderItem | None = None
@@ -172,7 +182,7 @@ class _Work:
             if await self.source.recording.is_silent(window):
                 self.memory.answers[key] = SILENCE
             else:
-                item = await self.source.item(window)
+                item = self.detected.pop(window, None) or await self.source.item(window)
                 answer = await self.decoder.decode(
                     item,
                     self.options,
@@ -188,7 +198,7 @@ class _Work:
         answer = self.memory.answers[key]
         if deltas is not None:
             deltas.finish(index, self.decoder.text_of(answer))
-        if self._needs_words and key not in self.memory.words and answer.token_ids:
+        if is_timed and self._needs_words and key not in self.memory.words and answer.token_ids:
             self.memory.words[key] = await self.decoder.words(
                 item or await self.source.item(window),
                 answer,

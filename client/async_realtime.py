@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import anyio
 import sniffio
 from anyio.abc import TaskGroup, TaskStatus
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..protocols.codec import decode_server_event
 from .audio import Pacer
@@ -23,7 +23,7 @@ from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
 from .options import ClientOptions
 from .realtime import AudioChunk
-from .resume import CONNECT_TIMEOUT_S, ResumeRefusedError, is_lost, waits
+from .resume import CONNECT_TIMEOUT_S, NOBODY, ResumeRefusedError, is_lost, refused_handshake, waits
 from .session_core import SessionCore
 
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
@@ -94,6 +94,7 @@ class AsyncRealtimeSession:
         self._keeper = _Keeper(connect)
         self._pending: deque[Event] = deque()
         self._sending = anyio.Lock()  # keeps the frames of one call together
+        self._give_up_at: float | None = None  # while the connection is lost
 
     @property
     def created(self) -> SessionCreated | None:
@@ -117,6 +118,10 @@ class AsyncRealtimeSession:
     async def commit(self) -> None:
         """End the current turn now (needed with `turn_detection=None`)."""
         await self._send(self._core.commit)
+
+    async def flush(self) -> None:
+        """Transcribe what was said so far without waiting for silence; a `Flushed` event answers."""
+        await self._send(self._core.flush)
 
     async def clear(self) -> None:
         """Discard the audio of the current turn."""
@@ -163,26 +168,26 @@ class AsyncRealtimeSession:
         await self._send(self._core.opening)
         with anyio.move_on_after(self._timeout_s):
             while not self._core.ready:
-                await self._receive_frame()
+                await self._receive()
         if not self._core.ready:
             raise SensoriumTimeoutError(f"the server did not accept the session within {self._timeout_s:g} s")
 
     async def _receive(self) -> list[Event]:
-        with anyio.move_on_after(self._timeout_s):
-            return await self._receive_frame()
-        if self._core.finishing:
-            raise SensoriumTimeoutError(f"no event for {self._timeout_s:g} s while waiting for the last turn")
-        return []
-
-    async def _receive_frame(self) -> list[Event]:
+        """Events of the next frame; none if the connection had to be opened again, or nothing came in time."""
         socket = self._socket
+        frame = None
         try:
-            frame = await socket.recv()
+            with anyio.move_on_after(self._timeout_s):
+                frame = await socket.recv()
         except ConnectionClosed as error:
             async with self._sending:
                 await self._resume(socket, error)
             return []
-        return self._core.receive(frame)
+        if frame is not None:
+            return self._core.receive(frame)
+        if self._core.finishing:
+            raise SensoriumTimeoutError(f"no event for {self._timeout_s:g} s while waiting for the last turn")
+        return []
 
     async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
         resumption = self._core.resumption
@@ -201,14 +206,18 @@ class AsyncRealtimeSession:
     async def _resume(self, lost: Socket, error: ConnectionClosed) -> None:
         """Go on with another connection in place of `lost`; nobody sends meanwhile.
 
-        Raises SessionClosedError for `error` if that cannot be.
+        Raises SessionClosedError for `error` if that cannot be. Cancelling it does not put off the end of the
+        grace.
         """
         if self._socket is not lost:
             return  # the other task has done it
         grace_s = self._core.resumption.grace_s
         if grace_s and is_lost(error) and self._core.ready:
-            with anyio.move_on_after(grace_s):
+            self._core.not_resumed = NOBODY
+            self._give_up_at = self._give_up_at or anyio.current_time() + grace_s
+            with anyio.CancelScope(deadline=self._give_up_at):
                 if await self._reconnect(grace_s):
+                    self._give_up_at = self._core.not_resumed = None
                     return
             self._core.resumption.forgo()
         raise self._core.closed(*close_details(error)) from error
@@ -222,8 +231,9 @@ class AsyncRealtimeSession:
                 await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
                 with anyio.fail_after(CONNECT_TIMEOUT_S):
                     resumed = await self._ask_to_resume(keeper.socket)
-            except ResumeRefusedError as refused:
-                self._core.last_error = str(refused)
+            except (ResumeRefusedError, InvalidStatus) as error:
+                refused = refused_handshake(error) if isinstance(error, InvalidStatus) else error
+                self._core.not_resumed = str(refused)
                 if refused.is_final:
                     return False
             except (OSError, WebSocketException, ValueError):

@@ -14,7 +14,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
 from ..protocols.audio import Encoding
-from ..protocols.realtime_session import Granularity
+from ..protocols.realtime_session import Delay, Granularity
 from ..protocols.transcript import Transcript
 from .connection import connect_error, request_error, socket_arguments
 from .metrics import parse_metrics
@@ -69,6 +69,8 @@ class Client:
         model: str | None = None,
         language: str | None = None,
         prompt: str | None = None,
+        languages: Sequence[str] = (),
+        keywords: Sequence[str] = (),
         response_format: TranscriptFormat = "verbose_json",
         timestamp_granularities: Sequence[Granularity] = (),
         temperature: float | None = None,
@@ -82,6 +84,8 @@ class Client:
         model: str | None = None,
         language: str | None = None,
         prompt: str | None = None,
+        languages: Sequence[str] = (),
+        keywords: Sequence[str] = (),
         response_format: TextFormat,
         timestamp_granularities: Sequence[Granularity] = (),
         temperature: float | None = None,
@@ -94,6 +98,8 @@ class Client:
         model: str | None = None,
         language: str | None = None,
         prompt: str | None = None,
+        languages: Sequence[str] = (),
+        keywords: Sequence[str] = (),
         response_format: TranscriptFormat | TextFormat = "verbose_json",
         timestamp_granularities: Sequence[Granularity] = (),
         temperature: float | None = None,
@@ -102,13 +108,16 @@ class Client:
 
         `file` is a path, bytes or a binary file object. The formats `text`, `srt` and `vtt` give the document
         itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
-        `timestamp_granularities`.
+        `timestamp_granularities`. `languages` are the codes to choose from where `language` is not given, and
+        `keywords` are names and words to expect (extensions, for models that know them).
         """
         form = transcription_form(
             model=model,
             response_format=response_format,
             language=language,
             prompt=prompt,
+            languages=languages,
+            keywords=keywords,
             temperature=temperature,
             timestamp_granularities=timestamp_granularities,
         )
@@ -122,6 +131,8 @@ class Client:
         model: str | None = None,
         language: str | None = None,
         prompt: str | None = None,
+        languages: Sequence[str] = (),
+        keywords: Sequence[str] = (),
         temperature: float | None = None,
     ) -> Iterator[TextDelta | TextDone]:
         """The text of a whole file piece by piece as it is transcribed, then once as a whole."""
@@ -130,6 +141,8 @@ class Client:
             response_format="json",
             language=language,
             prompt=prompt,
+            languages=languages,
+            keywords=keywords,
             temperature=temperature,
             stream=True,
         )
@@ -169,6 +182,9 @@ class Client:
         *,
         language: str | None = None,
         prompt: str | None = None,
+        languages: Sequence[str] = (),
+        keywords: Sequence[str] = (),
+        delay: Delay | None = None,
         sample_rate: int = 24_000,
         encoding: Encoding = "pcm16",
         turn_detection: TurnDetection = "server_vad",
@@ -178,6 +194,8 @@ class Client:
     ) -> Iterator[RealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
+        `languages` and `keywords` are as in `transcribe`; `delay` is how long text waits before it is released,
+        from minimal, which is soonest, to xhigh, which is corrected least (the server's default if not given).
         `encoding` is pcm16 at `sample_rate` (8, 16, 24 or 48 kHz), or pcmu or pcma at 8 kHz. `turn_detection`
         None leaves the turns to `commit`. `binary=False` sends audio as base64 in JSON, for servers that only
         take that. With `resume` a connection that is lost is opened again and the session goes on where it
@@ -187,6 +205,9 @@ class Client:
             model=model,
             language=language,
             prompt=prompt,
+            languages=languages,
+            keywords=keywords,
+            delay=delay,
             sample_rate=sample_rate,
             encoding=encoding,
             turn_detection=turn_detection,

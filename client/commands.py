@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from ..protocols.realtime_session import Delay
 from .bench import BenchPlan, measure
 from .bench_realtime import Dialect
 from .bench_report import report
@@ -34,6 +35,8 @@ def transcribe(
     model: str | None = None,
     language: str | None = None,
     prompt: str | None = None,
+    languages: list[str] | None = None,
+    keywords: list[str] | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
     base_url: str | None = None,
@@ -59,6 +62,10 @@ def transcribe(
         ISO-639-1 code such as en; detected if not given.
     prompt
         Text in the speaker's style, with names and words to expect.
+    languages
+        Codes to choose from where no language is given; repeat it for each.
+    keywords
+        Name or word to expect; repeat it for each.
     output_dir
         Write one file per input there instead of standard output.
     stream
@@ -80,7 +87,9 @@ def transcribe(
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
-    wishes = Wishes(model=model, language=language, prompt=prompt)
+    wishes = Wishes(
+        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
+    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
@@ -98,6 +107,9 @@ def listen(
     model: str | None = None,
     language: str | None = None,
     prompt: str | None = None,
+    languages: list[str] | None = None,
+    keywords: list[str] | None = None,
+    delay: Delay | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
 ) -> int:
@@ -106,7 +118,8 @@ def listen(
     Examples:
 
         sensorium listen
-        sensorium listen recording.wav --language en
+        sensorium listen recording.wav --language en --delay low
+        sensorium listen --languages de --languages en --keywords "Ada Lovelace"
 
     Parameters
     ----------
@@ -118,15 +131,25 @@ def listen(
         ISO-639-1 code such as en; detected for each turn if not given.
     prompt
         Text in the speaker's style, with names and words to expect.
+    languages
+        Codes to choose from where no language is given; repeat it for each.
+    keywords
+        Name or word to expect; repeat it for each.
+    delay
+        How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
+        corrected less often; the server's default if not given.
     base_url
         Address of the server.
     api_key
         Key for the server.
     """
+    wishes = Wishes(
+        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
+    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, Wishes(model=model, language=language, prompt=prompt))
+            return listen_to(client, source, wishes, delay)
 
     return _guarded(run)
 

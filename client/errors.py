@@ -52,17 +52,25 @@ class SessionClosedError(SDKError):
     """The server closed a live session before it was finished.
 
     `code` is the WebSocket close code (1006: the connection vanished without a closing handshake);
-    `num_unfinished` counts committed turns whose transcript will not come.
+    `num_unfinished` counts committed turns whose transcript will not come; `not_resumed` says why the session
+    could not go on with another connection, where that was tried.
     """
 
     def __init__(
-        self, code: int, reason: str, *, num_unfinished: int = 0, last_error: str | None = None
+        self,
+        code: int,
+        reason: str,
+        *,
+        num_unfinished: int = 0,
+        last_error: str | None = None,
+        not_resumed: str | None = None,
     ) -> None:
         super().__init__(code, reason)
         self.code = code
         self.reason = reason
         self.num_unfinished = num_unfinished
         self.last_error = last_error
+        self.not_resumed = not_resumed
 
     def __str__(self) -> str:
         meaning = _CLOSE_CODES.get(self.code)
@@ -74,6 +82,8 @@ class SessionClosedError(SDKError):
         if self.num_unfinished:
             turns = "turn" if self.num_unfinished == 1 else "turns"
             text += f"; {self.num_unfinished} committed {turns} not transcribed"
+        if self.not_resumed:
+            text += f"; it could not be resumed: {self.not_resumed}"
         if self.last_error:
             text += f"; the last error event said: {self.last_error}"
         return text

@@ -20,6 +20,8 @@ SpeechStopped: TypeAlias = wire.InputAudioBufferSpeechStopped
 Committed: TypeAlias = wire.InputAudioBufferCommitted
 """The turn's audio is complete; exactly one `Completed` or `Failed` follows for its `item_id`."""
 Cleared: TypeAlias = wire.InputAudioBufferCleared
+Flushed: TypeAlias = wire.InputAudioBufferFlushed
+"""The answer to `flush`: the `item_id` that it committed, None if there was nothing to transcribe."""
 Resumed: TypeAlias = wire.SessionResumed
 """The connection was lost, and the session goes on with another one; nothing is missing or repeated."""
 Expiring: TypeAlias = wire.SessionExpiring

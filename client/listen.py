@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from ..protocols.realtime_session import Delay
 from .audio import read_wav
 from .client import Client
 from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Expiring, Failed, Resumed
@@ -28,7 +29,7 @@ _EXPIRING: Final = {
 }
 
 
-def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
+def listen_to(client: Client, source: Path | None, wishes: Wishes, delay: Delay | None = None) -> int:
     """The exit code: 1 if a turn could not be transcribed. Raises AudioError and SDKError."""
     chunks: Iterable[bytes]
     if source is None:
@@ -36,7 +37,7 @@ def listen_to(client: Client, source: Path | None, wishes: Wishes) -> int:
     else:
         audio = read_wav(source)
         chunks, rate, speed = audio.chunks(), audio.rate, 1.0
-    with client.realtime(sample_rate=rate, **wishes) as session:
+    with client.realtime(sample_rate=rate, delay=delay, **wishes) as session:
         log, live = TurnLog(max_turns=_MAX_TURNS), LiveText()
         log.configure(session.updated)
         log.audio_start_at = time.monotonic()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection
 
 from ..protocols.codec import decode_server_event
@@ -20,7 +20,7 @@ from .audio import Pacer
 from .connection import close_details
 from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
-from .resume import CONNECT_TIMEOUT_S, ResumeRefusedError, is_lost, waits
+from .resume import CONNECT_TIMEOUT_S, NOBODY, ResumeRefusedError, is_lost, refused_handshake, waits
 from .session_core import SessionCore
 
 AudioChunk = bytes | bytearray | memoryview
@@ -77,6 +77,10 @@ class RealtimeSession:
     def commit(self) -> None:
         """End the current turn now (needed with `turn_detection=None`)."""
         self._send(self._core.commit)
+
+    def flush(self) -> None:
+        """Transcribe what was said so far without waiting for silence; a `Flushed` event answers."""
+        self._send(self._core.flush)
 
     def clear(self) -> None:
         """Discard the audio of the current turn."""
@@ -147,10 +151,13 @@ class RealtimeSession:
                 ) from None
             return []
         except ConnectionClosed as error:
-            if self._closed.is_set():
-                raise StopIteration from None
-            with self._sending:
-                self._resume(connection, error)
+            try:
+                with self._sending:
+                    self._resume(connection, error)
+            except SessionClosedError:
+                if self._closed.is_set():
+                    raise StopIteration from None
+                raise
             return []
         with self._state:
             return self._core.receive(frame)
@@ -177,29 +184,38 @@ class RealtimeSession:
         grace_s = self._core.resumption.grace_s
         if not grace_s or not is_lost(error) or not self._core.ready or self._closed.is_set():
             raise self._core.closed(*close_details(error)) from error
+        self._core.not_resumed = NOBODY
         deadline = time.monotonic() + grace_s
         for wait_s in waits(grace_s):
-            if self._closed.wait(wait_s) or time.monotonic() > deadline:
+            if self._closed.wait(wait_s) or (left_s := deadline - time.monotonic()) <= 0:
                 break
             try:
-                self._connection = self._reconnect()
-                return
-            except ResumeRefusedError as refused:
-                self._core.last_error = str(refused)
+                self._connection = self._reconnect(min(CONNECT_TIMEOUT_S, left_s))
+            except (ResumeRefusedError, InvalidStatus) as error_now:
+                refused = refused_handshake(error_now) if isinstance(error_now, InvalidStatus) else error_now
+                self._core.not_resumed = str(refused)
                 if refused.is_final:
                     break
             except (OSError, WebSocketException, ValueError):
                 continue  # nobody there yet, or nobody who speaks like a server
+            else:
+                self._core.not_resumed = None
+                if self._closed.is_set():  # meanwhile, by another thread
+                    self._own.close()
+                return
         self._core.resumption.forgo()
         raise self._core.closed(*close_details(error)) from error
 
-    def _reconnect(self) -> ClientConnection:
-        """A connection that goes on with the session, everything that was lost sent again."""
+    def _reconnect(self, limit_s: float) -> ClientConnection:
+        """A connection that goes on with the session, everything that was lost sent again.
+
+        No single step of it takes longer than `limit_s`.
+        """
         with ExitStack() as stack:
-            connection = stack.enter_context(self._connect(CONNECT_TIMEOUT_S))
+            connection = stack.enter_context(self._connect(limit_s))
             connection.send(self._core.resumption.wish())
             while True:
-                event = decode_server_event(connection.recv(timeout=CONNECT_TIMEOUT_S))
+                event = decode_server_event(connection.recv(timeout=limit_s))
                 frames = self._core.resumption.answer(event)
                 if frames is not None:
                     break
@@ -238,7 +254,7 @@ class _Sender(threading.Thread):
             pass  # the iterating thread meets the same closed connection and raises there
         except BaseException as error:
             self.error = error
-            session._connection.close()  # wakes the iterating thread, which raises `error`
+            session.close()  # wakes the iterating thread, which raises `error`
 
     def stop(self) -> None:
         """Send nothing more; waits a moment for a chunk that is just leaving."""

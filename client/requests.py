@@ -77,21 +77,37 @@ def transcription_form(
     response_format: str,
     language: str | None = None,
     prompt: str | None = None,
+    languages: Sequence[str] = (),
+    keywords: Sequence[str] = (),
     temperature: float | None = None,
     timestamp_granularities: Sequence[Granularity] = (),
     stream: bool = False,
 ) -> Form:
-    """Form fields of a transcription or translation; what is not given is left to the server."""
+    """Form fields of a transcription or translation; what is not given is left to the server.
+
+    Raises ValueError for a text where several are expected.
+    """
     form: Form = {"response_format": response_format}
     optional = {"model": model, "language": language, "prompt": prompt}
     form.update({name: value for name, value in optional.items() if value})
     if temperature is not None:
         form["temperature"] = str(temperature)
-    if timestamp_granularities:
-        form["timestamp_granularities[]"] = list(timestamp_granularities)
+    lists = {
+        "languages": words("languages", languages),
+        "keywords": words("keywords", keywords),
+        "timestamp_granularities": tuple(timestamp_granularities),
+    }
+    form.update({f"{name}[]": list(values) for name, values in lists.items() if values})
     if stream:
         form["stream"] = "true"
     return form
+
+
+def words(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """The values of an argument that takes several texts. Raises ValueError for one text."""
+    if isinstance(values, str):
+        raise ValueError(f"{name} is {values!r}: expected several, as [{values!r}]")
+    return tuple(values)
 
 
 @contextlib.contextmanager

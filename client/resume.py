@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from ..protocols.codec import encode_event
 from ..protocols.realtime import Error, ServerEvent, SessionCreated, SessionResumed
 from ..protocols.realtime_lifecycle import SessionResume
+from .connection import status_error
 from .errors import SDKError
-from .events import Event
+from .events import Event, UnknownEvent
 
 RESEND_BYTES: Final = 4 * 1024 * 1024
 """What is kept to be sent again: 87 s of PCM16 at 24 kHz, for a grace and what lay in socket buffers."""
@@ -32,6 +33,12 @@ _LOST_CODES: Final = frozenset({1001, 1006, 1014})
 """Close codes of what lies between us and the server; the server itself never says these."""
 _FINAL_CODES: Final = frozenset({"session_not_found", "invalid_resume_token", "resume_gap", "invalid_value"})
 """Refusals that another attempt cannot change."""
+_FINAL_STATUSES: Final = frozenset({401, 403})
+"""Answers to a handshake that another attempt cannot change: the key has expired."""
+
+
+NOBODY: Final = "nobody answered in time"
+"""Why a session could not be resumed, if there is no better reason."""
 
 
 class ResumeRefusedError(SDKError):
@@ -90,7 +97,9 @@ class Resumption:
             if not event.session.resume_token:
                 self.forgo()
         seq = getattr(event, "server_event_seq", 0)
-        if not seq:
+        if isinstance(event, UnknownEvent):
+            seq = event.data.get("server_event_seq")
+        if not isinstance(seq, int) or not seq:
             return True  # another server's, or no part of the stream
         if seq <= self.last_seq:
             return False
@@ -121,6 +130,12 @@ class Resumption:
                 raise ResumeRefusedError(message, is_final=problem.code in _FINAL_CODES)
             case _:
                 return None
+
+
+def refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
+    """The server answers, but opens no connection."""
+    answer = status_error(error.response.status_code, bytes(error.response.body or b""))
+    return ResumeRefusedError(str(answer), is_final=answer.status in _FINAL_STATUSES)
 
 
 def is_lost(error: ConnectionClosed) -> bool:

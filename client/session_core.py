@@ -9,14 +9,19 @@ the server answers with exactly one `cleared` after everything before it. Read n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from ..protocols.audio import AudioFormat, Encoding
 from ..protocols.codec import decode_server_event, encode_event
-from ..protocols.realtime import InputAudioBufferAppend, InputAudioBufferClear, InputAudioBufferCommit
-from ..protocols.realtime_session import Granularity
+from ..protocols.realtime import (
+    InputAudioBufferAppend,
+    InputAudioBufferClear,
+    InputAudioBufferCommit,
+    InputAudioBufferFlush,
+)
+from ..protocols.realtime_session import Delay, Granularity
 from .errors import APIError, SessionClosedError
 from .events import (
     Cleared,
@@ -33,6 +38,7 @@ from .events import (
     SpeechStarted,
     UnknownEvent,
 )
+from .requests import words
 from .resume import Resumption
 
 TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
@@ -52,8 +58,9 @@ _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 class SessionSettings(msgspec.Struct, frozen=True):
     """What a live transcription session asks of the server.
 
-    `turn_detection` None means the caller commits; a mapping is sent as it is. With
-    `timestamp_granularities` (an extension) finals carry words, segments or both with their times.
+    `turn_detection` None means the caller commits; a mapping is sent as it is. `languages` are those to choose
+    from, `keywords` words to expect, and `delay` how long text waits before it is shown (all three extensions
+    of older servers; what is not given is not sent). With `timestamp_granularities` (an extension) finals carry words, segments or both with their times.
     `binary` sends audio as raw WebSocket frames, which are smaller and cheaper than base64 in JSON;
     turn it off for servers other than sensorium. `resume` goes on with the session when its connection is
     lost, where the server can do that.
@@ -62,6 +69,9 @@ class SessionSettings(msgspec.Struct, frozen=True):
     model: str | None = None
     language: str | None = None
     prompt: str | None = None
+    languages: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    delay: Delay | None = None
     audio_format: AudioFormat = AudioFormat()
     turn_detection: TurnDetection = "server_vad"
     timestamp_granularities: tuple[Granularity, ...] = ()
@@ -74,10 +84,8 @@ class SessionSettings(msgspec.Struct, frozen=True):
         audio_format: dict[str, Any] = {"type": _FORMAT_NAMES[encoding]}
         if encoding == "pcm16":
             audio_format["rate"] = self.audio_format.rate
-        wishes = {"model": self.model, "language": self.language, "prompt": self.prompt}
-        transcription: dict[str, Any] = {name: value for name, value in wishes.items() if value}
-        if self.timestamp_granularities:
-            transcription["timestamp_granularities"] = list(self.timestamp_granularities)
+        names = ("model", "language", "prompt", "languages", "keywords", "delay", "timestamp_granularities")
+        transcription = {name: getattr(self, name) for name in names if getattr(self, name)}
         turns = self.turn_detection
         turn_detection = {"type": turns} if isinstance(turns, str) else turns
         audio_input = {
@@ -93,6 +101,9 @@ def session_settings(
     model: str | None = None,
     language: str | None = None,
     prompt: str | None = None,
+    languages: Sequence[str] = (),
+    keywords: Sequence[str] = (),
+    delay: Delay | None = None,
     sample_rate: int = 24_000,
     encoding: Encoding = "pcm16",
     turn_detection: TurnDetection = "server_vad",
@@ -105,11 +116,16 @@ def session_settings(
         raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(_FORMAT_NAMES)}")
     if isinstance(turn_detection, str) and turn_detection != "server_vad":
         raise ValueError(f"turn_detection is {turn_detection!r}: expected 'server_vad', a mapping or None")
+    if delay is not None and delay not in get_args(Delay):
+        raise ValueError(f"delay is {delay!r}: expected one of {', '.join(get_args(Delay))}")
     rate = sample_rate if encoding == "pcm16" else 8_000
     return SessionSettings(
         model=model,
         language=language,
         prompt=prompt,
+        languages=words("languages", languages),
+        keywords=words("keywords", keywords),
+        delay=delay,
         audio_format=AudioFormat(encoding, rate),
         turn_detection=turn_detection,
         timestamp_granularities=tuple(timestamp_granularities),
@@ -130,6 +146,8 @@ class SessionCore:
         self.audio_s = 0.0
         """Seconds of audio given to `append`."""
         self.last_error: str | None = None
+        self.not_resumed: str | None = None
+        """Why the last attempt to go on with another connection failed."""
         self._partial_sample = b""
         self._in_flight: dict[str, None] = {}
         self._spoken: set[str] = set()
@@ -188,10 +206,13 @@ class SessionCore:
 
     def commit(self) -> list[str]:
         """Frames that end the current turn now. Raises ValueError if half a sample is left over."""
-        if self._partial_sample:
-            encoding = self.settings.audio_format.encoding
-            raise ValueError(f"the audio ends in the middle of a sample: {encoding} samples have 2 bytes")
+        self._check_whole()
         return [encode_event(InputAudioBufferCommit())]
+
+    def flush(self) -> list[str]:
+        """Frames that ask for all that was said so far. Raises ValueError if half a sample is left over."""
+        self._check_whole()
+        return [encode_event(InputAudioBufferFlush())]
 
     def clear(self) -> list[str]:
         """Frames that discard the audio of the current turn."""
@@ -233,8 +254,17 @@ class SessionCore:
     def closed(self, code: int, reason: str) -> SessionClosedError:
         """The error for a connection that the server closed before `finished`."""
         return SessionClosedError(
-            code, reason, num_unfinished=self.num_unfinished, last_error=self.last_error
+            code,
+            reason,
+            num_unfinished=self.num_unfinished,
+            last_error=self.last_error,
+            not_resumed=self.not_resumed,
         )
+
+    def _check_whole(self) -> None:
+        if self._partial_sample:
+            encoding = self.settings.audio_format.encoding
+            raise ValueError(f"the audio ends in the middle of a sample: {encoding} samples have 2 bytes")
 
     def _track(self, event: Event) -> None:
         match event:

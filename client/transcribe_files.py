@@ -6,6 +6,7 @@ Read next: `client/client.py`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Literal, TypedDict
@@ -30,6 +31,8 @@ class Wishes(TypedDict):
     model: str | None
     language: str | None
     prompt: str | None
+    languages: Sequence[str]
+    keywords: Sequence[str]
 
 
 def transcribe_files(

@@ -8,8 +8,9 @@ control token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ..protocols.errors import BadRequestError, ModelLoadError
@@ -55,6 +56,9 @@ TEXT_TAG: Final = "<asr_text>"
 MAX_HEADER: Final = 64
 """Characters within which an answer's tag must begin. The longest header of a known language has 19."""
 
+_KEPT_CONTEXTS: Final = 64
+"""A live turn asks with the same context again and again; a long one takes milliseconds to encode."""
+
 _CODES: Final = {name.lower(): code for code, name in LANGUAGES.items()}
 _HEADER: Final = "language "
 
@@ -65,16 +69,23 @@ def language_code(name: str | None) -> str | None:
     return lowered if lowered in LANGUAGES else _CODES.get(lowered)
 
 
-def check_language(language: str, *, param: str = "language") -> str:
-    """The name of a code or name; BadRequestError naming `param` if the models do not know it."""
+def check_language(language: str, *, param: str = "language", known: Collection[str] = LANGUAGES) -> str:
+    """The name of a code or name; BadRequestError naming `param` if its code is not a `known` one."""
     code = language_code(language)
-    if code is None:
+    if code is None or code not in known:
         raise BadRequestError(
-            f"{param}: {language!r} is not one of {', '.join(LANGUAGES)}",
+            f"{param}: {language!r} is not one of {', '.join(known)}",
             param=param,
             code="unsupported_language",
         )
     return LANGUAGES[code]
+
+
+def languages_of(names: object) -> tuple[str, ...]:
+    """Codes of the languages that a config lists by name; all that are known if it lists none of them."""
+    listed = names if isinstance(names, list) else []
+    codes = dict.fromkeys(language_code(name) for name in listed if isinstance(name, str))
+    return tuple(code for code in codes if code is not None) or tuple(LANGUAGES)
 
 
 def without_controls(text: str) -> str:
@@ -121,6 +132,7 @@ class AsrText:
         self.info = info
         self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
         self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
+        self._system = lru_cache(_KEPT_CONTEXTS)(self._encode_system)
         self.text_tag = self._id(TEXT_TAG)
         """The token between an answer's language and its text."""
         if self._id("<|audio_pad|>") != info.audio_token_id:
@@ -149,7 +161,7 @@ class AsrText:
         """All of the prompt but the answer's own beginning (`answer_start`)."""
         if not windows:
             raise BadRequestError("there is no audio to transcribe", param="file", code="empty_audio")
-        ids = [*self._open("system\n" + without_controls(context)), *self._close()]
+        ids = [*self._system(context)]
         ids += [*self._open("user\n"), self._audio_start]
         spans: list[MediaSpan] = []
         for item in windows:
@@ -172,6 +184,9 @@ class AsrText:
     def num_header(self, token_ids: Sequence[int]) -> int:
         """Tokens of an answer before its text: its header with the tag, or none."""
         return token_ids.index(self.text_tag) + 1 if self.text_tag in token_ids else 0
+
+    def _encode_system(self, context: str) -> tuple[int, ...]:
+        return (*self._open("system\n" + without_controls(context)), *self._close())
 
     def _open(self, text: str) -> tuple[int, ...]:
         return (self._message_start, *self.tokenizer.encode(text, allow_special=False))

@@ -66,6 +66,8 @@ class AsrInfo(ModelInfo):
     """Mel frames of a whole encoder window."""
     audio_token_id: int
     """The placeholder of a row of an encoding."""
+    languages: tuple[str, ...]
+    """ISO codes the model can be told."""
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..protocols.errors import BadRequestError, ModelLoadError
 from ..protocols.messages import ProbabilityProbe, SamplingParams, TimestampRules
@@ -20,6 +21,10 @@ from .tokenizer import ByteLevelTokenizer
 from .words import split_words
 
 __all__ = ["AlignmentRequest", "DecodeRequest", "WhisperInfo", "WhisperText", "compression_ratio"]
+
+
+_KEPT_PROMPTS: Final = 64
+"""A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class WhisperText:
         self.no_speech_id = self.no_timestamps_id - 1
         self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
         self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
+        self._previous = lru_cache(_KEPT_PROMPTS)(self._encode_previous)
         end = generation.get("eos_token_id")
         self._stop = _ids(end) if end is not None else (self.end_id,)
         self._suppress = _ids(generation.get("suppress_tokens"))
@@ -112,11 +118,13 @@ class WhisperText:
         At most `max_target_positions // 2 - 1` tokens of text are kept, the most recent ones, as
         openai/whisper does. Names of control tokens inside `text` are ordinary characters.
         """
-        if not text.strip():
+        return self._previous(text.strip())
+
+    def _encode_previous(self, text: str) -> tuple[int, ...]:
+        if not text:
             return ()
         limit = self.info.max_context // 2 - 1
-        ids = self.tokenizer.encode(" " + text.strip())
-        return (self.previous_id, *ids[-limit:])
+        return (self.previous_id, *self.tokenizer.encode(" " + text)[-limit:])
 
     def prompt(
         self,

@@ -139,7 +139,7 @@ METHODS: tuple[Method, ...] = (Incremental, FeedAgain)
 def speech_turns(turn_s: float) -> list[SpeechTurn]:
     """The recording's turns, those of a language one after the other until a turn is `turn_s` long."""
     audio = read_wav(RECORDING)
-    pcm = np.frombuffer(audio.pcm, np.int16).astype(np.float32) / 32768
+    pcm = np.frombuffer(audio.pcm, np.int16).astype(np.float32) / np.float32(32768)
     samples = StreamingResampler(audio.rate).push(pcm, last=True)
     spoken = read_spoken_turns(RECORDING.with_suffix(".json"))
     found = []

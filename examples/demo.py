@@ -119,7 +119,7 @@ def ms(seconds: float | None) -> str:
 
 
 @contextmanager
-def running_server(model: str = "tiny-whisper") -> Iterator[str]:
+def running_server(model: str = "tiny-qwen3-asr") -> Iterator[str]:
     """The address of a server started for the demo, and stopped after it."""
     command = [str(Path(sys.executable).with_name("sensorium")), "serve", model, "--port", "0"]
     print(f"starting: sensorium {' '.join(command[1:])}", flush=True)

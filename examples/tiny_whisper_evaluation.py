@@ -150,7 +150,7 @@ def evaluate(folder: Path, num_per_language: int, seed: int) -> str:
             lines.append(_table_line(language, group, sums))
             pooled += sums
     lines.append(_table_line("all", "all", pooled))
-    lines.append(_silence_line(recogniser, seed))
+    lines.append(silence_line(recogniser.texts(recordings_without_speech(seed), "en")))
     lines += [_alignment_line(recogniser, language, seed) for language in LANGUAGES]
     return "\n".join(lines)
 
@@ -163,11 +163,16 @@ def _table_line(language: str, group: str, sums: npt.NDArray[np.float64]) -> str
     )
 
 
-def _silence_line(recogniser: Recogniser, seed: int) -> str:
+def recordings_without_speech(seed: int) -> list[Audio]:
+    """Noise and silence."""
     rng = random.Random(f"{seed}/silence")
-    audio = [_studio(seed).nothing_said(rng).audio for _ in range(_NUM_SILENT)]
-    empty = sum(not text.strip() for text in recogniser.texts(audio, "en"))
-    return f"recordings without speech: {empty} of {_NUM_SILENT} have an empty transcript"
+    return [_studio(seed).nothing_said(rng).audio for _ in range(_NUM_SILENT)]
+
+
+def silence_line(texts: list[str]) -> str:
+    """What was heard in recordings without speech."""
+    empty = sum(not text.strip() for text in texts)
+    return f"recordings without speech: {empty} of {len(texts)} have an empty transcript"
 
 
 def _alignment_line(recogniser: Recogniser, language: Language, seed: int) -> str:

@@ -9,36 +9,17 @@ several encoder windows. Start reading at `Trainer`; the network and its folder 
 """
 
 import argparse
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-import numpy as np
 import tiny_whisper_data as data
 import torch
-from speech_grammar import LANGUAGES
-from speech_synthesis import HELD_OUT_VOICES, training_texts
-from tiny_qwen3_asr_data import Batches, rows_of
-from tiny_qwen3_asr_model import (
-    AUDIO_END,
-    AUDIO_PAD,
-    AUDIO_START,
-    LANGUAGE_NAMES,
-    MESSAGE_END,
-    MESSAGE_START,
-    TEXT_TAG,
-    TrainedAsr,
-    build_tokenizer,
-    export,
-    feature_extractor,
-    model_config,
-)
-from tiny_whisper_evaluation import held_out_recordings, word_errors
-from tokenizers import Tokenizer
+from speech_synthesis import training_texts
+from tiny_qwen3_asr_data import Batches
+from tiny_qwen3_asr_evaluation import evaluate
+from tiny_qwen3_asr_model import LANGUAGE_NAMES, TrainedAsr, build_tokenizer, export, model_config
 from training import Training
-from transformers import Qwen3ASRForConditionalGeneration
 
 CHECKPOINT = Path(__file__).parent.parent / "engine" / "checkpoints" / "tiny-qwen3-asr"
 NUM_TOKENIZER_TEXTS = 20_000
@@ -123,52 +104,6 @@ class Trainer:
         }
 
 
-def evaluate(folder: Path, num_per_language: int, seed: int) -> str:
-    """Word error rates on held-out sentences, half of them by a voice never trained on; greedy, by
-    `transformers`, language detected."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    extractor = feature_extractor()
-    model = cast(Any, Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)).eval()
-
-    def ids(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-
-    lines = ["language  voices    sentences   WER   detected right"]
-    pooled = np.zeros(4)
-    for language in LANGUAGES:
-        groups = {"training": np.zeros(4), "held out": np.zeros(4)}
-        for recording, voice in held_out_recordings(language, num_per_language, seed):
-            features = extractor(
-                recording.audio, sampling_rate=16_000, padding="longest", return_attention_mask=True
-            )
-            rows = rows_of(int(features["attention_mask"].sum()))
-            prompt = ids(f"{MESSAGE_START}system\n{MESSAGE_END}\n{MESSAGE_START}user\n{AUDIO_START}")
-            prompt += ids(AUDIO_PAD) * rows
-            prompt += ids(f"{AUDIO_END}{MESSAGE_END}\n{MESSAGE_START}assistant\n")
-            with torch.no_grad():
-                output = model.generate(
-                    input_ids=torch.tensor([prompt]),
-                    input_features=features["input_features"],
-                    input_features_mask=features["attention_mask"],
-                    max_new_tokens=128,
-                    do_sample=False,
-                )
-            answer = tokenizer.decode(output[0, len(prompt) :].tolist())
-            name, _, text = answer.partition(TEXT_TAG)
-            wrong, words = word_errors(recording.text, text)
-            group = "held out" if voice == HELD_OUT_VOICES[language] else "training"
-            groups[group] += (1, words, wrong, name == f"language {LANGUAGE_NAMES[language]}")
-        for group, sums in groups.items():
-            lines.append(_line(language, group, sums))
-            pooled += sums
-    return "\n".join([*lines, _line("all", "all", pooled)])
-
-
-def _line(language: str, group: str, sums: Any) -> str:  # noqa: ANN401
-    count, words, wrong, right = sums
-    return f"{language:8s}  {group:8s}  {count:9.0f} {wrong / words:6.2%} {right / count:14.2%}"
-
-
 def main() -> None:
     """Train, or evaluate."""
     parser = argparse.ArgumentParser(description="Train tiny-qwen3-asr on espeak-ng's speech.")
@@ -178,16 +113,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=CHECKPOINT, help="the exported model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recordings", dest="num_recordings", type=int, default=60_000)
-    parser.add_argument("--steps", dest="num_steps", type=int, default=10_000)
-    parser.add_argument("--frames-per-batch", type=int, default=16_000)
-    parser.add_argument("--export-every", type=int, default=1_000, help="steps between exports")
+    parser.add_argument("--steps", dest="num_steps", type=int, default=12_000)
+    parser.add_argument("--frames-per-batch", type=int, default=8_000)
+    parser.add_argument("--export-every", type=int, default=3_000, help="steps between exports")
     parser.add_argument("--held-out", dest="num_held_out", type=int, default=300)
     parser.add_argument("--resume", action="store_true", help="continue a stopped training")
     options = Options(**vars(parser.parse_args()))
     if options.command == "evaluate":
         print(evaluate(options.output, options.num_held_out, options.seed))
         return
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(1)  # the matrices are too small to share, and sums keep their order
     trainer = Trainer(options)
     if options.resume and options.state.exists():
         trainer.restore()

@@ -7,6 +7,7 @@ alike. Built on `media/voice_activity.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -42,7 +43,8 @@ class SpeechGate:
         for start in range(0, len(samples), _LOOK_SAMPLES):
             if self._found is not None:
                 return
-            self._look(samples[start : start + _LOOK_SAMPLES])
+            ends = _speech_ends(self._streams, samples[start : start + _LOOK_SAMPLES])
+            self._found = min(ends, default=None)
 
     def has_speech(self, num_samples: int) -> bool:
         """Whether the first `num_samples` of the stretch, at most those pushed, hold speech.
@@ -50,13 +52,6 @@ class SpeechGate:
         What is shorter than a frame (32 ms) holds none.
         """
         return self._found is not None and self._found <= num_samples
-
-    def _look(self, samples: FloatArray) -> None:
-        ends: list[int] = []
-        for gain, stream in zip(_GAINS, self._streams, strict=True):
-            scores = stream.push(np.clip(gain * samples, -1.0, 1.0))
-            ends += [end for end, probability in scores if probability >= SPEECH_PROBABILITY]
-        self._found = min(ends, default=None)
 
 
 def has_speech(model: VoiceActivityModel, samples: FloatArray) -> bool:
@@ -66,10 +61,25 @@ def has_speech(model: VoiceActivityModel, samples: FloatArray) -> bool:
     return gate.has_speech(len(samples))
 
 
-def speech_s(model: VoiceActivityModel, samples: FloatArray) -> float:
-    """Seconds of `samples` [n] in which somebody speaks. Blocks for 6 ms a second."""
+def speaks_for(model: VoiceActivityModel, samples: FloatArray, seconds: float) -> bool:
+    """Whether somebody speaks for `seconds` of `samples` [n], together.
+
+    Looks no further than that; audio without speech costs 6 ms a second.
+    """
+    streams = [VoiceActivityStream(model) for _ in _GAINS]
     heard: set[int] = set()
-    for gain in _GAINS:
-        scores = VoiceActivityStream(model).push(np.clip(gain * samples, -1.0, 1.0))
-        heard |= {end for end, probability in scores if probability >= SPEECH_PROBABILITY}
-    return len(heard) * FRAME_SAMPLES / INTERNAL_RATE
+    for start in range(0, len(samples), _LOOK_SAMPLES):
+        if len(heard) * FRAME_SAMPLES >= seconds * INTERNAL_RATE:
+            break
+        heard |= _speech_ends(streams, samples[start : start + _LOOK_SAMPLES])
+    return len(heard) * FRAME_SAMPLES >= seconds * INTERNAL_RATE
+
+
+def _speech_ends(streams: Sequence[VoiceActivityStream], samples: FloatArray) -> set[int]:
+    """Where frames with speech end. `streams`, one for each of `_GAINS`, go on with `samples` [n]."""
+    return {
+        end
+        for gain, stream in zip(_GAINS, streams, strict=True)
+        for end, probability in stream.push(np.clip(gain * samples, -1.0, 1.0))
+        if probability >= SPEECH_PROBABILITY
+    }

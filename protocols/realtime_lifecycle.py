@@ -29,7 +29,7 @@ class SessionResume(Struct, frozen=True, tag_field="type", tag="session.resume")
 
     session_id: Annotated[str, Meta(max_length=128)]
     token: Annotated[str, Meta(max_length=128)]
-    after_seq: Annotated[int, Meta(ge=0)]
+    after_seq: Annotated[int, Meta(ge=0, lt=2**53)]
     event_id: ClientEventId | UnsetType | None = UNSET
 
 

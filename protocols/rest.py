@@ -254,10 +254,12 @@ class TranscriptTextDone(Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class ModelCard(Struct, frozen=True):
-    """One entry of `/v1/models`."""
+    """One entry of `/v1/models`; `abilities` and `languages` (ISO codes of speech) are ours."""
 
     id: str
     created: int
+    abilities: tuple[str, ...] = ()
+    languages: tuple[str, ...] | UnsetType = UNSET
     owned_by: str = "sensorium"
     object: Literal["model"] = "model"
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import UNSET
 
@@ -36,6 +37,9 @@ from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .outbox import Outbox, error_detail
 from .transcript import ReleaseConfig, TranscriptPolicy
+
+MAX_PENDING: Final = 1024
+"""Committed items without an answer; a client's next commit is refused (turns are bounded by audio)."""
 
 
 class Item:
@@ -76,8 +80,8 @@ class Item:
         self.answer: Transcript | SensoriumError | None = None
         self.options: TranscriptionOptions | None = None
         """In force when the item was first asked about; None: never asked."""
-        self.newest = ""
-        """The text over [start, covered_end)."""
+        self.newest: Transcript | None = None
+        """What was understood of [start, covered_end)."""
         self.policy = TranscriptPolicy(release)
         self.withheld = ""
 
@@ -180,14 +184,14 @@ class Conversation:
         item = self._answered(event)
         if item is None:
             return
-        item.covered_end, item.newest = event.end_sample, event.transcript.text
+        item.covered_end, item.newest = event.end_sample, event.transcript
         if event.final:
             item.exact = (event.end_sample, event.transcript)
             if item.end == event.end_sample:
                 item.answer = event.transcript
                 return
         speech_ms = samples_to_ms(event.end_sample - item.speech_start)
-        self._release(item, item.policy.observe(item.newest, speech_ms))
+        self._release(item, item.policy.observe(event.transcript.text, speech_ms))
 
     def on_failed(self, event: HypothesisFailed) -> None:
         """Take a failure: it ends a committed item, a partial is simply asked for again later."""
@@ -267,10 +271,10 @@ class Conversation:
         self._forget(item)
 
     def _complete(self, item: Item, transcript: Transcript) -> None:
-        rest = item.withheld + item.policy.finish(transcript.text)
+        rest = item.policy.finish(transcript.text, unsent=item.withheld)
         if rest:
             self._outbox.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
-        options = item.options or TranscriptionOptions()
+        options = item.options or self.options
         for segment in transcript.segments if options.segment_timestamps else ():
             self._outbox.send(
                 ConversationItemInputAudioTranscriptionSegment(

@@ -18,37 +18,45 @@ _CLOSING: Final = "\"'»”’)]}」』）"
 _UNMARKED: Final = re.compile(r"[\u0e00-\u0eff]$")
 """Thai and Lao are written without marks between sentences."""
 _WORD: Final = re.compile(r"([^\W\d_]+)\W*$")
-_LEADING_WORDS: Final = frozenset(
-    (
-        # English
-        *("a", "an", "and", "as", "because", "but", "er", "if", "my", "or", "our", "than", "the"),
-        *("their", "uh", "um", "unless", "until", "whether", "your"),
-        # German
-        *("aber", "als", "äh", "ähm", "bis", "dass", "dem", "den", "der", "des", "ein", "eine"),
-        *("einem", "einen", "einer", "mein", "meine", "oder", "ob", "sondern", "und", "weil", "wenn", "zum"),
-        # Spanish and Portuguese
-        *("aunque", "con", "cuando", "del", "e", "el", "la", "las", "los", "mi", "o", "para", "pero"),
-        *("porque", "que", "si", "sin", "su", "tu", "un", "una", "y", "um", "uma", "mas", "ou"),
-        # French and Italian
-        *("au", "aux", "avec", "car", "des", "du", "et", "euh", "il", "le", "les", "ma", "mais", "mon"),
-        *("parce", "pour", "quand", "un", "une", "che", "con", "di", "gli", "ma", "o", "perché", "però"),
-    )
-)
-"""Words that something follows: conjunctions, articles, possessives, and sounds of thinking."""
+_LEADING_WORDS: Final = {
+    "en": """a an and as because but er if my or our than the their uh um unless until whether your""",
+    "de": """aber als äh ähm bis dass dem den der des eine einem einen einer mein meine ob oder sondern
+        und weil wenn zum""",
+    "es": """aunque con cuando de del e el en la las los mi o para pero por porque que si sin su tu u un
+        una y""",
+    "pt": """a as com da de do e em mas na no o os ou para por porque que se sem um uma""",
+    "fr": """au aux avec car de des du et euh la le les ma mais mon ou parce pour quand que sans un une""",
+    "it": """che con di e gli il la le ma o per perché però un una uno""",
+}
+"""Words that something follows, by language (`an` begins an English noun, and ends many a German sentence):
+conjunctions, articles, possessives, prepositions, and sounds of thinking."""
+_LEADING: Final = {language: frozenset(words.split()) for language, words in _LEADING_WORDS.items()}
+_LOOK_BACK: Final = 64
+"""Characters that are looked at, whatever the length of the turn."""
 
 
-def ending(text: str) -> Ending:
-    """How `text` ends: as a sentence does, in the middle of one, or in a way that tells nothing."""
-    text = text.rstrip().rstrip(_CLOSING)
+def ending(text: str, language: str = "") -> Ending:
+    """How `text` ends: as a sentence does, in the middle of one, or in a way that tells nothing.
+
+    `language` is an ISO-639-1 code; of other languages only the marks are known.
+    """
+    text = text[-_LOOK_BACK:]
+    while (shorter := text.rstrip().rstrip(_CLOSING)) != text:
+        text = shorter
     if not text:
         return "unknown"
     if text.endswith("...") or text[-1] in _OPEN_MARKS:
         return "open"
-    word = _WORD.search(text)
-    if word is not None and text[-1] not in "?？؟" and word[1].lower() in _LEADING_WORDS:
+    if text[-1] not in "?？؟" and _leads_on(text, _LEADING.get(language, frozenset())):
         return "open"
     if text[-1] in _FINAL_MARKS:
         return "finished"
     if _UNMARKED.search(text) or unicodedata.category(text[-1])[0] not in "LNM":
         return "unknown"
     return "open"
+
+
+def _leads_on(text: str, words: frozenset[str]) -> bool:
+    """Whether the last word is one of `words`, and no letter's name ("plan A")."""
+    word = _WORD.search(text)
+    return word is not None and word[1].lower() in words and not (len(word[1]) == 1 and word[1].isupper())

@@ -169,9 +169,10 @@ class FlatSession:
             assert len(self._utterances) == 1 or self._utterances[0].num_pending
 
     def _begin(self, now: float) -> list[Effect]:
-        """The client turned out to speak the flat dialect."""
+        """The client turned out to speak the flat dialect. What it said before is of the first utterance."""
         self.is_flat = True
         effects = self.session.receive(_AUDIO, now=now)
+        self._current.num_pending = len(self.session.conversation.pending)
         return [Send(effect.event, ()) if isinstance(effect, Send) else effect for effect in effects]
 
     def _update(self, event: FlatUpdate, now: float) -> list[Effect]:

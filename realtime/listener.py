@@ -34,7 +34,7 @@ from ..protocols.realtime import InputAudioBufferSpeechStarted, InputAudioBuffer
 from ..protocols.transcript import Transcript
 from .buffer import Buffer
 from .config import MIN_COMMIT_MS, SessionConfig
-from .conversation import Conversation, Item
+from .conversation import MAX_PENDING, Conversation, Item
 from .effects import ForgetBefore, ResetVoiceActivity
 from .endings import Ending, ending
 from .outbox import Outbox
@@ -121,25 +121,11 @@ class Listener:
         clients treat errors as fatal: it gets an item of its own with an empty transcript. So does a
         commit with detection on while nobody speaks.
         """
-        buffered = self._buffer.num_buffered
-        if self._conversation.open is not None and (self._detecting or buffered >= _MIN_COMMIT):
-            self._end_turn(self._buffer.received)
-        elif self._buffer.follows_commit and buffered == 0:
-            self._commit_unspoken(_NOTHING_SAID)
-        elif buffered < _MIN_COMMIT:
+        if len(self._conversation.pending) >= MAX_PENDING:
             raise BadRequestError(
-                f"the input audio buffer holds {samples_to_ms(buffered)} ms of audio; "
-                f"a commit needs at least {MIN_COMMIT_MS} ms",
-                code="input_audio_buffer_commit_empty",
+                f"{MAX_PENDING} committed items are waiting for their transcripts", code="too_many_commits"
             )
-        elif not self._detecting:
-            self._commit_unspoken(None)
-        elif self._detector.candidate_start is not None:
-            self._buffer.slide(self._keep_from())
-            self._commit_unspoken(None)
-        else:
-            self._commit_unspoken(_NOTHING_SAID)
-        self._detector.reset()
+        self._commit()
 
     def flush(self) -> ItemId | None:
         """End the turn as `commit` does, but only if there is something to transcribe: the item, or None.
@@ -151,7 +137,7 @@ class Listener:
             return None
         if self._buffer.num_buffered < _MIN_COMMIT and not (self._detecting and item is not None):
             return None
-        self.commit()
+        self._commit()
         return self._conversation.pending[-1].id
 
     def clear(self) -> None:
@@ -178,7 +164,7 @@ class Listener:
         item = self._conversation.open
         if was_detecting and settings.turn_detection is None:
             self._announce_stop(self._buffer.received)
-            self._buffer.slide(self._keep_from())
+            self._buffer.slide(self._turn_start())
         self._settings = settings
         self._conversation.release = RELEASES[settings.delay]
         self._detector.reconfigure(settings.detector(self._config, self._ending))
@@ -246,12 +232,33 @@ class Listener:
     def _listen_for_the_end(self) -> None:
         """Let the wait for the end of the turn follow what was said, where the client wants that."""
         item, heard = self._conversation.open, self._ending
-        if item is None or not self._detector.paused or item.covered_end <= self._detector.last_speech_end:
-            self._ending = "unknown"  # what was understood does not reach into the pause
-        else:
-            self._ending = ending(item.newest)
+        self._ending = "unknown"
+        if item is not None and item.newest is not None and self._detector.paused:
+            reaches_into_the_pause = item.covered_end > self._detector.last_speech_end
+            if reaches_into_the_pause:
+                self._ending = ending(item.newest.text, item.newest.language)
         if self._ending != heard:
             self._detector.reconfigure(self._settings.detector(self._config, self._ending))
+
+    def _commit(self) -> None:
+        buffered = self._buffer.num_buffered
+        nobody_speaks = self._detecting and self._detector.candidate_start is None
+        if self._conversation.open is not None and (self._detecting or buffered >= _MIN_COMMIT):
+            self._end_turn(self._buffer.received)
+        elif self._buffer.follows_commit and (buffered == 0 or nobody_speaks):
+            self._commit_unspoken(_NOTHING_SAID)
+        elif buffered < _MIN_COMMIT:
+            raise BadRequestError(
+                f"the input audio buffer holds {samples_to_ms(buffered)} ms of audio; "
+                f"a commit needs at least {MIN_COMMIT_MS} ms",
+                code="input_audio_buffer_commit_empty",
+            )
+        elif nobody_speaks:
+            self._commit_unspoken(_NOTHING_SAID)
+        else:
+            self._buffer.slide(self._turn_start())
+            self._commit_unspoken(None)
+        self._detector.reset()
 
     def _commit_unspoken(self, answer: Transcript | None) -> None:
         """Commit a buffer in which no turn was heard; None: transcribe it all the same."""
@@ -295,6 +302,10 @@ class Listener:
         for item in self._conversation.pending:
             if item.answer is None:
                 return item.start
+        return self._turn_start()
+
+    def _turn_start(self) -> int:
+        """Where the turn in progress begins, or one that is about to begin."""
         if self._conversation.open is not None:
             return self._conversation.open.start
         if not self._detecting:

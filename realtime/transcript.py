@@ -103,6 +103,8 @@ words late in a turn, and nobody waits for those as for the first one, so the fi
 """
 EARLY_MS: Final = 2000
 """Speech after which a turn without text is asked about no more often than others: it may be a hum."""
+_NUM_KEPT: Final = 16
+"""Released pieces that are still looked at: where a text is cut follows from the pieces next to it."""
 
 
 class TranscriptPolicy:
@@ -111,9 +113,12 @@ class TranscriptPolicy:
     def __init__(self, config: ReleaseConfig) -> None:
         self._config = config
         self._history: deque[list[str]] = deque(maxlen=max(config.first_agree, config.agree))
+        """The pieces of the newest hypotheses behind `_head`."""
         self._first_word: tuple[str, int] = "", 0
         """The first word of the newest hypotheses, and how much speech the earliest of them covered."""
         self.released = ""
+        self._head = ""
+        """The beginning of `released` that is not cut into pieces again, however long the turn becomes."""
         self.corrected = False
         """The final text did not begin with what was released."""
         self.num_withheld = 0
@@ -127,18 +132,24 @@ class TranscriptPolicy:
 
     def observe(self, text: str, speech_ms: int) -> str:
         """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe ""."""
-        current = _settled(text)
+        current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
         num_agreed = self._num_agreed(current, speech_ms)
         self._history.append(current)
         num_stable = min(num_agreed, self._num_inner(current))
         if self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
-        rest = self._extend("".join(current[:num_stable]))
+        rest = self._extend(self._head + "".join(current[:num_stable]))
         self.num_withheld += not rest and len(text) > len(self.released)
+        if rest and num_stable >= 2 * _NUM_KEPT:
+            self._move_head(current[: num_stable - _NUM_KEPT])
         return rest
 
-    def finish(self, text: str) -> str:
-        """Take the final text; return the rest to release, "" where what was released contradicts it."""
+    def finish(self, text: str, *, unsent: str = "") -> str:
+        """Take the final text; return the rest to send, "" where what was sent contradicts it.
+
+        `unsent` is the end of `released` that nobody has seen: it is given up.
+        """
+        self.released = self.released.removesuffix(unsent)
         self.corrected = not text.startswith(self.released)
         return self._extend(text)
 
@@ -177,6 +188,14 @@ class TranscriptPolicy:
         if 1 < num_inner < len(current) and weight(current[num_inner - 2]) == 0:
             num_inner -= 2
         return num_inner
+
+    def _move_head(self, passed: list[str]) -> None:
+        """Look at released pieces no more. Hypotheses without them agree on nothing behind them."""
+        self._head += "".join(passed)
+        num_passed = len(passed)
+        for _ in range(len(self._history)):
+            older = self._history.popleft()
+            self._history.append(older[num_passed:] if older[:num_passed] == passed else [])
 
     def _extend(self, text: str) -> str:
         if not text.startswith(self.released):

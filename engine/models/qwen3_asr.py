@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, Qwen3ASRConfig
 from ...kernels.linear import Activation
 from ...protocols.errors import ModelLoadError
 from ...protocols.messages import EncoderItem, Features
-from ..asr_prompt import AsrText
+from ..asr_prompt import AsrText, languages_of
 from ..model_info import AsrInfo, ModelInfo
 from ..model_source import ModelSource, Opening
 from ..qwen_config import (
@@ -116,6 +116,7 @@ def open_source(opening: Opening) -> ModelSource:
         n_window=tower.chunk_frames // 2,
         window_frames=tower.window_frames,
         audio_token_id=check_size(parsed, "audio_token_id", path),
+        languages=languages_of(opening.config.get("support_languages")),
     )
     AsrText(text, info)  # has every token of the prompt, or raises
     expected: dict[str, Shape] = tower.tensor_shapes()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,8 +32,10 @@ class ScriptedDecoder(SegmentDecoder):
         self.features = FeatureConfig(num_mel_bins=128, min_samples=8_000)
         self.asked: list[tuple[int, str | None]] = []
         self.chosen: list[int] = []
+        self.num_looked_at = 0
 
     def items(self, samples: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[EncoderItem, ...]:
+        self.num_looked_at += len(samples)
         return (EncoderItem(content_hash=str(int(samples[0])), features=None),)  # type: ignore[arg-type]
 
     async def choose(
@@ -108,6 +113,7 @@ async def test_one_allowed_language_is_forced_and_of_several_one_is_chosen_once(
     decoder = ScriptedDecoder(("zh", "a"), ("zh", "b"))
     await decoder.transcribe(TranscriptionOptions(languages=("pl", "fr")))
     assert (sorted(decoder.asked), decoder.chosen) == ([(0, "pl"), (1, "pl")], [0])
+    assert decoder.num_looked_at == 2 * 16_000, "features of either were computed once"
 
 
 @pytest.mark.slow
@@ -152,8 +158,22 @@ async def test_what_is_not_known_or_too_long_is_refused() -> None:
         assert await refused(asr, TranscriptionOptions(languages=("en", "xx"))) == "languages"
         assert await refused(asr, TranscriptionOptions(task="translate")) == "task"
         assert await refused(asr, TranscriptionOptions(prompt="word " * 500)) == "prompt"
+        assert await refused(asr, TranscriptionOptions(keywords=("word " * 500,))) == "keywords"
         assert asr.decoder.engine.statistics().num_steps == 0
         assert (await asr.transcribe(np.zeros(0, np.float32), TranscriptionOptions())).text == ""
+
+
+@pytest.mark.slow
+async def test_a_model_takes_the_languages_its_config_lists(tmp_path: Path) -> None:
+    folder = shutil.copytree(random_asr_folder(), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["support_languages"] = ["German", "English", "Klingon"]
+    (folder / "config.json").write_text(json.dumps(config))
+    async with running_asr(folder) as asr:
+        assert asr.languages == ("de", "en")
+        asr.check(TranscriptionOptions(language="de", languages=("en",)))
+        with pytest.raises(BadRequestError, match="'fr' is not one of de, en"):
+            asr.check(TranscriptionOptions(languages=("fr",)))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sensorium.actors import segment_work
 from sensorium.actors.asr import AsrTranscriber
 from sensorium.actors.live_asr import LiveAsr
 from sensorium.actors.recordings import SILENT_PEAK
@@ -17,9 +18,10 @@ from sensorium.engine.answer_guard import LoopGuard, cut_loops, token_budget
 from sensorium.engine.asr_prompt import parse_answer
 from sensorium.engine.plan import Plan, StepResult
 from sensorium.engine.runner import Runner
+from sensorium.media.word_times import time_words
 from sensorium.protocols.errors import UnavailableError
 from sensorium.protocols.messages import EngineStatistics, Generate, RequestId, SamplingParams
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions, Word
 from support.asr_folder import make_audio
 from support.random_asr import random_asr_folder, running_asr
 
@@ -209,6 +211,26 @@ async def test_finished_segments_are_never_asked_again() -> None:
         num_windows, _, num_prefill = work.done()
         assert (num_windows, len(final.segments)) == (1, len(asr.decoder.cut_rule.split(audio)))
         assert num_prefill < 150
+
+
+async def test_finished_segments_are_timed_before_the_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    audio = make_audio(3, 20.0)
+    timed: list[int] = []
+
+    def spy(text: str, samples: Samples) -> tuple[Word, ...]:
+        timed.append(len(samples))
+        return time_words(text, samples)
+
+    monkeypatch.setattr(segment_work, "time_words", spy)
+    async with running_asr() as asr:
+        live = live_turn(asr, audio, TranscriptionOptions(word_timestamps=True))
+        for end in (*range(30_000, len(audio), 30_000), len(audio) - 4_000):
+            await live.hypothesis(end, final=False)
+        num_before = len(timed)
+        final = await live.hypothesis(len(audio), final=True)
+        assert len(timed) - num_before == 1
+        assert sum(timed) == len(audio)
+        assert final.words == (await asr.transcribe(audio, TranscriptionOptions(word_timestamps=True))).words
 
 
 async def test_cancelling_an_update_loses_nothing_and_nothing_is_kept() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from sensorium.actors.live_transcriber import LiveTranscriber
 from sensorium.actors.transcriber import Transcriber
 from sensorium.actors.windows import WindowDecoder
 from sensorium.protocols.messages import EngineStatistics
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions, Word
 from support.random_model import running_decoder, sound
 
 pytestmark = pytest.mark.slow
@@ -98,6 +100,28 @@ async def test_asking_again_costs_nothing() -> None:
         before = await work(decoder)
         assert await live.hypothesis(24_000, final=True) == first
         assert await work(decoder) == before
+
+
+async def test_finished_windows_are_timed_before_the_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    audio = sound(32_000 * 6, seed=2)
+    options = TranscriptionOptions(language="en", word_timestamps=True)
+    async with running_decoder() as decoder:
+        timed: list[int] = []
+        words = decoder.words
+
+        async def spy(*args: Any, num_samples: int, **how: Any) -> tuple[Word, ...]:  # noqa: ANN401
+            timed.append(num_samples)
+            return await words(*args, num_samples=num_samples, **how)
+
+        monkeypatch.setattr(decoder, "words", spy)
+        live = LiveTranscriber(decoder, lambda a, b: audio[a:b], options, start=0)
+        for end in range(8_000, len(audio), 8_000):
+            await live.hypothesis(end, final=False)
+        num_before = len(timed)
+        final = await live.hypothesis(len(audio), final=True)
+        assert len(timed) - num_before <= 1
+        assert sum(timed) <= len(audio)
+        assert final.words == (await Transcriber(decoder).transcribe(audio, options)).words
 
 
 async def test_an_update_costs_one_window_whatever_the_age_of_the_turn() -> None:

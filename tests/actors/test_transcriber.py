@@ -49,10 +49,23 @@ async def test_the_language_is_that_of_the_first_window_with_sound() -> None:
         alone = await transcriber.transcribe(audio, TranscriptionOptions())
         before = decoder.engine.statistics().num_decode_tokens
         silence = await transcriber.transcribe(quiet, TranscriptionOptions())
-        assert silence.text == ""
+        assert (silence.text, silence.language) == ("", ""), "nobody spoke in any"
         assert decoder.engine.statistics().num_decode_tokens == before
         behind = await transcriber.transcribe(np.concatenate((quiet, audio)), TranscriptionOptions())
         assert behind.language == alone.language
+
+
+@pytest.mark.slow
+async def test_features_of_a_window_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    audio = sound(30_000 * 3, seed=7)
+    async with running_decoder() as decoder:
+        looked_at: list[int] = []
+        item = decoder.item
+        monkeypatch.setattr(decoder, "item", lambda samples: looked_at.append(len(samples)) or item(samples))
+        await Transcriber(decoder).transcribe(audio, TranscriptionOptions())
+        assert sum(looked_at) == len(audio)
+        await Transcriber(decoder).transcribe(audio, TranscriptionOptions(languages=("de", "zh")))
+        assert sum(looked_at) == 2 * len(audio)
 
 
 @pytest.mark.slow
@@ -94,4 +107,7 @@ async def test_an_unknown_language_is_refused_before_any_work() -> None:
 async def test_an_english_only_model_needs_no_language() -> None:
     async with running_decoder(random_folder(seed=9, multilingual=False)) as decoder:
         transcript = await Transcriber(decoder).transcribe(sound(40_000, seed=9), TranscriptionOptions())
-    assert transcript.language == "en"
+        assert transcript.language == "en"
+        silence = await Transcriber(decoder).transcribe(np.zeros(8_000, np.float32), TranscriptionOptions())
+        assert silence.language == "en", "it is known"
+        assert Transcriber(decoder).languages == ("en",)

@@ -183,7 +183,7 @@ def test_refusals_carry_the_servers_words(run: Run) -> None:
             async with AsyncClient(url) as client, client.realtime("missing"):
                 pass
 
-    with serve_realtime(status=401) as url:
+    with serve_realtime(status=lambda: 401) as url:
         run(handshake)
     with serve_realtime() as url:
         run(settings)

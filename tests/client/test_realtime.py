@@ -150,7 +150,7 @@ def test_no_server_says_what_to_do() -> None:
 
 def test_a_refused_handshake_carries_the_servers_words() -> None:
     with (
-        serve_realtime(status=401) as url,
+        serve_realtime(status=lambda: 401) as url,
         Client(url) as client,
         pytest.raises(APIError) as caught,
         client.realtime(),

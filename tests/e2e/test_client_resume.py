@@ -20,7 +20,7 @@ from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
 
-WISHES: Wishes = {"model": None, "language": None, "prompt": None}
+WISHES = Wishes(model=None, language=None, prompt=None, languages=(), keywords=())
 DATA = Path(__file__).parents[2] / "examples" / "data"
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from sensorium.actors.config import EngineConfig
+from support.random_model import random_folder
+from support.raw_socket import raw_session
 from support.server import Server, make_config, running_server
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -18,9 +20,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def mixed_server(folders: dict[str, Path]) -> Iterator[Server]:
-    """A text model first, and one that transcribes."""
+    """A text model first, and two that transcribe, one of them English only."""
     engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8)
-    with running_server(make_config(str(folders["text"]), "tiny-whisper", engine=engine)) as server:
+    english = str(random_folder(seed=9, multilingual=False))
+    with running_server(make_config(str(folders["text"]), "tiny-whisper", english, engine=engine)) as server:
         yield server
 
 
@@ -58,7 +61,9 @@ def test_live_sessions_need_a_transcribing_model(text_server: Server, mixed_serv
 
 def test_each_model_does_what_it_can(mixed_server: Server, lights: bytes) -> None:
     listed = httpx.get(f"{mixed_server.api}/models").json()["data"]
-    assert [model["id"] for model in listed] == ["text", "tiny-whisper"]
+    assert [model["id"] for model in listed] == ["text", "tiny-whisper", "random-9"]
+    assert [model["abilities"] for model in listed] == [["complete", "chat"], ["transcribe"], ["transcribe"]]
+    assert [model.get("languages") for model in listed] == [None, ["de", "en", "es"], ["en"]]
     refused = transcribe(mixed_server, lights, "text")
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "model"
@@ -68,6 +73,17 @@ def test_each_model_does_what_it_can(mixed_server: Server, lights: bytes) -> Non
     assert transcribe(mixed_server, lights).json() == named.json(), "the first that can is the default"
     with connect(f"{mixed_server.realtime}?model=tiny-whisper") as session:
         assert json.loads(session.recv(20))["type"] == "session.created"
+
+
+def test_an_english_only_model_takes_english_live_and_no_other_language(mixed_server: Server) -> None:
+    with raw_session(f"{mixed_server.realtime}?model=random-9") as session:
+        session.configure(language="en", languages=["en"])
+        for field, value in (("language", "de"), ("languages", ["en", "de"])):
+            audio = {"input": {"transcription": {field: value}}}
+            session.send({"type": "session.update", "session": {"type": "transcription", "audio": audio}})
+            error = session.receive()["error"]
+            assert error["code"] == "unsupported_language"
+            assert error["param"].startswith(f"session.audio.input.transcription.{field}")
 
 
 def test_new_counters_are_exported(mixed_server: Server) -> None:

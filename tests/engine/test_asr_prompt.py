@@ -51,6 +51,7 @@ def info_of(folder: Path, audio_token_id: int) -> AsrInfo:
         n_window=50,
         window_frames=800,
         audio_token_id=audio_token_id,
+        languages=tuple(LANGUAGES),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.media.speech_gate import SpeechGate, has_speech, speech_s
+from sensorium.media.speech_gate import SpeechGate, has_speech, speaks_for
 from sensorium.media.voice_activity import FRAME_SAMPLES, VoiceActivityModel
 from support.signals import WITHOUT_SPEECH, FloatArray, white_noise
 
@@ -27,7 +27,7 @@ def spoken(name: str = "kitchen_lights") -> FloatArray:
 def test_nobody_speaks_in_noise(name: str) -> None:
     samples = WITHOUT_SPEECH[name](6.0)
     assert not has_speech(MODEL, samples)
-    assert speech_s(MODEL, samples) == 0
+    assert not speaks_for(MODEL, samples, 0.01)
 
 
 @pytest.mark.parametrize("name", ["kitchen_lights", "buenos_dias"])
@@ -52,7 +52,16 @@ def test_a_short_word_out_of_silence_is_heard(gain: float) -> None:
 def test_its_length_is_measured() -> None:
     speech = spoken()
     pauses = np.concatenate((np.zeros(32_000, np.float32), speech, np.zeros(32_000, np.float32)))
-    assert 0.5 < speech_s(MODEL, pauses) < len(speech) / 16_000
+    assert speaks_for(MODEL, pauses, 0.5)
+    assert not speaks_for(MODEL, pauses, len(speech) / 16_000)
+
+
+def test_it_is_measured_no_further_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, scored = VoiceActivityModel(), list[int]()
+    score = model.score
+    monkeypatch.setattr(model, "score", lambda frame, state: scored.append(1) or score(frame, state))
+    assert speaks_for(model, np.concatenate([spoken()] * 5), 0.5)
+    assert len(scored) * FRAME_SAMPLES < 2 * len(spoken())
 
 
 def test_silence_before_speech_hides_nothing() -> None:

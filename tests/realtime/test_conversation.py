@@ -55,6 +55,22 @@ def test_deltas_of_the_next_turn_wait_for_the_previous_one() -> None:
     assert dialog.text("item_2") == "next turn here"
 
 
+def test_text_that_waited_and_proved_wrong_is_never_sent() -> None:
+    dialog = Dialog()
+    dialog.speak(320)
+    dialog.silence(640)
+    dialog.update({"transcription": {"delay": "minimal"}})
+    for _ in range(3):
+        dialog.speak(640)
+        dialog.answer("wrong words here", item_id="item_2")
+    dialog.silence(640)
+    while "item_2" in dialog.asked:
+        dialog.answer("Right words.", item_id="item_2")
+    dialog.answer("first", item_id="item_1")
+    assert dialog.text("item_2") == "Right words."
+    assert dialog.session.conversation.num_corrected == 0
+
+
 def test_only_some_finals_of_a_session_run_at_a_time() -> None:
     dialog = Dialog(max_finals_in_flight=2)
     for _ in range(5):

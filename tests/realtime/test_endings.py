@@ -20,10 +20,21 @@ from sensorium.realtime.endings import ending
         "متى؟",
         "Ich will das. ",
         "Room 5.",
+        "He said: “Stop.” ",
+        '"Stop. "',
+        "We take plan A.",
     ],
 )
 def test_finished(text: str) -> None:
-    assert ending(text) == "finished"
+    assert ending(text, "en") == "finished"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [("Mach das Licht an.", "de"), ("Schalte es ein.", "de"), ("Wash the car.", "en"), ("Vieni su.", "it")],
+)
+def test_a_word_that_leads_on_in_another_language_ends_a_sentence(text: str, language: str) -> None:
+    assert ending(text, language) == "finished"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +44,7 @@ def test_finished(text: str) -> None:
         "Turn on the.",
         "I was thinking and",
         "Well,",
-        "Ich komme, weil.",
+        "Turn on the. ”",
         "Quiero pan y",
         "um",
         "So…",
@@ -46,7 +57,16 @@ def test_finished(text: str) -> None:
     ],
 )
 def test_open(text: str) -> None:
-    assert ending(text) == "open"
+    assert ending(text, "en") == "open"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [("Ich komme, weil.", "de"), ("Quiero pan y.", "es"), ("Je viens avec.", "fr"), ("Vou com.", "pt")],
+)
+def test_a_word_that_leads_on_keeps_the_sentence_open(text: str, language: str) -> None:
+    assert ending(text, language) == "open"
+    assert ending(text, "xx") == "finished"
 
 
 @pytest.mark.parametrize("text", ["", " ", "สวัสดี", "♪", "“”"])
@@ -54,6 +74,7 @@ def test_unknown(text: str) -> None:
     assert ending(text) == "unknown"
 
 
-@given(st.text(max_size=30))
-def test_any_text_has_an_ending(text: str) -> None:
-    assert ending(text) == ending(text + "  ")
+@given(st.text(max_size=30), st.sampled_from(["", "en", "de"]))
+def test_any_text_has_an_ending(text: str, language: str) -> None:
+    assert ending(text, language) == ending(text + "  ", language)
+    assert ending("x" * 100_000 + "1 " + text, language) == ending("1 " + text, language)

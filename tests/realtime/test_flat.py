@@ -141,6 +141,20 @@ def test_audio_before_the_answer_belongs_to_the_next_utterance() -> None:
     dialog.check_laws()
 
 
+def test_audio_before_the_first_update_belongs_to_the_first_utterance() -> None:
+    dialog = FlatDialog(model=None)
+    dialog.speak(1000)
+    dialog.silence(800)  # nothing has told the dialect yet; the turn is over, and not answered
+    dialog.frame(type="session.update", model="small")
+    dialog.told.clear()
+    dialog.speak(1000)
+    dialog.finish()
+    while dialog.asked:
+        dialog.answer("Late." if len(dialog.asked) == 1 else "Early.", item_id=next(iter(dialog.asked)))
+    assert dialog.answers() == ["Early. Late."]
+    dialog.check_laws()
+
+
 @pytest.mark.parametrize("num_samples", [0, 1, 500, 1500, 4000])
 def test_too_little_audio_is_answered_with_an_empty_text(num_samples: int) -> None:
     dialog = FlatDialog()

@@ -6,6 +6,8 @@ import itertools
 
 import pytest
 from sensorium.protocols.audio import ms_to_samples
+from sensorium.protocols.realtime import InputAudioBufferCommit
+from sensorium.realtime.conversation import MAX_PENDING
 from sensorium.realtime.effects import (
     ForgetItem,
     ResetVoiceActivity,
@@ -187,6 +189,50 @@ def test_commit_after_the_detector_committed_is_answered_without_the_model() -> 
     assert dialog.names() == [*COMMITTED, "completed"]
     assert dialog.of("completed")[1]["transcript"] == ""
     assert not dialog.asked
+
+
+def test_commit_just_after_another_while_nobody_speaks_is_no_error() -> None:
+    dialog = Dialog()
+    dialog.speak(320)
+    dialog.commit()
+    dialog.silence(64)
+    dialog.commit()
+    assert not dialog.of("error")
+    assert len(dialog.of("committed")) == 2
+
+
+def test_commits_that_need_no_audio_are_bounded() -> None:
+    dialog = Dialog()
+    dialog.speak(320)
+    for _ in range(MAX_PENDING):
+        dialog.tell(InputAudioBufferCommit())
+    dialog.speak(320)
+    dialog.read()
+    dialog.commit()
+    (refused,) = dialog.read()
+    assert refused["error"]["code"] == "too_many_commits"
+    dialog.client({"type": "input_audio_buffer.flush"})
+    assert dialog.names() == ["speech_stopped", *COMMITTED, "input_audio_buffer.flushed"]
+    while dialog.asked:
+        dialog.answer("hi", item_id=next(iter(dialog.asked)))
+    assert len(dialog.of("completed")) == MAX_PENDING + 1
+
+
+@pytest.mark.parametrize("first_is_answered", [True, False])
+def test_where_the_clients_turn_begins_does_not_follow_what_is_pending(first_is_answered: bool) -> None:
+    dialog = Dialog()
+    dialog.speak(320)
+    dialog.silence(640, "first" if first_is_answered else None)
+    dialog.silence(1984)
+    dialog.speak(64)
+    dialog.commit()
+    begun = dialog.of("committed")[1]
+    assert begun["audio_start_ms"] == 320 + 640 + 1984 - 300
+    dialog.silence(1984)
+    dialog.update({"turn_detection": None})
+    dialog.silence(100)
+    dialog.commit()
+    assert dialog.of("committed")[2]["audio_start_ms"] >= begun["audio_end_ms"] + 1984 - 300 - 32
 
 
 def test_commit_in_mid_speech_ends_the_turn_there() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.realtime_session import Delay
+from sensorium.realtime import transcript
 from sensorium.realtime.pieces import units, weight
 from sensorium.realtime.transcript import RELEASES, ReleaseConfig, TranscriptPolicy
 
@@ -171,6 +172,55 @@ def test_released_text_only_grows_and_ends_as_the_final(
         assert not final.startswith(shown)
     else:
         assert shown + rest == final
+
+
+class WholePolicy(TranscriptPolicy):
+    """Looks at every word again and again."""
+
+    def _move_head(self, passed: list[str]) -> None:
+        pass
+
+
+parts = st.sampled_from(
+    ["one", " two", " it's", "東", "京", ",", ".", " ", "จ้", "า", "é", "\u200d", "\ufffd", "5"]
+)
+
+
+@given(
+    st.sampled_from(list(RELEASES.values())),
+    st.lists(parts, max_size=6),
+    st.lists(st.tuples(parts, st.integers(0, 3), st.lists(parts, max_size=2)), min_size=40, max_size=60),
+)
+def test_not_looking_at_old_words_again_changes_nothing(
+    config: ReleaseConfig, beginning: list[str], steps: list[tuple[str, int, list[str]]]
+) -> None:
+    policy, whole = TranscriptPolicy(config), WholePolicy(config)
+    text = "".join(beginning)
+    for number, (part, num_lost, end) in enumerate(steps):
+        text += part
+        shown = text[: len(text) - num_lost] + "".join(end)
+        assert policy.observe(shown, 200 * number) == whole.observe(shown, 200 * number)
+    assert policy.num_withheld == whole.num_withheld
+    assert policy.finish(text) == whole.finish(text)
+    assert policy.released == whole.released
+
+
+@pytest.mark.parametrize("word", [" word", "語"])
+def test_the_work_of_an_update_does_not_grow_with_the_turn(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+
+    def counted(text: str) -> list[str]:
+        lengths.append(len(text))
+        return units(text)
+
+    monkeypatch.setattr(transcript, "units", counted)
+    policy = TranscriptPolicy(config())
+    for num_words in range(2, 1000, 2):
+        policy.observe(word * num_words, LATE)
+    assert len(policy.released) > 900 * len(word)
+    assert max(lengths) <= 40 * len(word)
 
 
 @given(configs, texts)

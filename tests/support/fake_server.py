@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import msgspec
 from sensorium.protocols.codec import decode_client_event, encode_event
@@ -44,7 +45,7 @@ WORD_MS = 500
 TURN_WORDS = 2
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
-_SESSION = {
+SESSION: dict[str, Any] = {
     "id": "sess_fake",
     "expires_at": 0,
     "audio": {
@@ -94,7 +95,7 @@ class FakeDialog:
 
     def start(self) -> list[str]:
         """Frames sent on connecting."""
-        session = msgspec.convert(_SESSION, SessionView)
+        session = msgspec.convert(SESSION, SessionView)
         return [self.greeting or encode_event(SessionCreated(session=session))]
 
     def receive(self, frame: str | bytes) -> list[str]:
@@ -134,7 +135,7 @@ class FakeDialog:
                 param="session.audio.input.transcription.model",
             )
             return [Error(error=problem)]
-        return [SessionUpdated(session=msgspec.convert(_SESSION, SessionView))]
+        return [SessionUpdated(session=msgspec.convert(SESSION, SessionView))]
 
     @property
     def _item_id(self) -> str:
@@ -189,9 +190,11 @@ class FakeDialog:
 
 @contextmanager
 def serve_realtime(
-    make_dialog: Callable[[], FakeDialog] = FakeDialog, *, status: int | None = None
+    make_dialog: Callable[[], FakeDialog] = FakeDialog,
+    *,
+    status: Callable[[], int | None] = lambda: None,
 ) -> Iterator[str]:
-    """The base URL of a Realtime server in a thread; `status` refuses every handshake with it."""
+    """The base URL of a Realtime server in a thread; a handshake is refused with `status` where it gives one."""
 
     def handle(connection: ServerConnection) -> None:
         dialog = make_dialog()
@@ -207,7 +210,8 @@ def serve_realtime(
             pass
 
     def refuse(connection: ServerConnection, request: Request) -> Response | None:
-        return None if status is None else connection.respond(status, REFUSAL)
+        refused = status()
+        return None if refused is None else connection.respond(refused, REFUSAL)
 
     with serve(handle, "127.0.0.1", 0, process_request=refuse, compression=None) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -92,6 +92,8 @@ class FakeSocket:
         self.said_goodbye = False
         self.is_dead = False
         """Nothing arrives at the client any more, and the server does not know."""
+        self._can_send = trio.Event()
+        self._can_send.set()
 
     def client_sends(self, *frames: Event | bytes) -> None:
         """Frames on their way to the server."""
@@ -101,6 +103,10 @@ class FakeSocket:
     def vanish(self) -> None:
         """The connection is lost; what the client sent before still arrives."""
         self._to_server.close()
+
+    def stall(self) -> None:
+        """The client reads nothing any more."""
+        self._can_send = trio.Event()
 
     def leave(self) -> None:
         """The client's half of a closing handshake."""
@@ -114,7 +120,7 @@ class FakeSocket:
             return None
 
     async def send(self, frame: str) -> None:
-        await trio.lowlevel.checkpoint()
+        await self._can_send.wait()
         if not self.is_dead:
             self.received.append(json.loads(frame))
 

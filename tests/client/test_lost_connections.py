@@ -1,0 +1,164 @@
+"""Sessions whose connection is lost for good, or refused: an error that says why, in time, and no loops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+import msgspec
+import pytest
+from sensorium.client import AsyncClient, Client, Event, Resumed, SessionClosedError
+from sensorium.protocols.codec import decode_client_event, encode_event
+from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed
+from sensorium.protocols.realtime_lifecycle import SessionResume
+from sensorium.protocols.realtime_session import SessionView
+from support.fake_server import SESSION, DialogClosedError, FakeDialog, serve_realtime
+
+pytestmark = pytest.mark.slow
+
+Second = Literal["silent", "refusing", "resuming", "unauthorized"]
+
+GRACE_S = 1.0
+CHUNK = bytes(4_800)
+VIEW = msgspec.convert(
+    SESSION | {"resume_token": "t", "limits": SESSION["limits"] | {"resume_grace_s": GRACE_S}}, SessionView
+)
+
+
+@dataclass
+class LossyDialog(FakeDialog):
+    """The first one is cut after 100 ms of audio; what becomes of the wish to resume it is `second`."""
+
+    is_first: bool = True
+    second: Second = "silent"
+
+    def receive(self, frame: str | bytes) -> list[str]:
+        if self.is_first:
+            answers = super().receive(frame)
+            if isinstance(frame, bytes):
+                raise DialogClosedError(1001, "a proxy goes away")
+            return answers
+        event = None if isinstance(frame, bytes) else decode_client_event(frame)
+        if not isinstance(event, SessionResume) or self.second == "silent":
+            return []
+        if self.second == "refusing":
+            return [encode_event(Error(error=ErrorDetail(code="session_not_found", message="it is gone")))]
+        time.sleep(0.3)
+        position = {"after_seq": 1, "last_seq": 1, "received_events": 2, "received_audio_bytes": 0}
+        return [encode_event(SessionResumed(session=VIEW, **position))]
+
+
+@contextmanager
+def serving(second: Second) -> Iterator[str]:
+    num_dialogs = num_handshakes = 0
+
+    def make() -> FakeDialog:
+        nonlocal num_dialogs
+        num_dialogs += 1
+        return LossyDialog(
+            greeting=encode_event(SessionCreated(session=VIEW)), is_first=num_dialogs == 1, second=second
+        )
+
+    def status() -> int | None:
+        nonlocal num_handshakes
+        num_handshakes += 1
+        return 401 if second == "unauthorized" and num_handshakes > 1 else None
+
+    with serve_realtime(make, status=status) as url:
+        yield url
+
+
+WHYS = [
+    ("silent", "nobody answered in time", GRACE_S),
+    ("refusing", "it is gone", 0.0),
+    ("unauthorized", "no such key", 0.0),
+]
+
+
+@pytest.mark.parametrize(("second", "why", "least_s"), WHYS)
+def test_the_error_says_why_a_session_did_not_go_on(second: Second, why: str, least_s: float) -> None:
+    with (
+        serving(second) as url,
+        Client(url, timeout=0.3) as client,
+        client.realtime(turn_detection=None) as session,
+    ):
+        started = time.monotonic()
+        with pytest.raises(SessionClosedError, match=f"1001.*could not be resumed: .*{why}"):
+            list(session.transcribe([CHUNK] * 5))
+        assert least_s <= time.monotonic() - started + 0.1 < GRACE_S + 1.5
+        with pytest.raises(SessionClosedError):
+            session.send(CHUNK)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(("second", "why", "least_s"), WHYS)
+def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
+    backend: str, second: Second, why: str, least_s: float
+) -> None:
+    async def body() -> None:
+        async with AsyncClient(url, timeout=0.3) as client, client.realtime(turn_detection=None) as session:
+            started = anyio.current_time()
+            with (
+                anyio.fail_after(GRACE_S + 6),
+                pytest.raises(SessionClosedError, match=f"1001.*could not be resumed: .*{why}"),
+            ):
+                async for _ in session.transcribe([CHUNK] * 5):
+                    pass
+            assert anyio.current_time() - started > least_s - 0.1
+
+    with serving(second) as url:
+        anyio.run(body, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_looking_for_events_again_and_again_does_not_put_the_error_off(backend: str) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
+            await session.send(CHUNK)
+            with anyio.fail_after(GRACE_S + 4), pytest.raises(SessionClosedError, match="1001"):
+                while True:
+                    with anyio.move_on_after(0.1):
+                        await anext(session)
+
+    with serving("silent") as url:
+        anyio.run(body, backend=backend)
+
+
+def test_an_error_in_the_source_while_the_connection_is_lost_is_raised() -> None:
+    raised: list[BaseException] = []
+
+    def source() -> Iterator[bytes]:
+        yield CHUNK
+        time.sleep(0.1)
+        raise KeyError("the microphone")
+
+    def run() -> None:
+        try:
+            with Client(url) as client, client.realtime(turn_detection=None) as session:
+                list(session.transcribe(source()))
+        except BaseException as error:
+            raised.append(error)
+
+    with serving("resuming") as url:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(10)
+    assert [type(error) for error in raised] == [KeyError]
+
+
+def test_a_session_that_is_closed_while_it_comes_back_stays_closed() -> None:
+    events: list[Event] = []
+    with serving("resuming") as url, Client(url) as client, client.realtime(turn_detection=None) as session:
+        session.send(CHUNK)
+        thread = threading.Thread(target=lambda: events.extend(session))
+        thread.start()
+        time.sleep(0.15)  # half-way through the answer to the wish
+        session.close()
+        thread.join(5)
+        assert not thread.is_alive()
+    assert all(isinstance(event, SessionCreated | Resumed) for event in events)
