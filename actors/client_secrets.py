@@ -67,7 +67,7 @@ class ClientSecrets:
 
     def find(self, value: str | None) -> SessionPatch | None:
         """What a session opened with the secret begins with; None if it is not valid."""
-        if value is None or not value.startswith(_PREFIX):
+        if value is None or not is_secret(value):
             return None
         found = self._secrets.get(_hash(value))
         if found is None or found.expires_at <= trio.current_time():
@@ -76,6 +76,11 @@ class ClientSecrets:
 
     def _has_room(self, body: bytes) -> bool:
         return len(self._secrets) < self._max and self._num_bytes + len(body) <= self._max_bytes
+
+
+def is_secret(value: str) -> bool:
+    """Whether it looks like one of these."""
+    return value.startswith(_PREFIX)
 
 
 def _hash(value: str) -> bytes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from ..engine.memory import MemorySize
+from ..protocols.realtime_session import Delay
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -207,8 +208,13 @@ class RealtimeConfig:
         Largest audio in one append, in MiB.
     max_backlog_ms
         Audio that may wait for a hypothesis before appends are refused, in milliseconds.
+    release_delay
+        How soon the text of sessions that name no delay is released: minimal is soonest, xhigh is corrected
+        least.
+    force_turn_s
+        Longest turn where the server finds the turns, in seconds: it is ended at a quiet place then.
     max_turn_s
-        Longest turn, in seconds.
+        Longest turn where the client ends them, in seconds: more audio is refused then.
     max_session_s
         Longest life of one session, in seconds.
     idle_s
@@ -226,6 +232,8 @@ class RealtimeConfig:
     max_sessions: int = 64
     max_append_mib: float = 15.0
     max_backlog_ms: int = 300_000
+    release_delay: Delay = "medium"
+    force_turn_s: float = 60.0
     max_turn_s: float = 900.0
     max_session_s: float = 24 * 3600.0
     idle_s: float = 600.0
@@ -238,6 +246,10 @@ class RealtimeConfig:
         _check("max_sessions", self.max_sessions, 1)
         _check("max_append_mib", self.max_append_mib, 0.001, 64)
         _check("max_backlog_ms", self.max_backlog_ms, 1_000)
+        if self.release_delay not in get_args(Delay):
+            allowed = ", ".join(get_args(Delay))
+            raise ConfigError(f"--release-delay is {self.release_delay!r}; allowed: {allowed}")
+        _check("force_turn_s", self.force_turn_s, 2)
         _check("max_turn_s", self.max_turn_s, 1)
         _check("max_session_s", self.max_session_s, 1)
         _check("idle_s", self.idle_s, 0.1)

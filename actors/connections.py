@@ -142,7 +142,7 @@ def _no_extensions(*_: object) -> None:
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; `OSError` if the address is taken or not ours. Connections inherit its options."""
+    """A listening TCP socket, its options also those of connections; `OSError` if the address is not free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,9 +1,9 @@
 """One WebSocket while it carries a session: a reader, a writer with its outbox, and the goodbye.
 
 A line ends with its socket; the session (`actors/session.py`) may go on without it, and be put on another
-one. The reader does not wait for the engine, so pings are answered and the client's end is noticed whatever it
-does: frames that the session has no room for yet wait here, and only past `MAX_WAITING_BYTES` of them is the
-socket left alone. What becomes of a session whose line has ended is said in `actors/session_registry.py`.
+one. The reader does not wait for the engine, so pings are answered and the client's end is noticed whatever
+that does: frames that the session has no room for yet wait here, and only past `MAX_WAITING_BYTES` of them is
+the socket left alone. What becomes of a session whose line has ended is said in `actors/session_registry.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ So the cost of an update does not grow with the turn's age. Knows no turns, sock
 
 from __future__ import annotations
 
-from typing import Final
 from uuid import uuid4
 
 import trio
@@ -18,14 +17,10 @@ from ..media.voice_activity import VoiceActivityModel
 from ..media.windows import WindowedLogMel
 from ..protocols.messages import EncoderItem, SessionKey
 from ..protocols.transcript import Transcript, TranscriptionOptions
-from .recordings import LiveRecording, Range, run
+from .recordings import PIN_AFTER_S, PIN_PROBABILITY, LiveRecording, Range, run
 from .segment_work import SegmentMemory, transcribe_segments
 from .segments import SegmentDecoder
 from .speech import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, ReadAudio
-
-_PIN_PROBABILITY: Final = 0.8
-_PIN_AFTER_S: Final = 1.5
-"""Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
 
 
 class _GrowingSegment:
@@ -127,11 +122,11 @@ class LiveAsr:
             self._decoder.engine.close_session(self._growing.pop(start).session)
 
     def _learn_language(self) -> None:
-        long_enough = _PIN_AFTER_S * self._decoder.features.sampling_rate
+        long_enough = PIN_AFTER_S * self._decoder.features.sampling_rate
         choices = dict(self._memory.choices)
         for (segment, forced), answer in self._memory.answers.items():
             if forced is None and answer.text and answer.choice is not None:
                 choices[segment] = answer.choice
         for (start, end), choice in choices.items():
-            if choice.probability >= _PIN_PROBABILITY and end - start >= long_enough:
+            if choice.probability >= PIN_PROBABILITY and end - start >= long_enough:
                 self._pinned = choice.language

@@ -8,8 +8,6 @@ of an update does not grow with the turn's age. Knows no turns, sockets or polic
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 import trio
 
@@ -18,18 +16,14 @@ from ..media.hashing import encoder_item
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.messages import EncoderItem
 from ..protocols.transcript import Transcript, TranscriptionOptions
-from .recordings import LiveRecording, Range, run
+from .recordings import PIN_AFTER_S, PIN_PROBABILITY, LiveRecording, Range, run
 from .speech import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, ReadAudio
 from .window_work import WindowMemory, transcribe_windows
 from .windows import WindowDecoder
 
-_PIN_PROBABILITY: Final = 0.8
-_PIN_AFTER_S: Final = 1.5
-"""Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
-
 
 class LiveTranscriber:
-    """Hypotheses about one turn that starts at `start`. One call at a time."""
+    """Hypotheses about one turn that starts at `start` (a `LiveTurn`). One call at a time."""
 
     def __init__(
         self,
@@ -52,12 +46,7 @@ class LiveTranscriber:
         self._lock = trio.Lock()
 
     async def hypothesis(self, end: int, *, final: bool) -> Transcript:
-        """The transcript of `[start, end)`; times count from the turn's start.
-
-        A final one is exactly what `Transcriber.transcribe` gives for the same samples. A partial one may
-        keep a language that was detected with confidence before, and has no word times. Asking again for
-        the same range costs no encoder work. Cancelling is safe: the next call computes what is missing.
-        """
+        """The transcript of `[start, end)`; see `LiveTurn`."""
         windows = self.recording.ranges(end)
         options = self._options
         if not final and options.language is None and self._pinned is not None:
@@ -110,7 +99,7 @@ class LiveTranscriber:
         if self._options.language is not None or not self._decoder.text.is_multilingual:
             return
         self._likely = transcript.language or None
-        for (start, end), detection in self._memory.detections.items():
-            long_enough = end - start >= _PIN_AFTER_S * self._decoder.features.sampling_rate
-            if detection.is_speech and detection.probability >= _PIN_PROBABILITY and long_enough:
+        for (start, end), detection in self._memory.choices.items():
+            long_enough = end - start >= PIN_AFTER_S * self._decoder.features.sampling_rate
+            if detection.is_speech and detection.probability >= PIN_PROBABILITY and long_enough:
                 self._pinned = detection.language

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,11 +21,15 @@ from ..engine.answer_guard import LoopCutter, echoes_context, may_echo, speaking
 from ..media.segments import find_cut, split
 from ..media.speech_gate import SpeechGate, speaks_for
 from ..media.voice_activity import VoiceActivityModel
+from ..protocols.errors import InternalError, OverloadedError
+from ..protocols.messages import TextGenerated
 from ..protocols.transcript import Segment, TokenLogProb, Transcript, Word
 from .nursery import open_work
 from .speech import ReadAudio, Samples
 
 _T = TypeVar("_T")
+_Choice = TypeVar("_Choice")
+_Answer = TypeVar("_Answer")
 
 Range = tuple[int, int]
 """Start and end in samples of what is answered at once."""
@@ -38,6 +42,9 @@ _INLINE_SAMPLES: Final = 16_000
 """As much audio is looked at on the spot (1 to 6 ms), more of it in a thread."""
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
+PIN_PROBABILITY: Final = 0.8
+PIN_AFTER_S: Final = 1.5
+"""Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
 
 
 def separator(language: str | None) -> str:
@@ -236,6 +243,38 @@ class Part:
     num_output_tokens: int = 0
     no_speech_prob: float = 1.0
     tokens: tuple[TokenLogProb, ...] = ()
+
+
+@dataclass(slots=True)
+class RangeMemory(Generic[_Choice, _Answer]):
+    """What is already known about ranges by where they lie; anything forgotten is computed again."""
+
+    choices: dict[Range, _Choice] = field(default_factory=dict)
+    """Languages."""
+    answers: dict[tuple[Range, str | None], _Answer] = field(default_factory=dict)
+    """By range and the language that was forced."""
+    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
+    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
+    """By range, forced language, and whether it is timed."""
+    drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Last answer for the range that starts at a sample: the guess to verify when it has grown."""
+
+    def keep_only(self, ranges: Sequence[Range]) -> None:
+        """Forget every range that is not in `ranges`, and drafts that start nowhere."""
+        kept, starts = set(ranges), {start for start, _ in ranges}
+        self.choices = {key: value for key, value in self.choices.items() if key in kept}
+        self.answers = {key: value for key, value in self.answers.items() if key[0] in kept}
+        self.words = {key: value for key, value in self.words.items() if key[0] in kept}
+        self.parts = {key: value for key, value in self.parts.items() if key[0] in kept}
+        self.drafts = {key: value for key, value in self.drafts.items() if key in starts}
+
+
+def check_answered(answer: TextGenerated) -> None:
+    """Raise what became of a request that did not end by itself."""
+    if answer.finish_reason == "error" or answer.error is not None:
+        raise InternalError("the model failed on this audio")
+    if answer.finish_reason == "abort":
+        raise OverloadedError("the request was aborted; try again")
 
 
 def joined(parts: Sequence[Part], *, language: str, duration_s: float) -> Transcript:

@@ -17,12 +17,13 @@ import trio
 from ..engine.asr_prompt import check_language, language_code
 from ..media.word_times import time_words
 from ..protocols.messages import EncoderItem, SessionKey
-from ..protocols.transcript import Transcript, TranscriptionOptions, Word
+from ..protocols.transcript import Transcript, TranscriptionOptions
 from .recordings import (
     RANGES_AT_ONCE,
     DeltaJoiner,
     Part,
     Range,
+    RangeMemory,
     Recording,
     answer_side_by_side,
     joined,
@@ -50,27 +51,7 @@ class SegmentSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class SegmentMemory:
-    """What is already known about segments by their exact range; anything forgotten is computed again."""
-
-    choices: dict[Range, Choice] = field(default_factory=dict)
-    answers: dict[tuple[Range, str | None], SegmentAnswer] = field(default_factory=dict)
-    """By range and forced language."""
-    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
-    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
-    """By range, forced language, and whether it is timed."""
-    drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Last answer for the segment that starts at a sample: the guess to verify when it has grown."""
-
-    def keep_only(self, segments: list[Range]) -> None:
-        """Forget every segment that is not in `segments`, and drafts that start nowhere."""
-        kept, starts = set(segments), {start for start, _ in segments}
-        self.choices = {key: value for key, value in self.choices.items() if key in kept}
-        self.answers = {key: value for key, value in self.answers.items() if key[0] in kept}
-        self.words = {key: value for key, value in self.words.items() if key[0] in kept}
-        self.parts = {key: value for key, value in self.parts.items() if key[0] in kept}
-        self.drafts = {key: value for key, value in self.drafts.items() if key in starts}
+SegmentMemory = RangeMemory[Choice, SegmentAnswer]
 
 
 async def transcribe_segments(
@@ -174,7 +155,7 @@ class _Work:
         if await self.source.recording.is_silent(segment):
             return SILENCE
         answer = await self.decoder.decode(
-            self.chosen.pop(segment, None) or await self.source.items(segment),
+            self.chosen.pop(segment, ()) or await self.source.items(segment),
             self._wish(segment, language),
             duration_s=(segment[1] - segment[0]) / self.decoder.features.sampling_rate,
             on_text=None if self.deltas is None else self.deltas.feeder(index),

@@ -22,11 +22,11 @@ from ..engine.sessions import shared_length
 from ..engine.token_text import TokenText
 from ..media.features import FeatureConfig
 from ..media.windows import WindowedLogMel
-from ..protocols.errors import BadRequestError, InternalError, OverloadedError
+from ..protocols.errors import BadRequestError, InternalError
 from ..protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, SessionKey, TextGenerated
 from ..protocols.transcript import TokenLogProb, TranscriptionOptions
 from .engine import Engine
-from .recordings import CutRule
+from .recordings import CutRule, check_answered
 from .speech import Samples
 
 SEGMENT_S: Final = 64
@@ -145,7 +145,7 @@ class SegmentDecoder:
             request = self._request("choose", question + first[:length], sampling, wish)
             async with self.engine.encoded(*_unique(items)):
                 answer = await self.engine.complete(request)
-            _check(answer)
+            check_answered(answer)
             if not answer.token_ids:
                 raise InternalError("the language of the audio could not be detected")
             probability *= math.exp(answer.logprobs[0])
@@ -187,7 +187,7 @@ class SegmentDecoder:
             self.engine.generate(request) as stream,
         ):
             async for part in stream:
-                _check(part)
+                check_answered(part)
                 if growing.add(part):
                     break
         return growing.answer(header, num_prompt=len(prompt.token_ids))
@@ -277,10 +277,3 @@ def context_of(options: TranscriptionOptions) -> str:
 def _unique(items: Sequence[EncoderItem]) -> tuple[EncoderItem, ...]:
     """Windows of equal content (silence) are one encoding."""
     return tuple({item.content_hash: item for item in items}.values())
-
-
-def _check(answer: TextGenerated) -> None:
-    if answer.finish_reason == "error" or answer.error is not None:
-        raise InternalError("the model failed on this audio")
-    if answer.finish_reason == "abort":
-        raise OverloadedError("the request was aborted; try again")

@@ -140,6 +140,8 @@ class Service:
             initial=initial,
             max_append_bytes=limits.max_append_bytes,
             max_backlog_ms=limits.max_backlog_ms,
+            delay=limits.release_delay,
+            force_turn_s=limits.force_turn_s,
             max_turn_s=limits.max_turn_s,
             max_session_s=limits.max_session_s,
             idle_s=limits.idle_s,

@@ -33,8 +33,9 @@ class LiveTurn(Protocol):
         """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
 
         A final one is exactly what `transcribe` gives for the same samples. A partial one may keep a
-        language that was detected with confidence before, and times no words that may still change. Asking again for the same
-        range costs next to nothing. Cancelling is safe: the next call computes what is missing.
+        language that was detected with confidence before, and times no words that may still change. Asking
+        again for the same range costs next to nothing. Cancelling is safe: the next call computes what is
+        missing.
         """
         ...
 

@@ -20,6 +20,7 @@ from ..protocols.errors import OverloadedError, SensoriumError, UnauthorizedErro
 from ..protocols.realtime_lifecycle import SessionResume
 from ..protocols.realtime_session import SessionPatch
 from ..realtime.replay import Replay
+from .client_secrets import is_secret
 from .http import error_response
 from .line import Line, refusal
 from .outbox import Outbox
@@ -80,17 +81,14 @@ def realtime_route(service: Service) -> WebSocketRoute:
     """The route of live sessions."""
 
     async def endpoint(websocket: WebSocket) -> None:
-        key = _key(websocket)
-        initial = service.secrets.find(key)
         try:
-            if initial is None:
-                service.authenticate(key)
+            initial = _admit(service, _key(websocket))
         except UnauthorizedError as error:
             await websocket.send_denial_response(error_response(error))
             return
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
-        await _serve(service, websocket, initial or SessionPatch())
+        await _serve(service, websocket, initial)
 
     return WebSocketRoute("/v1/realtime", endpoint)
 
@@ -165,6 +163,20 @@ def _close_code(error: SensoriumError) -> int:
             return 1013
         case _:
             return 1008
+
+
+def _admit(service: Service, key: str | None) -> SessionPatch:
+    """What the session of this key begins with. Raises UnauthorizedError.
+
+    Also where everybody may come in: a session without the settings of its expired secret would surprise.
+    """
+    initial = service.secrets.find(key)
+    if initial is not None:
+        return initial
+    service.authenticate(key)
+    if key is not None and is_secret(key) and not service.config.listen.api_key:
+        raise UnauthorizedError("The client secret has expired, or another server made it.")
+    return SessionPatch()
 
 
 def _key(websocket: WebSocket) -> str | None:

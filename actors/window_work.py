@@ -23,6 +23,7 @@ from .recordings import (
     DeltaJoiner,
     Part,
     Range,
+    RangeMemory,
     Recording,
     answer_side_by_side,
     joined,
@@ -44,26 +45,7 @@ class WindowSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class WindowMemory:
-    """What is already known about windows by their exact range; anything forgotten is computed again."""
-
-    detections: dict[Range, Detection] = field(default_factory=dict)
-    answers: dict[tuple[Range, str | None], WindowAnswer] = field(default_factory=dict)
-    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
-    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
-    """By window, language, and whether it is timed."""
-    drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Last answer for the window that starts at a sample: the guess to verify when it has grown."""
-
-    def keep_only(self, windows: list[Range]) -> None:
-        """Forget every window that is not in `windows`, and drafts that start nowhere."""
-        kept, starts = set(windows), {start for start, _ in windows}
-        self.detections = {key: value for key, value in self.detections.items() if key in kept}
-        self.answers = {key: value for key, value in self.answers.items() if key[0] in kept}
-        self.words = {key: value for key, value in self.words.items() if key[0] in kept}
-        self.parts = {key: value for key, value in self.parts.items() if key[0] in kept}
-        self.drafts = {key: value for key, value in self.drafts.items() if key in starts}
+WindowMemory = RangeMemory[Detection, WindowAnswer]
 
 
 async def transcribe_windows(
@@ -142,15 +124,15 @@ class _Work:
         """
         first: str | None = None
         for window in windows:
-            if window not in self.memory.detections:
+            if window not in self.memory.choices:
                 if await self.source.recording.is_silent(window):
                     continue
                 item = await self.source.item(window)
-                self.memory.detections[window] = await self.decoder.detect(
+                self.memory.choices[window] = await self.decoder.detect(
                     item, languages=self.options.languages, priority=self.priority
                 )
                 self.detected = {window: item}
-            detection = self.memory.detections[window]
+            detection = self.memory.choices[window]
             if detection.is_speech:
                 return detection.language
             first = first or detection.language

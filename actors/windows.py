@@ -21,11 +21,11 @@ from ..media.features import FeatureConfig, LogMel
 from ..media.hashing import encoder_item
 from ..media.speech_frames import log_mel_frames
 from ..media.word_times import refine_words
-from ..protocols.errors import InternalError, OverloadedError
+from ..protocols.errors import InternalError
 from ..protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated
 from ..protocols.transcript import TranscriptionOptions, Word
 from .engine import Engine
-from .recordings import CutRule
+from .recordings import CutRule, check_answered
 from .speech import Samples
 
 NO_SPEECH_PROBABILITY: Final = 0.6
@@ -119,7 +119,7 @@ class WindowDecoder:
         )
         async with self.engine.encoded(item):
             answer = await self.engine.complete(request)
-        _check(answer)
+        check_answered(answer)
         if not answer.token_ids:
             raise InternalError("the language of the audio could not be detected")
         return Detection(
@@ -165,7 +165,7 @@ class WindowDecoder:
                 answer = await self.engine.complete(request)
             else:
                 answer = await self._stream(request, on_text)
-        _check(answer)
+        check_answered(answer)
         result = WindowAnswer(
             token_ids=answer.token_ids,
             logprobs=answer.logprobs,
@@ -245,13 +245,6 @@ def previous_text(options: TranscriptionOptions) -> str:
     """What Whisper takes as said before: the words to expect, then the prompt."""
     keywords = ", ".join(options.keywords)
     return f"{keywords}. {options.prompt}" if keywords else options.prompt
-
-
-def _check(answer: TextGenerated) -> None:
-    if answer.finish_reason == "error" or answer.error is not None:
-        raise InternalError("the model failed on this audio")
-    if answer.finish_reason == "abort":
-        raise OverloadedError("the request was aborted; try again")
 
 
 def _request_id(kind: str) -> RequestId:

@@ -173,7 +173,7 @@ class AsyncRealtimeSession:
             raise SensoriumTimeoutError(f"the server did not accept the session within {self._timeout_s:g} s")
 
     async def _receive(self) -> list[Event]:
-        """Events of the next frame; none if the connection had to be opened again, or nothing came in time."""
+        """Events of the next frame; none if nothing came in time, or another connection was needed."""
         socket = self._socket
         frame = None
         try:

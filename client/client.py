@@ -194,8 +194,9 @@ class Client:
     ) -> Iterator[RealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
-        `languages` and `keywords` are as in `transcribe`; `delay` is how long text waits before it is released,
-        from minimal, which is soonest, to xhigh, which is corrected least (the server's default if not given).
+        `languages` and `keywords` are as in `transcribe`; `delay` is how long text waits before it is
+        released, from minimal, which is soonest, to xhigh, which is corrected least; None leaves it
+        to the server.
         `encoding` is pcm16 at `sample_rate` (8, 16, 24 or 48 kHz), or pcmu or pcma at 8 kHz. `turn_detection`
         None leaves the turns to `commit`. `binary=False` sends audio as base64 in JSON, for servers that only
         take that. With `resume` a connection that is lost is opened again and the session goes on where it

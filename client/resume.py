@@ -35,6 +35,10 @@ _FINAL_CODES: Final = frozenset({"session_not_found", "invalid_resume_token", "r
 """Refusals that another attempt cannot change."""
 _FINAL_STATUSES: Final = frozenset({401, 403})
 """Answers to a handshake that another attempt cannot change: the key has expired."""
+_MAX_STUCK: Final = 5
+"""Times that a connection may break at one frame, with nothing received in between."""
+_OUR_COMPLAINTS: Final = frozenset({1002, 1007, 1009})
+"""Close codes with which we refuse what the server sent; it would send that again."""
 
 
 NOBODY: Final = "nobody answered in time"
@@ -59,6 +63,8 @@ class Resumption:
         self._num_sent = 0
         self._created: SessionCreated | None = None
         self._forgone = False
+        self._place = (0, 0)
+        self._num_stuck = 0
         self.last_seq = 0
         """Number of the newest event that arrived."""
 
@@ -124,12 +130,22 @@ class Resumption:
                     raise ResumeRefusedError(
                         "audio was lost on the way that is not kept any more", is_final=True
                     )
+                self._check_progress(taken)
                 return list(self._frames)[len(self._frames) - (self._num_sent - taken) :]
             case Error(error=problem):
                 message = problem.message or problem.code or "the server refused to resume the session"
                 raise ResumeRefusedError(message, is_final=problem.code in _FINAL_CODES)
             case _:
                 return None
+
+    def _check_progress(self, taken: int) -> None:
+        """Raise ResumeRefusedError if the connection breaks whenever the same frame is sent."""
+        place = (taken, self.last_seq)
+        is_stuck = taken < self._num_sent and place == self._place
+        self._num_stuck = self._num_stuck + 1 if is_stuck else 0
+        self._place = place
+        if self._num_stuck >= _MAX_STUCK:
+            raise ResumeRefusedError("the connection breaks at the same place again and again", is_final=True)
 
 
 def refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
@@ -139,8 +155,10 @@ def refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
 
 
 def is_lost(error: ConnectionClosed) -> bool:
-    """Whether a connection broke, rather than was closed by the server."""
-    return error.rcvd is None or error.rcvd.code in _LOST_CODES
+    """Whether a connection broke, rather than was closed by the server, or by us for what it sent."""
+    if error.rcvd is not None:
+        return error.rcvd.code in _LOST_CODES
+    return error.sent is None or error.sent.code not in _OUR_COMPLAINTS
 
 
 def waits(grace_s: float) -> Iterator[float]:

@@ -58,12 +58,12 @@ _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 class SessionSettings(msgspec.Struct, frozen=True):
     """What a live transcription session asks of the server.
 
-    `turn_detection` None means the caller commits; a mapping is sent as it is. `languages` are those to choose
-    from, `keywords` words to expect, and `delay` how long text waits before it is shown (all three extensions
-    of older servers; what is not given is not sent). With `timestamp_granularities` (an extension) finals carry words, segments or both with their times.
-    `binary` sends audio as raw WebSocket frames, which are smaller and cheaper than base64 in JSON;
-    turn it off for servers other than sensorium. `resume` goes on with the session when its connection is
-    lost, where the server can do that.
+    `turn_detection` None means the caller commits; a mapping is sent as it is. `languages` are those to
+    choose from, `keywords` words to expect, and `delay` how long text waits before it is released. With
+    `timestamp_granularities` finals carry words, segments or both with their times. (All four are extensions;
+    what is not given is not sent.) `binary` sends audio as raw WebSocket frames, which are smaller and
+    cheaper than base64 in JSON; turn it off for servers other than sensorium. `resume` goes on with the
+    session when its connection is lost, where the server can do that.
     """
 
     model: str | None = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
 TOKENS_PER_S: Final = 36
@@ -57,7 +58,7 @@ class LoopCutter:
 
     `feed` gives what no later text can change, `finish` the rest; both join to `cut_loops` of the whole,
     however it is cut. Withheld is what stands in a row for the third time or more, until the row breaks.
-    Every prefix of what is kept is without a loop, hence idempotent. Costs `MAX_UNIT` steps a character.
+    Every prefix of what is kept is without a loop, hence idempotent. Costs a few microseconds a character.
     """
 
     def __init__(self) -> None:
@@ -109,21 +110,18 @@ class LoopCutter:
     def _push(self, character: str) -> None:
         kept, before = self._kept, self._rows[-1]
         num_kept = len(kept)
-        row = {
-            period: before.get(period, 0) + 1
-            for period in range(1, min(MAX_UNIT, num_kept) + 1)
-            if kept[num_kept - period] == character
-        }
+        row = {period: before.get(period, 0) + 1 for period in _places(kept[-MAX_UNIT:], character)}
         kept.append(character)
         self._rows.append(row)
         settled = num_kept + 1
         for period, length in row.items():
+            if length <= (KEPT_COPIES - 1) * period:
+                continue  # no copy more than is kept
             end = num_kept + 1 - length + (KEPT_COPIES - 1) * period  # of the copies to keep
-            if length >= (_copies(period) - 1) * period:
+            if length >= _loop_row(period):
                 self._cut(end, period)
                 return
-            if end <= num_kept:
-                settled = min(settled, self._settled[end])
+            settled = min(settled, self._settled[end])
         self._settled.append(settled)
 
     def _cut(self, length: int, period: int) -> None:
@@ -187,6 +185,21 @@ def _letters(text: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
 
 
+def _places(tail: Sequence[str], character: str) -> Iterator[int]:
+    """How far behind the end of `tail` the character stands, nearest first."""
+    text = "".join(tail)
+    place = text.rfind(character)
+    while place >= 0:
+        yield len(text) - place
+        place = text.rfind(character, 0, place)
+
+
+@cache
+def _loop_row(period: int) -> int:
+    """Characters in a row that repeat those a period before, which make a loop."""
+    return (_copies(period) - 1) * period
+
+
 def _copies(period: int) -> int:
     """Of a unit of so many characters, how many in a row are a loop."""
     return next(copies for length, copies in _COPIES if period <= length)
@@ -196,7 +209,7 @@ def _has_loop(text: str) -> bool:
     """Whether there is any loop. A loop is so long that a look at few places finds it."""
     for period in range(1, MAX_UNIT + 1):
         copies = _copies(period)
-        row = (copies - 1) * period
+        row = _loop_row(period)
         if copies * period > len(text):
             continue
         for place in range(period + row - 1, len(text), row):

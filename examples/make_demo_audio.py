@@ -2,7 +2,7 @@
 
     python examples/make_demo_audio.py
 
-Every sentence is one that the embedded models were never trained on; the voices are those it knows.
+Every sentence is one that the embedded models were never trained on; the voices are those they know.
 `data/conversation.json` says what is spoken when.
 """
 

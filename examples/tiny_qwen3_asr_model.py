@@ -119,6 +119,7 @@ def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
         timestamp_token_id=end,
         eos_token_id=[end, message_end],
         pad_token_id=end,
+        support_languages=list(LANGUAGE_NAMES.values()),
     )
 
 

@@ -7,7 +7,6 @@ alike. Built on `media/voice_activity.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -28,29 +27,36 @@ _LOOK_SAMPLES: Final = 4 * FRAME_SAMPLES
 class SpeechGate:
     """Looks for speech in a stretch that grows, and no further than the first it finds.
 
-    Speech usually begins early, so that is some ten frames of 0.2 ms; audio without any costs 6 ms a second.
+    Speech usually begins early, so that is some ten frames of 0.1 ms; audio without any costs 6 ms a second.
     """
 
     def __init__(self, model: VoiceActivityModel) -> None:
-        self._streams = [VoiceActivityStream(model) for _ in _GAINS]
+        self._plain, self._amplified = (_Ear(model, gain) for gain in _GAINS)
         self._found: int | None = None
+        self._unheard = np.zeros(0, np.float32)
+        """In front of the speech that was found. Amplified it is asked about only if need be."""
         self.num_samples = 0
         """Samples pushed."""
 
     def push(self, samples: FloatArray) -> None:
         """The next samples [n] of the stretch."""
+        if self._found is None:
+            self._found = self._plain.first_speech(samples)
+            if self._found is None:
+                self._found = self._amplified.first_speech(samples)
+            else:
+                self._unheard = samples[: self._found - self.num_samples].copy()
         self.num_samples += len(samples)
-        for start in range(0, len(samples), _LOOK_SAMPLES):
-            if self._found is not None:
-                return
-            ends = _speech_ends(self._streams, samples[start : start + _LOOK_SAMPLES])
-            self._found = min(ends, default=None)
 
     def has_speech(self, num_samples: int) -> bool:
         """Whether the first `num_samples` of the stretch, at most those pushed, hold speech.
 
         What is shorter than a frame (32 ms) holds none.
         """
+        if self._found is not None and num_samples < self._found and len(self._unheard):
+            earlier = self._amplified.first_speech(self._unheard)
+            self._found = self._found if earlier is None else earlier
+            self._unheard = self._unheard[:0]
         return self._found is not None and self._found <= num_samples
 
 
@@ -66,20 +72,31 @@ def speaks_for(model: VoiceActivityModel, samples: FloatArray, seconds: float) -
 
     Looks no further than that; audio without speech costs 6 ms a second.
     """
-    streams = [VoiceActivityStream(model) for _ in _GAINS]
+    ears = [_Ear(model, gain) for gain in _GAINS]
     heard: set[int] = set()
     for start in range(0, len(samples), _LOOK_SAMPLES):
         if len(heard) * FRAME_SAMPLES >= seconds * INTERNAL_RATE:
             break
-        heard |= _speech_ends(streams, samples[start : start + _LOOK_SAMPLES])
+        heard.update(*(ear.speech(samples[start : start + _LOOK_SAMPLES]) for ear in ears))
     return len(heard) * FRAME_SAMPLES >= seconds * INTERNAL_RATE
 
 
-def _speech_ends(streams: Sequence[VoiceActivityStream], samples: FloatArray) -> set[int]:
-    """Where frames with speech end. `streams`, one for each of `_GAINS`, go on with `samples` [n]."""
-    return {
-        end
-        for gain, stream in zip(_GAINS, streams, strict=True)
-        for end, probability in stream.push(np.clip(gain * samples, -1.0, 1.0))
-        if probability >= SPEECH_PROBABILITY
-    }
+class _Ear:
+    """The network's view of one stretch at one gain."""
+
+    def __init__(self, model: VoiceActivityModel, gain: float) -> None:
+        self._stream = VoiceActivityStream(model)
+        self._gain = gain
+
+    def speech(self, samples: FloatArray) -> list[int]:
+        """Where the frames with speech end that `samples` [n] complete."""
+        scores = self._stream.push(np.clip(self._gain * samples, -1.0, 1.0))
+        return [end for end, probability in scores if probability >= SPEECH_PROBABILITY]
+
+    def first_speech(self, samples: FloatArray) -> int | None:
+        """Where the first of them ends. What comes behind it is not heard any more."""
+        for start in range(0, len(samples), _LOOK_SAMPLES):
+            ends = self.speech(samples[start : start + _LOOK_SAMPLES])
+            if ends:
+                return ends[0]
+        return None

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .flat import FlatClientEvent, FlatControl, FlatServerEvent, FlatUpdate
+from .flat import FlatClientEvent, FlatCommit, FlatControl, FlatInvalid, FlatServerEvent, FlatUpdate
 from .realtime import (
     UNSUPPORTED_CLIENT_EVENTS,
     ClientEvent,
@@ -155,7 +155,7 @@ def decode_server_event(frame: str | bytes) -> ServerEvent | OtherServerEvent:
     return OtherServerEvent(data["type"], data)
 
 
-def encode_event(event: ServerEvent | FlatServerEvent | ClientEvent | FlatControl) -> str:
+def encode_event(event: ServerEvent | FlatServerEvent | ClientEvent | FlatUpdate | FlatCommit) -> str:
     """One JSON text frame; fields that are UNSET are left out."""
     return _encoder.encode(event).decode()
 
@@ -183,13 +183,14 @@ def _openai_event(event: _Frame) -> ClientEvent | InvalidEvent:
             return event
 
 
-def _decode_flat(frame: str | bytes) -> ClientEvent | FlatControl | InvalidEvent:
+def _decode_flat(frame: str | bytes) -> InputAudioBufferAppend | FlatControl:
     try:
         event = _flat_decoder.decode(frame)
     except _MALFORMED as error:
-        return _explain(frame, error, flat=True)
+        why = _explain(frame, error, flat=True)
+        return FlatInvalid(why.code, why.message, why.param, why.event_id)
     if isinstance(event, FlatUpdate) and event.include:
-        return InvalidEvent("invalid_event", "`include`: nothing can be included here", "include")
+        return FlatInvalid("invalid_event", "`include`: nothing can be included here", "include")
     return event
 
 

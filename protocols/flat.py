@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from .realtime import InputAudioBufferAppend, SessionCreated, SessionUpdated
+from .realtime import InputAudioBufferAppend, InvalidEvent, SessionCreated, SessionUpdated
 from .realtime_session import Prompt
 
 FLAT_RATE: Final = 16_000
@@ -41,9 +41,15 @@ class FlatCommit(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.
     final: bool = False
 
 
-FlatControl = FlatUpdate | FlatCommit
-"""What has a meaning of its own in this dialect."""
-FlatClientEvent = FlatControl | InputAudioBufferAppend
+FlatClientEvent = FlatUpdate | FlatCommit | InputAudioBufferAppend
+
+
+class FlatInvalid(InvalidEvent, frozen=True):
+    """What the codec makes of a frame it cannot accept, of a client that speaks this dialect."""
+
+
+FlatControl = FlatUpdate | FlatCommit | FlatInvalid
+"""What tells the session that the client speaks this dialect."""
 
 
 # --- from the server -----------------------------------------------------------------------------------

@@ -178,6 +178,8 @@ class LimitsView(Struct, frozen=True):
     max_turn_s: float
     max_session_s: float
     idle_s: float
+    force_turn_s: float = 0.0
+    """Longest turn where the server finds the turns; 0: not known."""
     resume_grace_s: float = 0.0
     """How long the session waits for a client whose socket was lost; 0: not at all."""
 

@@ -37,7 +37,8 @@ def continuation(released: str, final: str) -> str:
         above, row = row, [row[0] + 1]
         for index, other in enumerate(nearby):
             row.append(min(above[index] + (word != other), above[index + 1] + 1, row[index] + 1))
-    nearest = max(index for index, cost in enumerate(row) if cost == min(row))
+    least = min(row)
+    nearest = max(index for index, cost in enumerate(row) if cost == least)
     return "".join(new[first + nearest :])
 
 

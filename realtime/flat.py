@@ -23,6 +23,7 @@ from ..protocols.flat import (
     FlatCommit,
     FlatControl,
     FlatError,
+    FlatInvalid,
     FlatServerEvent,
     FlatUpdate,
     FlatUsage,
@@ -118,10 +119,12 @@ class FlatSession:
 
     def receive(self, event: SessionEvent | FlatControl, *, now: float) -> list[Effect]:
         """React to one event of either dialect. Never raises, whatever a client sent."""
-        if not isinstance(event, FlatUpdate | FlatCommit):
+        if not isinstance(event, FlatUpdate | FlatCommit | FlatInvalid):
             return self._translated(self.session.receive(event, now=now))
         effects = [] if self.is_flat else self._begin(now)
         match event:
+            case FlatInvalid():
+                effects += self._translated(self.session.receive(event, now=now))
             case FlatUpdate():
                 effects += self._update(event, now)
             case FlatCommit() if not self._is_validated:

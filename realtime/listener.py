@@ -108,7 +108,7 @@ class Listener:
             if isinstance(event, SpeechStarted):
                 self._start_turn(event.start_sample)
             elif isinstance(event, SpeechStopped) and self._detecting:
-                self._end_turn(min(event.end_sample + self._tail, self._buffer.received))
+                self._end_turn(self._spoken_end)
         self._quiet_places.push(end_sample, probability, is_speech=not self._detector.silent)
         item = self._conversation.open
         if item is not None and self._detecting:
@@ -130,14 +130,18 @@ class Listener:
     def flush(self) -> ItemId | None:
         """End the turn as `commit` does, but only if there is something to transcribe: the item, or None.
 
-        None changes nothing: audio that may be the beginning of a word stays in the buffer.
+        None changes nothing: audio that may be the beginning of a word stays in the buffer. In a pause the
+        turn ends where its silence would have ended it, which was asked about already.
         """
         item = self._conversation.open
         if self._detecting and item is None and self._detector.candidate_start is None:
             return None
         if self._buffer.num_buffered < _MIN_COMMIT and not (self._detecting and item is not None):
             return None
-        self._commit()
+        if self._detecting and item is not None and self._detector.paused:
+            self._end_paused()
+        else:
+            self._commit()
         return self._conversation.pending[-1].id
 
     def clear(self) -> None:
@@ -197,9 +201,10 @@ class Listener:
             assert (item is not None) == self._detector.speaking
 
     @property
-    def _tail(self) -> int:
-        """Silence kept behind the last frame of speech."""
-        return self._settings.detector(self._config).pause
+    def _spoken_end(self) -> int:
+        """Where the turn ends if nobody speaks any more: behind the tail of its last frame of speech."""
+        tail = self._settings.detector(self._config).pause
+        return min(self._detector.last_speech_end + tail, self._buffer.received)
 
     def _start_turn(self, speech_start: int) -> None:
         if self._detecting:
@@ -207,6 +212,8 @@ class Listener:
             start = max(earliest, speech_start - self._settings.prefix_samples)
             self._announce_start(self._conversation.begin(start, speech_start))
         elif self._conversation.open is None:
+            # Where silence has filled the buffer it gives way: what is said now needs room.
+            self._buffer.slide(speech_start - self._max_turn // 2)
             self._conversation.begin(self._buffer.base, speech_start)
 
     def _end_turn(self, end: int) -> None:
@@ -214,15 +221,18 @@ class Listener:
         self._conversation.commit(end)
         self._buffer.commit(end)
 
+    def _end_paused(self) -> None:
+        """End the turn that has paused as its silence would have done."""
+        self._detector.reset()
+        self._end_turn(self._spoken_end)
+
     def _bound_turn(self, item: Item, end_sample: int) -> None:
         """End a turn that has lasted too long, if this is the place."""
         length, detector = end_sample - item.start, self._detector
         if length < self._force_turn - self._search:
             return
         if detector.paused:
-            end = min(detector.last_speech_end + self._tail, self._buffer.received)
-            detector.reset()
-            self._end_turn(end)
+            self._end_paused()
         elif length >= self._force_turn and not detector.silent:
             cut = self._quiet_places.best(after=item.asked_end)
             if cut is not None:
@@ -281,7 +291,7 @@ class Listener:
         if item is None or item.asked is not None or self._conversation.crowded:
             return
         if self._detecting and detector.paused:
-            end = min(detector.last_speech_end + self._tail, self._buffer.received)
+            end = self._spoken_end
             if end != item.speculated_end:
                 self._conversation.ask(item, end, final=True)
             return

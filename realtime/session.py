@@ -4,9 +4,10 @@
 is said when is the business of `realtime/listener.py`; here are the client's wishes, limits and the end.
 
 **Commits** are answered exactly once: by `committed` and later `completed` or `failed` of the new item, or
-by an `error` that leaves the buffer as it is, if it holds less than 100 ms.
-A **flush** is a commit that is never refused and makes no item where there is nothing to transcribe: it is
-answered by `flushed`, which names the item it committed or null, behind that item's commit.
+by an `error` that leaves the buffer as it is, if it holds less than 100 ms, or 1024 items wait.
+A **flush** is a commit that is never refused, makes no item where there is nothing to transcribe, and in a
+pause ends the turn where its silence would have ended it. It is answered by `flushed`, which names the item
+it committed or null, behind that item's commit.
 
 **Limits.** Over `max_append_bytes`, or `max_backlog_ms` of received audio that may hold speech and that no
 hypothesis covers, an append is refused by an `error` event and the session goes on; at half that backlog
@@ -147,6 +148,8 @@ class Session:
             return []
         self._lifetime.touch(now)
         match event:
+            case AudioAppended() | SpeechScored() if self._lifetime.draining:
+                pass  # the rest of an append that was admitted before
             case AudioAppended():
                 self._listener.append(event.num_samples)
             case SpeechScored():
@@ -318,6 +321,7 @@ class Session:
                 max_append_bytes=config.max_append_bytes,
                 max_backlog_ms=config.max_backlog_ms,
                 max_turn_s=config.max_turn_s,
+                force_turn_s=min(config.force_turn_s, config.max_turn_s),
                 max_session_s=config.max_session_s,
                 idle_s=config.idle_s,
                 resume_grace_s=0.0 if self.resume_token is None else config.resume_grace_s,

@@ -4,7 +4,7 @@ Speech starts a turn once it has lasted `min_speech` (shorter bursts are noise) 
 from its first frame. A turn is *paused* when `pause` samples have passed since its last speech frame and
 *stopped* after `silence`. Hysteresis as in Silero's own iterator (github.com/snakers4/silero-vad,
 `VADIterator`): a frame at or above the threshold is speech; while speech runs a frame counts as speech
-down to the threshold − 0.15; once silent, only the full threshold resumes. `realtime/session.py` decides
+down to the threshold − 0.15; once silent, only the full threshold resumes. `realtime/listener.py` decides
 what turns mean.
 """
 

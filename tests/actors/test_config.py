@@ -47,6 +47,11 @@ from sensorium.engine.memory import MemorySize
             "--max-upload-mib is inf; allowed: at least 0.001, and finite",
         ),
         (lambda: RealtimeConfig(max_sessions=0), "--max-sessions is 0; allowed: at least 1"),
+        (lambda: RealtimeConfig(force_turn_s=1), "--force-turn-s is 1; allowed: at least 2"),
+        (
+            lambda: RealtimeConfig(release_delay="none"),  # type: ignore[arg-type]
+            "--release-delay is 'none'; allowed: minimal, low, medium, high, xhigh",
+        ),
         (lambda: ServerConfig(models=()), "no model named; allowed: at least one"),
         (
             lambda: ServerConfig(models=("a", "b"), served_model_names=("x",)),

@@ -107,3 +107,11 @@ async def test_an_idle_connection_does_not_delay_the_end() -> None:
         await trio.sleep(0.1)
     assert trio.current_time() - started < 3
     await stream.aclose()
+
+
+async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:
+    """Nothing is acknowledged any more: one machine cannot act that out, so this looks at the option."""
+    listener = open_listener("127.0.0.1", 0)
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        limit_ms = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert 10_000 <= limit_ms <= 60_000

@@ -1,4 +1,4 @@
-"""A line reads its socket whatever the engine does, within a bound; a slow reader ends its own session only."""
+"""A line reads its socket whatever the engine does, within a bound; a slow reader ends only its session."""
 
 from __future__ import annotations
 

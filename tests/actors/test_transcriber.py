@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sensorium.actors.speech import Samples
 from sensorium.actors.transcriber import Transcriber
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import EncoderItem
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.random_model import random_folder, running_decoder, sound
 
@@ -61,7 +63,12 @@ async def test_features_of_a_window_are_computed_once(monkeypatch: pytest.Monkey
     async with running_decoder() as decoder:
         looked_at: list[int] = []
         item = decoder.item
-        monkeypatch.setattr(decoder, "item", lambda samples: looked_at.append(len(samples)) or item(samples))
+
+        def spy(samples: Samples) -> EncoderItem:
+            looked_at.append(len(samples))
+            return item(samples)
+
+        monkeypatch.setattr(decoder, "item", spy)
         await Transcriber(decoder).transcribe(audio, TranscriptionOptions())
         assert sum(looked_at) == len(audio)
         await Transcriber(decoder).transcribe(audio, TranscriptionOptions(languages=("de", "zh")))

@@ -12,7 +12,7 @@ from typing import Literal
 import anyio
 import msgspec
 import pytest
-from sensorium.client import AsyncClient, Client, Event, Resumed, SessionClosedError
+from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, Event, Resumed, SessionClosedError
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed
 from sensorium.protocols.realtime_lifecycle import SessionResume
@@ -49,8 +49,10 @@ class LossyDialog(FakeDialog):
         if self.second == "refusing":
             return [encode_event(Error(error=ErrorDetail(code="session_not_found", message="it is gone")))]
         time.sleep(0.3)
-        position = {"after_seq": 1, "last_seq": 1, "received_events": 2, "received_audio_bytes": 0}
-        return [encode_event(SessionResumed(session=VIEW, **position))]
+        answer = SessionResumed(
+            session=VIEW, after_seq=1, last_seq=1, received_events=2, received_audio_bytes=0
+        )
+        return [encode_event(answer)]
 
 
 @contextmanager
@@ -115,15 +117,19 @@ def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
         anyio.run(body, backend=backend)
 
 
+async def look_again_and_again(session: AsyncRealtimeSession) -> None:
+    while True:
+        with anyio.move_on_after(0.1):
+            await anext(session)
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_looking_for_events_again_and_again_does_not_put_the_error_off(backend: str) -> None:
     async def body() -> None:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
             await session.send(CHUNK)
             with anyio.fail_after(GRACE_S + 4), pytest.raises(SessionClosedError, match="1001"):
-                while True:
-                    with anyio.move_on_after(0.1):
-                        await anext(session)
+                await look_again_and_again(session)
 
     with serving("silent") as url:
         anyio.run(body, backend=backend)

@@ -36,6 +36,8 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         response_format="verbose_json",
         language="en",
         prompt="Alice",
+        languages=["en", "de"],
+        keywords=["Ada Lovelace"],
         temperature=0.5,
         timestamp_granularities=["word", "segment"],
     )
@@ -47,8 +49,16 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
     request = rest.parse_transcription_form(fields)
     assert request.model == "m"
     assert request.options == TranscriptionOptions(
-        language="en", prompt="Alice", temperature=0.5, word_timestamps=True, segment_timestamps=True
+        language="en",
+        languages=("en", "de"),
+        keywords=("Ada Lovelace",),
+        prompt="Alice",
+        temperature=0.5,
+        word_timestamps=True,
+        segment_timestamps=True,
     )
+    with pytest.raises(ValueError, match="keywords is 'Ada': expected several"):
+        transcription_form(model=None, response_format="json", keywords="Ada")
 
 
 def test_what_is_not_given_is_left_to_the_server() -> None:

@@ -103,6 +103,23 @@ def test_refusals_that_time_does_not_change_are_final(code: str, is_final: bool)
     assert refused.value.is_final == is_final
 
 
+def test_a_frame_that_breaks_every_connection_is_not_sent_for_ever() -> None:
+    memory = Resumption()
+    memory.arrived(created())
+    for _ in range(20):
+        assert memory.answer(resumed(0)) == [], "an idle connection may break as often as it likes"
+    memory.sent(b"the frame")
+    for seq in range(2, 5):
+        for _ in range(4):
+            assert memory.answer(resumed(0)) == [b"the frame"]
+        memory.arrived(delta(seq))
+    for _ in range(5):
+        assert memory.answer(resumed(0)) == [b"the frame"], "there was progress"
+    with pytest.raises(ResumeRefusedError, match="again and again") as refused:
+        memory.answer(resumed(0))
+    assert refused.value.is_final
+
+
 @pytest.mark.parametrize("changes", [{"resume_token": msgspec.UNSET}, {"resume_token": ""}])
 def test_servers_that_do_not_resume_cost_no_memory(changes: dict[str, object]) -> None:
     memory = Resumption()
@@ -132,6 +149,8 @@ def test_a_connection_is_lost_unless_the_server_closed_it() -> None:
     assert is_lost(ConnectionClosedError(None, Close(1011, "keepalive ping timeout")))
     assert is_lost(ConnectionClosedError(Close(1001, "a proxy"), None))
     assert not is_lost(ConnectionClosedError(Close(1008, "session_idle"), None))
+    # What we could not read would come again.
+    assert not is_lost(ConnectionClosedError(None, Close(1009, "frame too large")))
     assert not is_lost(ConnectionClosedError(Close(1012, "server_draining"), None))
 
 

@@ -6,11 +6,20 @@ import json
 
 import msgspec
 import pytest
-from sensorium.client import APIError, Committed, Completed, Delta, ErrorEvent, Event, UnknownEvent
+from sensorium.client import (
+    APIError,
+    Committed,
+    Completed,
+    Delta,
+    ErrorEvent,
+    Event,
+    Flushed,
+    UnknownEvent,
+)
 from sensorium.client.session_core import MAX_FRAME_BYTES, SessionCore, SessionSettings, session_settings
 from sensorium.protocols.audio import AudioFormat
-from sensorium.protocols.codec import decode_client_event
-from sensorium.protocols.realtime import InputAudioBufferAppend, SessionUpdate
+from sensorium.protocols.codec import decode_client_event, encode_event
+from sensorium.protocols.realtime import InputAudioBufferAppend, InputAudioBufferFlush, SessionUpdate
 from support.fake_server import FakeDialog
 
 SECOND = bytes(48_000)
@@ -46,6 +55,9 @@ def test_opening_update_is_one_the_server_understands() -> None:
         model="m",
         language="de",
         prompt="Guten Tag",
+        languages=["de", "en"],
+        keywords=["Ada Lovelace"],
+        delay="low",
         sample_rate=16_000,
         turn_detection={"type": "server_vad", "silence_duration_ms": 300},
         timestamp_granularities=["word"],
@@ -61,6 +73,9 @@ def test_opening_update_is_one_the_server_understands() -> None:
                     "model": "m",
                     "language": "de",
                     "prompt": "Guten Tag",
+                    "languages": ["de", "en"],
+                    "keywords": ["Ada Lovelace"],
+                    "delay": "low",
                     "timestamp_granularities": ["word"],
                 },
                 "turn_detection": {"type": "server_vad", "silence_duration_ms": 300},
@@ -76,7 +91,13 @@ def test_manual_turns_are_asked_for_with_an_explicit_null() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [({"encoding": "mp3"}, "encoding"), ({"turn_detection": "semantic"}, "turn_detection")],
+    [
+        ({"encoding": "mp3"}, "encoding"),
+        ({"turn_detection": "semantic"}, "turn_detection"),
+        ({"delay": "none"}, "delay is 'none': expected one of minimal, "),
+        ({"keywords": "Ada"}, "keywords is 'Ada': expected several"),
+        ({"languages": "en"}, "languages"),
+    ],
 )
 def test_settings_errors_name_the_argument(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
@@ -117,6 +138,16 @@ def test_a_huge_chunk_is_cut_into_bounded_frames() -> None:
     frames = list(core.append(bytes(3 * MAX_FRAME_BYTES + 2)))
     assert len(frames) == 4
     assert max(len(frame) for frame in frames) <= MAX_FRAME_BYTES
+
+
+def test_a_flush_is_one_the_server_understands_and_takes_whole_samples() -> None:
+    core, _ = opened()
+    (frame,) = core.flush()
+    assert decode_client_event(frame) == InputAudioBufferFlush()
+    assert core.receive(encode_event(Flushed(item_id=None))) == [Flushed(item_id=None)]
+    list(core.append(b"abc"))
+    with pytest.raises(ValueError, match="middle of a sample"):
+        core.flush()
 
 
 def test_half_a_sample_at_the_end_is_an_error_not_a_silent_loss() -> None:

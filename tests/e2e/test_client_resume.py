@@ -11,7 +11,16 @@ from typing import Literal
 import anyio
 import pytest
 from sensorium.actors.config import RealtimeConfig
-from sensorium.client import AsyncClient, Client, Completed, Delta, Event, Resumed, SessionClosedError
+from sensorium.client import (
+    AsyncClient,
+    Client,
+    Completed,
+    Delta,
+    Event,
+    Flushed,
+    Resumed,
+    SessionClosedError,
+)
 from sensorium.client.listen import listen_to
 from sensorium.client.transcribe_files import Wishes
 from support.cutting_proxy import CuttingProxy, cutting_proxy
@@ -26,7 +35,8 @@ DATA = Path(__file__).parents[2] / "examples" / "data"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with running_server(make_config(realtime=RealtimeConfig(resume_grace_s=3.0))) as server:
+    realtime = RealtimeConfig(resume_grace_s=3.0, force_turn_s=40.0, release_delay="low")
+    with running_server(make_config(realtime=realtime)) as server:
         yield server
         server.wait_quiet()
 
@@ -152,3 +162,22 @@ def test_cancelled_sessions_say_goodbye(server: Server) -> None:
     for backend in ("trio", "asyncio"):
         anyio.run(body, backend=backend)
         wait_until(lambda: not server.service.sessions, timeout_s=1.0)
+
+
+def test_a_flush_and_what_the_operator_decided(server: Server, lights: bytes) -> None:
+    with Client(server.url) as client, client.realtime(sample_rate=16_000) as session:
+        assert session.created is not None
+        assert session.updated is not None
+        assert session.created.session.limits.force_turn_s == 40.0
+        assert session.updated.session.audio.input.transcription.delay == "low"
+        session.flush()
+        assert next(event for event in session if isinstance(event, Flushed)).item_id is None
+        session.send(pcm(lights)[: 2 * 16_000])
+        session.flush()
+        flushed = next(event for event in session if isinstance(event, Flushed))
+        completed = next(event for event in session if isinstance(event, Completed))
+        assert flushed.item_id == completed.item_id
+        assert completed.transcript
+    with Client(server.url) as client, client.realtime(delay="high") as session:
+        assert session.updated is not None
+        assert session.updated.session.audio.input.transcription.delay == "high"

@@ -146,7 +146,8 @@ def test_an_unknown_option_is_an_error() -> None:
 def test_help_shows_examples_and_models_lists_them() -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
-    assert listed.startswith("tiny-whisper: transcribe")
+    assert "tiny-qwen3-asr: transcribe · en, es, de · 4096 tokens of context" in listed
+    assert "tiny-whisper: transcribe · de, en, es · 8 s window" in listed
 
 
 def test_two_models_and_a_transcription_over_the_command_line(lights: bytes, tmp_path: Path) -> None:

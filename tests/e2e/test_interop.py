@@ -302,6 +302,15 @@ def test_an_ephemeral_key_as_subprotocol(guarded: Server) -> None:
     guarded.wait_quiet()
 
 
+def test_an_expired_ephemeral_key_opens_no_session_with_other_settings(server: Server) -> None:
+    """Not even where nobody needs a key."""
+    headers = {"Authorization": "Bearer ek_of-another-server"}
+    with pytest.raises(InvalidStatus) as refused, connect(server.realtime, additional_headers=headers):
+        pass
+    assert refused.value.response.status_code == 401
+    assert b"expired" in (refused.value.response.body or b"")
+
+
 def test_an_ephemeral_key_opens_nothing_else(guarded: Server) -> None:
     value = secret(guarded, {}).json()["value"]
     assert secret(guarded, {}, key=value).status_code == 401

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import wave
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import numpy as np
@@ -28,12 +29,13 @@ def speech_models() -> list[str]:
     return [name for name, info in infos.items() if isinstance(info, WhisperInfo | AsrInfo)]
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """Parts of `sounds`, how turns are found, what the client says beforehand, bytes of an append."""
 
     sounds: tuple[str, ...]
-    detection: dict[str, object] | None = VAD
-    hints: dict[str, str | list[str]] = {}
+    detection: dict[str, Any] | None = field(default_factory=lambda: VAD)
+    hints: dict[str, Any] = field(default_factory=dict)
     chunk: int = 6_400
 
 
@@ -67,7 +69,7 @@ def sounds(lights: bytes, conversation: bytes) -> dict[str, bytes]:
     return {name: data + silence(1.0) for name, data in found.items()}
 
 
-def file_answer(server: Server, model: str, data: bytes, hints: dict[str, str | list[str]]) -> Any:  # noqa: ANN401
+def file_answer(server: Server, model: str, data: bytes, hints: dict[str, Any]) -> Any:  # noqa: ANN401
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
@@ -113,5 +115,7 @@ def test_every_turn_is_the_files_transcript(
         first, last = (32 * committed[f"audio_{edge}_ms"] for edge in ("start", "end"))
         file = file_answer(every_model, model, audio[first:last], case.hints)
         assert (completed["transcript"], completed["words"]) == (file["text"], file["words"])
-        assert [each["code"] for each in completed["languages"]] == [file["language"]][: bool(file["language"])]
+        assert [each["code"] for each in completed["languages"]] == [file["language"]][
+            : bool(file["language"])
+        ]
     assert any(completed["transcript"] for _, completed in turns) == (name != "noise")

@@ -23,6 +23,19 @@ def spoken(name: str = "kitchen_lights") -> FloatArray:
     return np.asarray(samples, np.float32)
 
 
+def counting_model(monkeypatch: pytest.MonkeyPatch) -> tuple[VoiceActivityModel, list[FloatArray]]:
+    """A model, and the frames it has scored."""
+    model, scored = VoiceActivityModel(), list[FloatArray]()
+    score = model.score
+
+    def spy(frame: FloatArray, state: FloatArray) -> tuple[float, FloatArray]:
+        scored.append(frame)
+        return score(frame, state)
+
+    monkeypatch.setattr(model, "score", spy)
+    return model, scored
+
+
 @pytest.mark.parametrize("name", WITHOUT_SPEECH)
 def test_nobody_speaks_in_noise(name: str) -> None:
     samples = WITHOUT_SPEECH[name](6.0)
@@ -57,9 +70,7 @@ def test_its_length_is_measured() -> None:
 
 
 def test_it_is_measured_no_further_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, scored = VoiceActivityModel(), list[int]()
-    score = model.score
-    monkeypatch.setattr(model, "score", lambda frame, state: scored.append(1) or score(frame, state))
+    model, scored = counting_model(monkeypatch)
     assert speaks_for(model, np.concatenate([spoken()] * 5), 0.5)
     assert len(scored) * FRAME_SAMPLES < 2 * len(spoken())
 
@@ -88,6 +99,20 @@ def test_a_growing_stretch_is_judged_like_the_whole(start: int, sizes: list[int]
         assert gate.has_speech(pushed) == has_speech(MODEL, samples[:pushed])
     asked = min(asked, pushed)
     assert gate.has_speech(asked) == has_speech(MODEL, samples[:asked])
+
+
+def test_speech_that_needs_no_gain_is_heard_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, scored = counting_model(monkeypatch)
+    speech = spoken()
+    gate = SpeechGate(model)
+    gate.push(speech)
+    assert gate.has_speech(len(speech))
+    num_heard = len(scored)
+    first = next(n for n in range(0, len(speech), FRAME_SAMPLES) if has_speech(MODEL, speech[:n]))
+    assert num_heard * FRAME_SAMPLES < first + 5 * FRAME_SAMPLES
+    assert not gate.has_speech(first - FRAME_SAMPLES)
+    assert gate.has_speech(first)
+    assert len(scored) > num_heard, "now the amplified audio was heard too"
 
 
 def test_less_than_a_frame_is_no_speech() -> None:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from openai.types.realtime import RealtimeClientEvent, RealtimeTranslationClientEvent
 from sensorium.protocols.codec import (
+    ClientDecoder,
     OtherServerEvent,
     decode_client_event,
     decode_server_event,
     encode_event,
 )
+from sensorium.protocols.flat import FlatCommit, FlatUpdate
 from sensorium.protocols.realtime import (
     ClientEvent,
     Error,
@@ -265,3 +267,30 @@ def test_server_frames_for_the_sdk() -> None:
     for frame in ("", "[]", "{}", '{"type":1}', b"\xff"):
         with pytest.raises(ValueError, match="frame"):
             decode_server_event(frame)
+
+
+def test_frames_tell_the_dialect() -> None:
+    update = '{"type":"session.update","model":"m","unknown":1}'
+    decoder = ClientDecoder()
+    assert decoder.decode(update) == FlatUpdate("m")
+    assert decoder.decode('{"type":"input_audio_buffer.commit"}') == FlatCommit(False)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_flat"),
+    [
+        ('{"type":"session.update","model":"m"}', True),
+        ('{"type":"session.update","model":"m","session":{}}', False),
+        ('{"type":"session.update"}', None),
+        ('{"type":"input_audio_buffer.commit","final":false}', True),
+        ('{"type":"input_audio_buffer.commit"}', None),
+        ('{"type":"input_audio_buffer.append","audio":""}', None),
+        ("garbage", None),
+    ],
+)
+def test_the_first_telling_frame_decides(frame: str, is_flat: bool | None) -> None:
+    decoder = ClientDecoder()
+    decoder.decode(frame)
+    assert decoder.is_flat is is_flat
+    decoder.decode('{"type":"session.update","session":{}}')
+    assert decoder.is_flat is bool(is_flat)

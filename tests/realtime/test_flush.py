@@ -29,14 +29,22 @@ def test_in_mid_speech_the_turn_is_final_in_one_question() -> None:
     assert dialog.of("speech_started")[1]["audio_start_ms"] >= 320
 
 
-def test_in_a_pause_it_need_not_wait_for_the_silence() -> None:
+@pytest.mark.parametrize("was_answered", [True, False])
+def test_in_a_pause_what_was_asked_about_is_the_turn(was_answered: bool) -> None:
     dialog = Dialog()
     dialog.speak(320)
-    dialog.silence(224)
-    dialog.answer("done.")
+    dialog.silence(288)
+    question = dialog.question()
+    if was_answered:
+        dialog.answer("done.")
     assert flush(dialog) == "item_1"
-    dialog.answer("done.")
+    if not was_answered:
+        assert dialog.question() == question
+        dialog.answer("done.")
     assert dialog.of("completed")[0]["transcript"] == "done."
+    assert dialog.of("committed")[0]["audio_end_ms"] == 320 + 200
+    dialog.speak(320)
+    assert dialog.of("speech_started")[1]["audio_start_ms"] == 320 + 200, "the rest of the pause is kept"
 
 
 @pytest.mark.parametrize("detection", [True, False])

@@ -1,4 +1,4 @@
-"""Turns, partials, finals and commits: what is asked about and when."""
+"""Turns, partials and finals: what is asked about and when."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import itertools
 
 import pytest
 from sensorium.protocols.audio import ms_to_samples
-from sensorium.protocols.realtime import InputAudioBufferCommit
-from sensorium.realtime.conversation import MAX_PENDING
 from sensorium.realtime.effects import (
     ForgetItem,
     ResetVoiceActivity,
@@ -147,133 +145,16 @@ def test_without_detection_the_commit_covers_exactly_the_buffer() -> None:
     assert not dialog.of("speech_started")
 
 
-@pytest.mark.parametrize("detection", [True, False])
-def test_commit_of_nothing_or_too_little_is_an_error_that_keeps_the_session(detection: bool) -> None:
-    dialog = Dialog(detection=detection)
-    dialog.commit(event_id="mine")
-    (event,) = dialog.read()
-    assert event["type"] == "error"
-    assert event["error"]["code"] == "input_audio_buffer_commit_empty"
-    assert event["error"]["event_id"] == "mine"
-    dialog.hear(1599, 0.02)
+def test_speech_after_long_silence_has_room_without_detection() -> None:
+    dialog = Dialog(detection=False, max_turn_s=20.0)
+    dialog.silence(32_000)
+    dialog.speak(960)
+    assert not dialog.of("backpressure")
+    assert dialog.session.admit(8 * 48_000) is None
     dialog.commit()
-    assert dialog.names() == ["error"]
-    dialog.hear(1, 0.02)
-    dialog.commit()
-    assert dialog.names()[:3] == COMMITTED, "the audio of the refused commit was kept"
-
-
-@pytest.mark.parametrize("detection", [True, False])
-def test_a_second_commit_is_answered_by_an_empty_item(detection: bool) -> None:
-    dialog = Dialog(detection=detection)
-    dialog.speak(320)
-    dialog.commit()
-    dialog.read()
-    dialog.commit()
-    assert dialog.names() == COMMITTED, "answers stay in order"
-    dialog.answer("hi")
-    if dialog.asked:
-        dialog.answer("hi")
-    assert [event["transcript"] for event in dialog.of("completed")] == ["hi", ""]
-    assert not dialog.of("error")
-
-
-def test_commit_after_the_detector_committed_is_answered_without_the_model() -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.silence(256)
-    dialog.answer("hi")
-    dialog.silence(400)
-    dialog.read()
-    dialog.commit()
-    assert dialog.names() == [*COMMITTED, "completed"]
-    assert dialog.of("completed")[1]["transcript"] == ""
-    assert not dialog.asked
-
-
-def test_commit_just_after_another_while_nobody_speaks_is_no_error() -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.commit()
-    dialog.silence(64)
-    dialog.commit()
-    assert not dialog.of("error")
-    assert len(dialog.of("committed")) == 2
-
-
-def test_commits_that_need_no_audio_are_bounded() -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    for _ in range(MAX_PENDING):
-        dialog.tell(InputAudioBufferCommit())
-    dialog.speak(320)
-    dialog.read()
-    dialog.commit()
-    (refused,) = dialog.read()
-    assert refused["error"]["code"] == "too_many_commits"
-    dialog.client({"type": "input_audio_buffer.flush"})
-    assert dialog.names() == ["speech_stopped", *COMMITTED, "input_audio_buffer.flushed"]
-    while dialog.asked:
-        dialog.answer("hi", item_id=next(iter(dialog.asked)))
-    assert len(dialog.of("completed")) == MAX_PENDING + 1
-
-
-@pytest.mark.parametrize("first_is_answered", [True, False])
-def test_where_the_clients_turn_begins_does_not_follow_what_is_pending(first_is_answered: bool) -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.silence(640, "first" if first_is_answered else None)
-    dialog.silence(1984)
-    dialog.speak(64)
-    dialog.commit()
-    begun = dialog.of("committed")[1]
-    assert begun["audio_start_ms"] == 320 + 640 + 1984 - 300
-    dialog.silence(1984)
-    dialog.update({"turn_detection": None})
-    dialog.silence(100)
-    dialog.commit()
-    assert dialog.of("committed")[2]["audio_start_ms"] >= begun["audio_end_ms"] + 1984 - 300 - 32
-
-
-def test_commit_in_mid_speech_ends_the_turn_there() -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.commit()
-    assert dialog.names() == ["speech_started", "speech_stopped", *COMMITTED]
-    assert dialog.question().end_sample == dialog.num_samples
-    dialog.speak(320)
-    assert dialog.names() == ["speech_started"]
-    assert dialog.of("speech_started")[1]["audio_start_ms"] >= 320
-
-
-@pytest.mark.parametrize("outcome", ["answered before", "answered after", "failed after"])
-def test_commit_in_a_pause_asks_again_about_all_of_the_buffer(outcome: str) -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.silence(256)
-    if outcome == "answered before":
-        early = dialog.answer("early")
-    dialog.silence(64)
-    dialog.commit()
-    if outcome == "answered after":
-        early = dialog.answer("early")
-    elif outcome == "failed after":
-        early = dialog.fail()
-    assert early.final
-    assert not dialog.of("completed") + dialog.of("failed")
-    assert early.end_sample < dialog.question().end_sample == dialog.num_samples
-    dialog.answer("exact")
-    assert dialog.of("completed")[0]["transcript"] == "exact"
-
-
-def test_commit_of_a_word_just_begun_is_transcribed() -> None:
-    dialog = Dialog()
-    dialog.silence(512)
-    dialog.speak(64)
-    dialog.commit()
-    assert dialog.names() == COMMITTED
-    assert dialog.question().end_sample == dialog.num_samples
-    assert dialog.question().start_sample <= ms_to_samples(512 - 300)
+    (committed,) = dialog.of("committed")
+    assert committed["audio_start_ms"] == 32_000 - 10_000
+    assert committed["audio_end_ms"] == 32_960
 
 
 def test_clear_forgets_the_turn_and_its_late_answer() -> None:
@@ -358,6 +239,19 @@ def test_semantic_detection_waits_as_long_as_what_was_said_asks_for(said: str, w
     dialog.silence(64, said)
     assert dialog.of("speech_stopped")[0]["audio_end_ms"] == 640 + 200, "the tail is the same"
     assert dialog.of("completed")[0]["transcript"] == said
+
+
+@pytest.mark.parametrize(("language", "wait_ms"), [("de", 300), ("en", 800)])
+def test_semantic_detection_knows_the_language(language: str, wait_ms: int) -> None:
+    dialog = Dialog()
+    dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
+    dialog.speak(640, "Mach das an.")
+    dialog.silence(256)
+    dialog.answer(said("Mach das an.", language=language))
+    dialog.silence(wait_ms - 256 - 32)
+    assert not dialog.of("speech_stopped")
+    dialog.silence(64)
+    assert dialog.of("speech_stopped")
 
 
 def test_semantic_detection_goes_by_the_words_before_the_pause_only() -> None:

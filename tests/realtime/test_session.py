@@ -126,6 +126,17 @@ def test_draining_finishes_the_open_turn_then_closes() -> None:
     assert dialog.close_code() == 1012
 
 
+def test_what_follows_of_an_append_does_not_keep_a_drain_waiting() -> None:
+    dialog = Dialog()
+    dialog.speak(640)
+    dialog.tell(DrainStarted())
+    dialog.speak(640)
+    while dialog.asked:
+        dialog.answer("hello")
+    assert dialog.close_code() == 1012
+    assert len(dialog.of("speech_started")) == len(dialog.of("completed")) == 1
+
+
 def test_draining_does_not_wait_for_ever() -> None:
     dialog = Dialog(drain_s=5.0)
     dialog.speak(320)

@@ -194,7 +194,7 @@ def serve_realtime(
     *,
     status: Callable[[], int | None] = lambda: None,
 ) -> Iterator[str]:
-    """The base URL of a Realtime server in a thread; a handshake is refused with `status` where it gives one."""
+    """The base URL of a Realtime server in a thread; `status` may refuse a handshake with what it gives."""
 
     def handle(connection: ServerConnection) -> None:
         dialog = make_dialog()
