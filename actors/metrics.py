@@ -18,12 +18,14 @@ from prometheus_client.registry import Collector
 from ..protocols.messages import EngineStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+_BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _LAG_INTERVAL_S: Final = 0.25
 
 _COUNTERS: Final = {
     "num_steps": ("engine_steps", "Plans executed by the device"),
     "num_windows_encoded": ("windows_encoded", "Encoder windows and images computed"),
+    "num_windows_reused": ("windows_reused", "Windows and images of prompts that needed no computing at all"),
     "num_encoder_tokens": ("encoder_tokens", "Encoder positions computed"),
     "num_prefill_tokens": ("prefill_tokens", "Decoder prompt tokens computed"),
     "num_decode_tokens": ("decode_tokens", "Decoder tokens generated"),
@@ -108,6 +110,17 @@ class Metrics:
             "sensorium_final_seconds",
             "input_audio_buffer.committed to the item's completed event",
             buckets=_LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+        self.lag = Histogram(
+            "sensorium_lag_seconds",
+            "Audio received less audio covered, whenever a session gets a hypothesis",
+            buckets=_BEHIND_BUCKETS,
+            registry=self.registry,
+        )
+        self.withheld = Counter(
+            "sensorium_releases_withheld",
+            "Hypotheses with new text of which none could be released yet",
             registry=self.registry,
         )
         self.corrections = Counter(

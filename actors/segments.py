@@ -97,6 +97,7 @@ class SegmentDecoder:
         self.text = text
         self.features = features
         self.window_samples = text.info.window_frames * features.hop_length
+        self._window_tokens = num_audio_tokens(text.info.window_frames, text.info.n_window)
         self._tokens = TokenText(text.tokenizer)
         self._max_context = max_context
 
@@ -104,10 +105,9 @@ class SegmentDecoder:
     def cut_rule(self) -> CutRule:
         """How recordings are cut into segments: as many whole windows as the context has room for."""
         window_s = self.window_samples / self.features.sampling_rate
-        window_tokens = num_audio_tokens(self.text.info.window_frames, self.text.info.n_window)
         num_windows = max(1, int(SEGMENT_S / window_s))
         while num_windows > 1 and (
-            num_windows * window_tokens + token_budget(num_windows * window_s) + _ROOM_FOR_CONTEXT
+            num_windows * self._window_tokens + token_budget(num_windows * window_s) + _ROOM_FOR_CONTEXT
             > self._max_context
         ):
             num_windows -= 1
@@ -130,6 +130,7 @@ class SegmentDecoder:
     ) -> Choice:
         """Which of `languages` (codes) the segment is in, by the likeliest of their names' tokens."""
         question = self.text.question(items, context=context_of(wish.options))
+        self._check_length(question, items, wish.options)
         starts = {code: self.text.answer_start(code) for code in languages}
         probability = 1.0
         while len(starts) > 1:
@@ -164,17 +165,10 @@ class SegmentDecoder:
         prompt = self.text.prompt(items, context=context_of(wish.options), language=wish.language)
         header = () if wish.language is None else self.text.header(wish.language)
         draft = wish.draft if wish.language is None else wish.draft[self.text.num_header(wish.draft) :]
-        budget = token_budget(duration_s)
+        self._check_length(prompt, items, wish.options)
         room = self._max_context - len(prompt.token_ids)
-        if room < budget // 2:
-            raise BadRequestError(
-                f"prompt and keywords are too long: with the audio they take {len(prompt.token_ids):,} of "
-                f"{self._max_context:,} tokens",
-                param="prompt" if wish.options.prompt else "keywords",
-                code="context_length_exceeded",
-            )
         sampling = SamplingParams(
-            max_tokens=min(budget, room),
+            max_tokens=min(token_budget(duration_s), room),
             temperature=wish.options.temperature,
             seed=wish.options.seed,
             stop_token_ids=self.text.info.stop_token_ids,
@@ -191,6 +185,25 @@ class SegmentDecoder:
                 if growing.add(part):
                     break
         return growing.answer(header, num_prompt=len(prompt.token_ids))
+
+    def _check_length(
+        self, prompt: AsrPrompt, items: Sequence[EncoderItem], options: TranscriptionOptions
+    ) -> None:
+        """Refuse hints which, with the rest of the prompt beside the audio, take too many tokens.
+
+        For the longest segment, whatever this one's length: a live turn must not fail because it grows.
+        """
+        num_tokens = len(prompt.token_ids) - sum(item.num_tokens for item in items)
+        longest_s = self.cut_rule.size / self.features.sampling_rate
+        num_audio = round(self.cut_rule.size / self.window_samples) * self._window_tokens
+        room = self._max_context - num_audio - token_budget(longest_s) // 2
+        if num_tokens > room:
+            raise BadRequestError(
+                f"prompt and keywords are too long: {num_tokens:,} tokens, where audio and answer leave "
+                f"{max(0, room):,} of {self._max_context:,}",
+                param="prompt" if options.prompt else "keywords",
+                code="context_length_exceeded",
+            )
 
     def token_logprobs(self, answer: SegmentAnswer) -> Iterator[TokenLogProb]:
         """Each token of the answer's text."""

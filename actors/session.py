@@ -39,12 +39,12 @@ from ..realtime.effects import (
     Send,
     Transcribe,
 )
-from ..realtime.events import ClientReturned, DrainStarted, SessionEvent
+from ..realtime.events import ClientReturned, DrainStarted, HypothesisReady, SessionEvent
 from ..realtime.replay import Replay
 from ..realtime.session import Session
 from .actor import drive
 from .line import Line
-from .live_turns import LiveTurns
+from .live_turns import LiveTurns, Outcome
 from .nursery import open_work
 from .outbox import SlowReaderError
 from .session_audio import Input, ListeningMachine, pieces
@@ -81,7 +81,7 @@ class SessionActor:
         self.id = session.id
         """Public id of the session."""
         self.turns = LiveTurns(
-            speech, config.model, self._machine.store.copy, self._tell, session_id=session.id
+            speech, config.model, self._machine.store.copy, self._hear_back, session_id=session.id
         )
         self._meter = meter
         self._replay = replay
@@ -95,6 +95,7 @@ class SessionActor:
         self._is_patient = True
         self._last_seq = 0
         self._num_metered = 0
+        self._num_withheld = 0
         self._num_audio_bytes = 0
         self._is_draining = False
         self.num_events = 0
@@ -279,6 +280,9 @@ class SessionActor:
         num_heard = self._machine.num_samples_received
         self._meter.heard((num_heard - self._num_metered) / INTERNAL_RATE)
         self._num_metered = num_heard
+        num_withheld = self._machine.session.conversation.num_withheld
+        self._meter.withheld(num_withheld - self._num_withheld)
+        self._num_withheld = num_withheld
         self._stepped.set()
         if self._machine.session.closed:
             raise trio.EndOfChannel
@@ -322,6 +326,12 @@ class SessionActor:
         self.closing = self.closing or (code, reason)
         if self.line is not None:
             self.line.outbox.close(code, reason, drop=drop)
+
+    async def _hear_back(self, outcome: Outcome) -> None:
+        if isinstance(outcome, HypothesisReady):
+            lag = max(0, self._machine.num_samples_received - outcome.end_sample)
+            self._meter.hypothesis(lag / INTERNAL_RATE)
+        await self._tell(outcome)
 
     async def _tell(self, event: SessionEvent) -> None:
         try:

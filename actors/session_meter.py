@@ -35,6 +35,14 @@ class SessionMeter:
         """Audio arrived."""
         self._metrics.audio_seconds.labels("realtime").inc(num_seconds)
 
+    def hypothesis(self, lag_s: float) -> None:
+        """A hypothesis is there; `lag_s` of the audio received lies behind its end."""
+        self._metrics.lag.observe(lag_s)
+
+    def withheld(self, num_hypotheses: int) -> None:
+        """So many hypotheses of an item that is answered gave no text to release."""
+        self._metrics.withheld.inc(num_hypotheses)
+
     def sent(self, event: ServerEvent, *, now: float) -> None:
         """An event is on its way to the client."""
         match event:

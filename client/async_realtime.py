@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from ..protocols.codec import decode_server_event
 from .audio import Pacer
-from .connection import close_details, socket_arguments
+from .connection import close_details, notice_loss, socket_arguments
 from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
 from .options import ClientOptions
@@ -52,11 +52,18 @@ def open_socket(
 ) -> AbstractAsyncContextManager[Socket]:
     """The WebSocket client of the library this task runs under."""
     arguments: dict[str, Any] = socket_arguments(options, open_timeout_s=open_timeout_s)
-    if sniffio.current_async_library() == "trio":
-        from websockets.trio.client import connect as trio_connect
+    is_trio = sniffio.current_async_library() == "trio"
+    return (_open_trio_socket if is_trio else _open_asyncio_socket)(url, arguments)
 
-        return trio_connect(url, **arguments)
-    return _open_asyncio_socket(url, arguments)
+
+@asynccontextmanager
+async def _open_trio_socket(url: str, arguments: dict[str, Any]) -> AsyncIterator[Socket]:
+    from websockets.trio.client import connect as trio_connect
+
+    async with trio_connect(url, **arguments) as connection:
+        stream: Any = connection.stream
+        notice_loss(getattr(stream, "transport_stream", stream).socket)
+        yield connection
 
 
 @asynccontextmanager
@@ -64,6 +71,7 @@ async def _open_asyncio_socket(url: str, arguments: dict[str, Any]) -> AsyncIter
     from websockets.asyncio.client import connect as asyncio_connect
 
     async with asyncio_connect(url, **arguments) as connection:
+        notice_loss(connection.transport.get_extra_info("socket"))
         try:
             yield connection
         except Exception:

@@ -8,6 +8,7 @@ it, the next utterance is started when the last one is done.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
@@ -25,6 +26,13 @@ from .events import Committed, Completed, Delta, ErrorEvent, Event, Failed, Sess
 from .options import MAX_QUEUED_EVENTS, ClientOptions
 
 _NO_USAGE: Final = DurationUsage(0.0)
+_MARKER: Final = re.compile(r"language \w+<asr_text>")
+_MARKER_BEGUN: Final = re.compile(r"\bl(?:a(?:n(?:g(?:u(?:a(?:g(?:e(?: \w*(?:<[a-z_]*)?)?)?)?)?)?)?)?)?$")
+
+
+def spoken(text: str) -> str:
+    """What a Qwen3-ASR answer says, without the markers of its language, which vLLM 0.32 sends along."""
+    return _MARKER_BEGUN.sub("", _MARKER.sub("", text))
 
 
 class _Frame(msgspec.Struct):
@@ -77,6 +85,8 @@ class FlatSession:
         self._has_audio = False
         self._finishing = False
         self._last_error: str | None = None
+        self._raw = ""
+        self._num_shown = 0
 
     def __enter__(self) -> Self:
         return self
@@ -140,10 +150,17 @@ class FlatSession:
         item_id = f"utterance_{self._num_answered + 1}"
         match frame.type:
             case "transcription.delta":
-                await self._told.send(Delta(item_id=item_id, delta=frame.delta))
+                self._raw += frame.delta
+                shown = spoken(self._raw)
+                fresh, self._num_shown = shown[self._num_shown :], max(self._num_shown, len(shown))
+                if fresh:
+                    await self._told.send(Delta(item_id=item_id, delta=fresh))
             case "transcription.done":
-                done = Completed(item_id=item_id, transcript=frame.text, usage=_NO_USAGE)
-                await self._answered(done)
+                transcript = _MARKER.sub("", frame.text)
+                if rest := transcript[self._num_shown :]:
+                    await self._told.send(Delta(item_id=item_id, delta=rest))
+                self._raw, self._num_shown = "", 0
+                await self._answered(Completed(item_id=item_id, transcript=transcript, usage=_NO_USAGE))
             case "error":
                 self._last_error = str(frame.error)
                 problem = ErrorDetail(code=frame.code, message=self._last_error)

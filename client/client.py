@@ -11,15 +11,14 @@ from typing import Self, overload
 
 import httpx
 from websockets.exceptions import WebSocketException
-from websockets.sync.client import connect
 
 from ..protocols.audio import Encoding
 from ..protocols.realtime_session import Delay, Granularity
 from ..protocols.transcript import Transcript
-from .connection import connect_error, request_error, socket_arguments
+from .connection import connect_error, request_error
 from .metrics import parse_metrics
 from .options import MAX_CONNECTIONS, client_options
-from .realtime import RealtimeSession
+from .realtime import RealtimeSession, open_connection
 from .requests import (
     TRANSCRIPTIONS,
     TRANSLATIONS,
@@ -219,16 +218,14 @@ class Client:
         url = self.options.realtime_url(model=model)
         with ExitStack() as stack:
             try:
-                connection = stack.enter_context(connect(url, **socket_arguments(self.options)))
+                connection = stack.enter_context(open_connection(url, self.options))
             except (OSError, WebSocketException) as error:
                 raise connect_error(error, self.options) from error
             session = RealtimeSession(
                 connection,
                 SessionCore(settings),
                 timeout_s=self.options.timeout_s,
-                connect=lambda limit_s: connect(
-                    url, **socket_arguments(self.options, open_timeout_s=limit_s)
-                ),
+                connect=lambda limit_s: open_connection(url, self.options, open_timeout_s=limit_s),
             )
             stack.callback(session.close)
             session.open()

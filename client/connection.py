@@ -6,7 +6,9 @@ Read next: `client/realtime.py` (sync) and `client/async_realtime.py`.
 from __future__ import annotations
 
 import errno
-from typing import Any
+import socket
+import sys
+from typing import Any, Protocol
 
 import httpx
 import msgspec
@@ -23,6 +25,16 @@ from .options import (
 
 CLOSE_TIMEOUT_S = 2.0
 """A server that does not answer our closing handshake is not worth waiting for."""
+LOST_S = 30.0
+"""How long the server's machine may leave what we sent unacknowledged: then the way to it is lost. Pings
+cannot say so as soon (see `PING_TIMEOUT_S`), and the server keeps a lost session for half a minute."""
+
+
+class SocketOptions(Protocol):
+    """What asyncio, trio and the standard library call a socket."""
+
+    def setsockopt(self, level: int, name: int, value: int, /) -> None:
+        """Set an option."""
 
 
 def socket_arguments(options: ClientOptions, *, open_timeout_s: float = 30.0) -> dict[str, Any]:
@@ -41,6 +53,12 @@ def socket_arguments(options: ClientOptions, *, open_timeout_s: float = 30.0) ->
         "max_size": MAX_MESSAGE_BYTES,
         "max_queue": MAX_QUEUED_EVENTS,
     }
+
+
+def notice_loss(connected: SocketOptions) -> None:
+    """Break this TCP connection when the network is lost. On Linux; elsewhere pings notice it later."""
+    if sys.platform == "linux":
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_S * 1000))
 
 
 def connect_error(error: Exception, options: ClientOptions) -> SDKError:

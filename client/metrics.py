@@ -16,6 +16,7 @@ _SAMPLE: Final = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{[^}]*\})?\s+(\S+)"
 
 WORK: Final = {
     "windows": "sensorium_windows_encoded",
+    "windows reused": "sensorium_windows_reused",
     "encoder tokens": "sensorium_encoder_tokens",
     "prefill tokens": "sensorium_prefill_tokens",
     "decode tokens": "sensorium_decode_tokens",

@@ -10,20 +10,31 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection
+from websockets.sync.client import ClientConnection, connect
 
 from ..protocols.codec import decode_server_event
 from .audio import Pacer
-from .connection import close_details
+from .connection import close_details, notice_loss, socket_arguments
 from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
 from .events import Event, SessionCreated, SessionUpdated
+from .options import ClientOptions
 from .resume import CONNECT_TIMEOUT_S, NOBODY, ResumeRefusedError, is_lost, refused_handshake, waits
 from .session_core import SessionCore
 
 AudioChunk = bytes | bytearray | memoryview
+
+
+@contextmanager
+def open_connection(
+    url: str, options: ClientOptions, *, open_timeout_s: float = 30.0
+) -> Iterator[ClientConnection]:
+    """websockets' threading client. Raises OSError and WebSocketException."""
+    with connect(url, **socket_arguments(options, open_timeout_s=open_timeout_s)) as connection:
+        notice_loss(connection.socket)
+        yield connection
 
 
 class RealtimeSession:

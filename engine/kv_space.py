@@ -42,7 +42,7 @@ class KvSpace:
         self._block_size = config.block_size
         self._is_caching = config.prefix_caching
         self._pending: dict[BlockHash, Request] = {}  # blocks to be, and who computes them
-        self.num_queried = self.num_hits = self.num_evictions = 0
+        self.num_queried = self.num_hits = self.num_evictions = self.num_reused = 0
 
     def find(self, request: Request) -> Found:
         """What of a waiting request is computed already. Takes nothing."""
@@ -176,11 +176,22 @@ class KvSpace:
         assert set(self._pending.values()) <= set(running)
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
 
+    def counters(self) -> dict[str, int]:
+        """Fields of `EngineStatistics` that are counted here."""
+        return {
+            "num_prefix_queried": self.num_queried,
+            "num_prefix_hits": self.num_hits,
+            "num_windows_reused": self.num_reused,
+            "num_session_evictions": self.num_evictions,
+        }
+
     def _count(self, request: Request, found: Found) -> None:
         if not request.has_run:
             request.num_cached = min(found.num_tokens, request.num_prompt)
         self.num_queried += request.num_prompt
         self.num_hits += min(found.num_tokens, request.num_prompt)
+        ends = (span.start + span.num_tokens for span in request.generate.media)
+        self.num_reused += sum(end <= found.num_tokens for end in ends)
 
     def _num_evictable(self, found: Found) -> int:
         """Blocks that would be free if everything parked were evicted, but for those in `found`."""

@@ -211,12 +211,10 @@ class Scheduler:
             num_free_blocks=kv.pool.num_free,
             num_total_blocks=kv.pool.num_total,
             num_encoder_tokens=self._slots.num_tokens,
-            num_prefix_queried=kv.num_queried,
-            num_prefix_hits=kv.num_hits,
             num_cached_blocks=kv.pool.num_kept,
             num_sessions_parked=len(kv.sessions),
-            num_session_evictions=kv.num_evictions,
             busy_s=self._busy_s,
+            **kv.counters(),
             **{f"num_{name}": count for name, count in self._counts.items()},
         )
 

@@ -260,6 +260,8 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Prompt tokens looked up in the prefix cache."""
     num_prefix_hits: int = 0
     """Prompt tokens found there, or taken over from a session's previous request."""
+    num_windows_reused: int = 0
+    """Windows and images of prompts that were among those: not even their encoding was needed."""
     num_cached_blocks: int = 0
     """Free blocks whose content can still be found."""
     num_sessions_parked: int = 0

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,25 @@ async def test_what_is_not_known_or_too_long_is_refused() -> None:
         assert await refused(asr, TranscriptionOptions(keywords=("word " * 500,))) == "keywords"
         assert asr.decoder.engine.statistics().num_steps == 0
         assert (await asr.transcribe(np.zeros(0, np.float32), TranscriptionOptions())).text == ""
+
+
+@pytest.mark.slow
+async def test_hints_that_are_too_long_for_a_long_turn_are_too_long_for_a_short_one() -> None:
+    async def is_refused(asr: AsrTranscriber, seconds: float, num_words: int, **hints: Any) -> bool:  # noqa: ANN401
+        options = TranscriptionOptions(prompt="word " * num_words, **hints)
+        try:
+            await asr.transcribe(make_audio(0, seconds), options)
+        except BadRequestError as error:
+            return (error.code, error.param) == ("context_length_exceeded", "prompt")
+        return False
+
+    async with running_asr() as asr:
+        longest_s = asr.decoder.cut_rule.size / 16_000
+        fits = max([n for n in range(0, 300, 50) if not await is_refused(asr, longest_s, n)])
+        assert 0 < fits < 250
+        assert not await is_refused(asr, 0.5, fits)
+        assert await is_refused(asr, 0.5, fits + 50)
+        assert await is_refused(asr, 0.5, fits + 50, languages=("de", "en"))
 
 
 @pytest.mark.slow

@@ -157,6 +157,8 @@ async def test_an_update_costs_the_open_window_whatever_the_age_of_the_turn() ->
             windows, rows = windows + num_windows, rows + num_rows
         assert windows <= 25 + 3
         assert rows <= 5 * 25 * 13
+        # The first window in updates 10 to 25, the second in 18 to 25.
+        assert asr.decoder.engine.statistics().num_windows_reused == 16 + 8
         await live.hypothesis(16_000 * 25 - 9_600, final=True)
         assert work.done() == (0, 0, 0)
 

@@ -86,3 +86,14 @@ def test_a_clear_leaves_committed_items_alone() -> None:
     assert meter.num_tracked == 1
     tell(meter, completed("a", "one"))
     assert value(metrics, "sensorium_corrections_total") == 1.0
+
+
+def test_how_far_hypotheses_are_behind_and_what_they_held_back() -> None:
+    metrics = Metrics()
+    meter = SessionMeter(metrics)
+    for lag_s in (0.2, 0.4):
+        meter.hypothesis(lag_s)
+    meter.withheld(3)
+    assert value(metrics, "sensorium_lag_seconds_count") == 2.0
+    assert value(metrics, "sensorium_lag_seconds_sum") == 0.2 + 0.4
+    assert value(metrics, "sensorium_releases_withheld_total") == 3.0

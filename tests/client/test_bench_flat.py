@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.bench import BenchPlan, measure
+from sensorium.client.bench_flat import spoken
 from sensorium.client.errors import SDKError
 from sensorium.protocols.codec import ClientDecoder, encode_event
 from sensorium.protocols.flat import (
@@ -130,3 +131,15 @@ async def test_other_rates_are_refused(tmp_path: Path) -> None:
     path.write_bytes(wav_bytes(Audio(bytes(48_000), 24_000)))
     with pytest.raises(SDKError, match="16000 samples per second, not 24000"):
         await measure(plan(path, "http://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_markers_of_the_language_are_not_counted_as_words(size: int) -> None:
+    """They never show, however the text is cut, and nothing that showed is taken back."""
+    raw = "language English<asr_text>A long language lesson.language German<asr_text> Guten Tag"
+    shown = ""
+    for end in range(size, len(raw) + size, size):
+        now = spoken(raw[:end])
+        assert now.startswith(shown)
+        shown = now
+    assert shown == "A long language lesson. Guten Tag"

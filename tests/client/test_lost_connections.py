@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import msgspec
 import pytest
 from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, Event, Resumed, SessionClosedError
+from sensorium.client.async_realtime import open_socket
+from sensorium.client.options import client_options
+from sensorium.client.realtime import open_connection
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed
 from sensorium.protocols.realtime_lifecycle import SessionResume
@@ -168,3 +172,24 @@ def test_a_session_that_is_closed_while_it_comes_back_stays_closed() -> None:
         thread.join(5)
         assert not thread.is_alive()
     assert all(isinstance(event, SessionCreated | Resumed) for event in events)
+
+
+def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
+    """One machine cannot act that out, so this looks at the option."""
+
+    def limit_s(connected: socket.socket) -> float:
+        return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
+
+    async def body() -> None:
+        async with open_socket(options.realtime_url(), options) as opened:
+            connection: Any = opened
+            trio_stream = getattr(connection, "stream", None)
+            connected = trio_stream.socket if trio_stream else connection.transport.get_extra_info("socket")
+            assert 10 <= limit_s(connected) <= 60
+
+    with serve_realtime() as url:
+        options = client_options(url)
+        with open_connection(options.realtime_url(), options) as connection:
+            assert 10 <= limit_s(connection.socket) <= 60
+        for backend in ("asyncio", "trio"):
+            anyio.run(body, backend=backend)

@@ -69,5 +69,5 @@ def test_the_servers_own_names_are_the_ones_read() -> None:
     after = parse_metrics(metrics.render().decode())
     work = work_between({}, after, 1.0)
     assert work is not None
-    assert len(work.per_audio_s) == 7
+    assert len(work.per_audio_s) == 8
     assert work.draft_accepted_share == 1.0
