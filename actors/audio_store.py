@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 Samples = npt.NDArray[np.float32]
 
-_FIRST_CAPACITY: Final = 16_000 * 4
+_FIRST_CAPACITY: Final = 16_000
+"""64 KB: most of what a session holds in which nobody speaks."""
 
 
 class AudioStore:

@@ -1,7 +1,7 @@
 """What an answer of a speech model may be: not longer than speech is, not a loop, not its own prompt.
 
 Pure and torch-free; the same answer is cut in the same way in a live turn and in a file. Used by
-`actors/asr.py` and `actors/windows.py`.
+`actors/segments.py`, `actors/windows.py` and `actors/recordings.py`.
 """
 
 from __future__ import annotations

@@ -79,11 +79,6 @@ class WindowedLogMel:
         """How many samples `rewind` needs to see."""
         return self._source.num_rewind_samples
 
-    @property
-    def hashes(self) -> tuple[ContentHash, ...]:
-        """The windows' hashes as `changes` last found them."""
-        return tuple(known.content_hash for known in self._known)
-
     def append(self, samples: FloatArray) -> None:
         """Add samples [n], mono at the config's rate."""
         step = self.window_frames * self.config.hop_length
@@ -129,12 +124,6 @@ class WindowedLogMel:
             if known is None or known.content_hash != now.content_hash:
                 changed.append(WindowChange(index, item))
         return tuple(changed)
-
-    def item(self, index: int) -> EncoderItem:
-        """Window `index` as it is now, for a caller that did not keep it."""
-        edge = self._source.edge(self.num_frames, self._end())
-        peak = max(self._peak, edge.max()) if edge.size else self._peak
-        return self._build(index, list(self._lengths())[index], edge, peak)
 
     def _end(self) -> int:
         return max(self.num_samples, self.config.min_samples) if self.num_samples else 0
