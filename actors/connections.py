@@ -141,15 +141,20 @@ def _no_extensions(*_: object) -> None:
     """
 
 
-def open_listener(host: str, port: int) -> socket.socket:
-    """A listening TCP socket, its options also those of connections; `OSError` if the address is not free."""
+def open_listener(host: str, port: int, *, send_timeout_s: float = 0.0) -> socket.socket:
+    """A listening TCP socket; `OSError` if the address is taken or not ours.
+
+    Its options are also those of its connections. Those are broken when the peer vanishes, but not before the
+    `send_timeout_s` that it has to read what we send.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_VANISHED_S * 1000))
+            limit_ms = min(round(1000 * max(_VANISHED_S, send_timeout_s)), 2**31 - 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         listener.setblocking(False)

@@ -131,7 +131,7 @@ async def _drain(service: Service, deadline_s: float) -> None:
 def _listen(config: ServerConfig) -> socket.socket:
     host, port = config.listen.host, config.listen.port
     try:
-        return open_listener(host, port)
+        return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 

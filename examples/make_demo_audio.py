@@ -1,19 +1,21 @@
 """Write the small recordings in `data/`: one conversation in three languages, two sentences.
 
     python examples/make_demo_audio.py
+    python examples/make_demo_audio.py --turns 90 --output /tmp/talk.wav    # a long one, to measure with
 
 Every sentence is one that the embedded models were never trained on; the voices are those they know.
 `data/conversation.json` says what is spoken when.
 """
 
+import argparse
 import json
 import random
 import wave
 from pathlib import Path
 
 import numpy as np
-from speech_grammar import Language, is_held_out
-from speech_synthesis import SAMPLE_RATE_HZ, Audio, Speaker, noise
+from speech_grammar import LANGUAGES, Language, is_held_out, load_grammar
+from speech_synthesis import HELD_OUT_VOICES, SAMPLE_RATE_HZ, VOICES, Audio, Speaker, noise
 
 FOLDER = Path(__file__).parent / "data"
 WORDS_PER_MINUTE = 160
@@ -70,7 +72,40 @@ def write_wav(path: Path, audio: Audio) -> None:
         file.writeframes((np.clip(audio, -1, 1) * 32767).astype("<i2").tobytes())
 
 
+def held_out_turns(count: int) -> tuple[Turn, ...]:
+    """Different sentences, languages in turn, every fourth by a voice that was never trained on."""
+    rng = random.Random("demo/turns")
+    turns: dict[str, Turn] = {}
+    while len(turns) < count:
+        language = LANGUAGES[len(turns) % len(LANGUAGES)]
+        voice = HELD_OUT_VOICES[language] if len(turns) % 4 == 3 else rng.choice(VOICES[language])
+        text = load_grammar(language).held_out_sentence(rng)
+        turns.setdefault(text, (language, voice, text))
+    return tuple(turns.values())
+
+
+def write_long(path: Path, num_turns: int) -> None:
+    """A recording of many turns, and its description beside it."""
+    audio, turns = spoken(held_out_turns(num_turns), Speaker())
+    write_wav(path, audio)
+    text = json.dumps({"file": path.name, "turns": turns}, ensure_ascii=False, indent=2)
+    path.with_suffix(".json").write_text(text + "\n", "utf-8")
+
+
 def main() -> None:
+    """Write them."""
+    parser = argparse.ArgumentParser(description="Make the recordings of the demo, or a long one.")
+    parser.add_argument("--turns", type=int, default=0, help="turns of a long recording")
+    parser.add_argument("--output", type=Path, default=Path("talk.wav"), help="where it goes")
+    arguments = parser.parse_args()
+    if arguments.turns:
+        write_long(arguments.output, arguments.turns)
+    else:
+        write_small()
+
+
+def write_small() -> None:
+    """What is in the repository."""
     FOLDER.mkdir(exist_ok=True)
     speaker = Speaker()
     audio, turns = spoken(CONVERSATION, speaker)
