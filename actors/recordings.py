@@ -277,7 +277,9 @@ def check_answered(answer: TextGenerated) -> None:
         raise OverloadedError("the request was aborted; try again")
 
 
-def joined(parts: Sequence[Part], *, language: str, duration_s: float) -> Transcript:
+def joined(
+    parts: Sequence[Part], *, language: str, duration_s: float, language_probability: float = 1.0
+) -> Transcript:
     """The transcript of a recording whose ranges were found to hold `parts`."""
     logprobs = [logprob for part in parts for logprob in part.logprobs]
     segments = [segment for part in parts for segment in part.segments]
@@ -285,6 +287,7 @@ def joined(parts: Sequence[Part], *, language: str, duration_s: float) -> Transc
         text=separator(language).join(part.text for part in parts if part.text),
         language=language,
         duration=duration_s,
+        language_probability=language_probability,
         segments=tuple(
             msgspec.structs.replace(segment, id=number) for number, segment in enumerate(segments)
         ),

@@ -77,18 +77,21 @@ async def transcribe_segments(
     )
     work = _Work(decoder, source, memory, options, priority, deltas)
     language, is_decided = _given_language(options)
+    probability = 1.0
     forced: list[str | None] = []
     for index, segment in enumerate(segments):
         if not is_decided and pinned is not None and index == len(segments) - 1:
             language, is_decided = pinned, True
         elif not is_decided and options.languages and not await source.recording.is_silent(segment):
-            language, is_decided = await work.choose(segment), True
+            choice = await work.choose(segment)
+            language, probability, is_decided = choice.language, choice.probability, True
         forced.append(language)
         if not is_decided:
             answer = await work.answer(index, segment, None)
             if answer.text:
-                language = None if answer.choice is None else answer.choice.language
                 is_decided = True
+                if answer.choice is not None:
+                    language, probability = answer.choice.language, answer.choice.probability
     if deltas is not None:
         deltas.separator = separator(language)
 
@@ -103,7 +106,7 @@ async def transcribe_segments(
         parts = [work.part(segment, forced[index], segments[0][0]) for index, segment in enumerate(segments)]
         num_samples = segments[-1][1] - segments[0][0] if segments else 0
         duration_s = num_samples / decoder.features.sampling_rate
-        return joined(parts, language=language or "", duration_s=duration_s)
+        return joined(parts, language=language or "", duration_s=duration_s, language_probability=probability)
 
     return assemble() if len(segments) <= RANGES_AT_ONCE else await trio.to_thread.run_sync(assemble)
 
@@ -132,14 +135,14 @@ class _Work:
     chosen: dict[Range, tuple[EncoderItem, ...]] = field(default_factory=dict)
     """The windows of the segment whose language was chosen, until it is answered."""
 
-    async def choose(self, segment: Range) -> str:
+    async def choose(self, segment: Range) -> Choice:
         """The language of a segment, out of those allowed."""
         if segment not in self.memory.choices:
             codes = [code for each in self.options.languages if (code := language_code(each)) is not None]
             items = await self.source.items(segment)
             self.memory.choices[segment] = await self.decoder.choose(items, codes, self._wish(segment, None))
             self.chosen = {segment: items}
-        return self.memory.choices[segment].language
+        return self.memory.choices[segment]
 
     async def answer(self, index: int, segment: Range, language: str | None) -> SegmentAnswer:
         """What was said in a segment, unless that is known already."""

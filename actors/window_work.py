@@ -99,7 +99,14 @@ async def transcribe_windows(
                 memory.parts[key] = _part(decoder, window, windows[0][0], memory, options, language)
             parts.append(memory.parts[key])
         known = language or ("" if decoder.text.is_multilingual else "en")
-        return joined(parts, language=known, duration_s=_duration_s(decoder, windows))
+        found = (memory.choices[window] for window in windows if window in memory.choices)
+        probability = next((each.probability for each in found if each.language == language), 1.0)
+        return joined(
+            parts,
+            language=known,
+            duration_s=_duration_s(decoder, windows),
+            language_probability=probability,
+        )
 
     return assemble() if len(windows) <= RANGES_AT_ONCE else await trio.to_thread.run_sync(assemble)
 

@@ -69,6 +69,8 @@ class Transcript(msgspec.Struct, frozen=True):
     text: str
     language: str
     duration: float
+    language_probability: float = 1.0
+    """How sure the model was of a language that it found itself."""
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     num_input_tokens: int = 0

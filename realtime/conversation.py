@@ -191,7 +191,8 @@ class Conversation:
                 item.answer = event.transcript
                 return
         speech_ms = samples_to_ms(event.end_sample - item.speech_start)
-        self._release(item, item.policy.observe(event.transcript.text, speech_ms))
+        text, certainty = event.transcript.text, event.transcript.language_probability
+        self._release(item, item.policy.observe(text, speech_ms, language_probability=certainty))
 
     def on_failed(self, event: HypothesisFailed) -> None:
         """Take a failure: it ends a committed item, a partial is simply asked for again later."""

@@ -38,6 +38,9 @@ class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A hypothesis about less speech than this is trusted only if one more agrees."""
     settle_ms: int
     """The first word of a turn is not withheld once it stood unchanged for so much audio; 0: never."""
+    min_language: float
+    """The first text of a turn waits until the model is so sure of the language it found: a wrong one makes
+    wrong words."""
     first_update_ms: int
     """Speech before the first hypothesis of a turn is worth asking for: a short word."""
     early_update_ms: int
@@ -53,6 +56,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         withhold=1,
         hold_ms=400,
         settle_ms=160,
+        min_language=0.5,
         first_update_ms=340,
         early_update_ms=128,
         update_ms=240,
@@ -63,6 +67,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         withhold=1,
         hold_ms=0,
         settle_ms=200,
+        min_language=0.7,
         first_update_ms=340,
         early_update_ms=128,
         update_ms=320,
@@ -72,7 +77,8 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         agree=3,
         withhold=1,
         hold_ms=500,
-        settle_ms=250,
+        settle_ms=330,
+        min_language=0.8,
         first_update_ms=340,
         early_update_ms=128,
         update_ms=400,
@@ -83,6 +89,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         withhold=2,
         hold_ms=800,
         settle_ms=800,
+        min_language=0.95,
         first_update_ms=400,
         early_update_ms=240,
         update_ms=400,
@@ -93,13 +100,15 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         withhold=4,
         hold_ms=2000,
         settle_ms=0,
+        min_language=0.95,
         first_update_ms=800,
         early_update_ms=400,
         update_ms=600,
     ),
 }
-"""By the names OpenAI gives them. Chosen on held-out sentences of tiny-whisper: most corrections come from
-words late in a turn, and nobody waits for those as for the first one, so the first one needs less.
+"""By the names OpenAI gives them. Chosen with `examples/tune_release.py` on held-out sentences of the embedded
+models: nobody waits for later words as for the first one, and most corrections come from a language mistaken
+at the beginning.
 """
 EARLY_MS: Final = 2000
 """Speech after which a turn without text is asked about no more often than others: it may be a hum."""
@@ -130,14 +139,19 @@ class TranscriptPolicy:
             return self._config.update_ms
         return self._config.early_update_ms if self._history else self._config.first_update_ms
 
-    def observe(self, text: str, speech_ms: int) -> str:
-        """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe ""."""
+    def observe(self, text: str, speech_ms: int, *, language_probability: float = 1.0) -> str:
+        """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe "".
+
+        `language_probability` is how sure the model was of the language.
+        """
         current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
         num_agreed = self._num_agreed(current, speech_ms)
         self._history.append(current)
         num_stable = min(num_agreed, self._num_inner(current))
         if self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
+        if not self.released and language_probability < self._config.min_language:
+            num_stable = 0
         rest = self._extend(self._head + "".join(current[:num_stable]))
         self.num_withheld += not rest and len(text) > len(self.released)
         if rest and num_stable >= 2 * _NUM_KEPT:
