@@ -51,6 +51,7 @@ def assert_same(live: Transcript, offline: Transcript) -> None:
         msgspec.structs.replace(
             transcript,
             avg_logprob=None,
+            language_probability=0.0,
             tokens=tuple(msgspec.structs.replace(token, logprob=0.0) for token in transcript.tokens),
             segments=tuple(
                 msgspec.structs.replace(segment, avg_logprob=0.0) for segment in transcript.segments
@@ -60,6 +61,7 @@ def assert_same(live: Transcript, offline: Transcript) -> None:
     ]
     assert plain[0] == plain[1]
     assert live.avg_logprob == pytest.approx(offline.avg_logprob, abs=1e-3)
+    assert live.language_probability == pytest.approx(offline.language_probability, abs=1e-3)
 
 
 @settings(max_examples=6, deadline=None)

@@ -35,6 +35,7 @@ def assert_same(live: Transcript, offline: Transcript) -> None:
         msgspec.structs.replace(
             transcript,
             avg_logprob=None,
+            language_probability=0.0,
             no_speech_prob=0.0,
             tokens=tuple(msgspec.structs.replace(token, logprob=0.0) for token in transcript.tokens),
             segments=tuple(
@@ -46,6 +47,7 @@ def assert_same(live: Transcript, offline: Transcript) -> None:
     ]
     assert plain[0] == plain[1]
     assert live.avg_logprob == pytest.approx(offline.avg_logprob, abs=1e-3)
+    assert live.language_probability == pytest.approx(offline.language_probability, abs=1e-3)
     assert live.no_speech_prob == pytest.approx(offline.no_speech_prob, abs=1e-3)
 
 

@@ -331,8 +331,7 @@ def test_cancelling_under_asyncio_aborts(folders: dict[str, Path]) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(local.generate([PROMPT] * 50, ENDLESS), 0.3)
             assert local._shell is not None
-            core = local._shell._core
-            await quiet(core)
+            await quiet(local._shell._core)
             assert (await local.generate(PROMPT, SHORT))[0].text
 
     asyncio.run(main())
@@ -345,8 +344,7 @@ def test_cancelling_under_trio_aborts(folders: dict[str, Path]) -> None:
                 await local.generate([PROMPT] * 50, ENDLESS)
             assert scope.cancelled_caught
             assert local._shell is not None
-            core = local._shell._core
-            await quiet(core)
+            await quiet(local._shell._core)
             assert (await local.generate(PROMPT, SHORT))[0].text
 
     trio.run(main)
@@ -354,7 +352,9 @@ def test_cancelling_under_trio_aborts(folders: dict[str, Path]) -> None:
 
 def test_ctrl_c_ends_a_plain_program(folders: dict[str, Path]) -> None:
     program = f"""
+        import signal
         from sensorium import LocalEngine, SamplingOptions
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are born ignoring it
         options = SamplingOptions(max_tokens=400, ignore_eos=True)
         with LocalEngine({str(folders["text"])!r}, **{SETTINGS!r}) as engine:
             next(engine.stream("Hello", options))
@@ -368,10 +368,13 @@ def test_ctrl_c_ends_a_plain_program(folders: dict[str, Path]) -> None:
         text=True,
     )
     with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "generating\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "generating\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == -signal.SIGINT
     assert errors.strip().endswith("KeyboardInterrupt")
 

@@ -17,7 +17,6 @@ import torch
 from sensorium.engine.registry import open_model
 from sensorium.engine.runner import Runner
 from sensorium.engine.transcription import WhisperText
-from sensorium.engine.weights import embedded_models
 from sensorium.protocols.transcript import Task
 from support.plan_loop import Job, encode, run_jobs
 from support.whisper_folder import WhisperShape, make_whisper_folder
@@ -178,11 +177,10 @@ def test_greedy_equals_transformers(tmp_path: Path, seed: int) -> None:
         case.check(job.tokens)
 
 
-@pytest.mark.parametrize("name", embedded_models())
-def test_embedded_models_equal_transformers(name: str) -> None:
+def test_the_embedded_model_equals_transformers() -> None:
     """The weights we ship, on windows of noise of different loudness."""
     torch.set_num_threads(1)
-    source = open_model(name, device="cpu", dtype="float32")
+    source = open_model("tiny-whisper", device="cpu", dtype="float32")
     text, reference, rng = WhisperText.from_folder(source.folder), Reference(source.folder), random.Random(0)
     runner = Runner(source.load(), num_blocks=100)
     generator = torch.Generator().manual_seed(0)

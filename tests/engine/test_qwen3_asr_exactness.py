@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from sensorium.engine.model_source import ModelSource
 from sensorium.engine.models.base import Model
@@ -21,9 +22,10 @@ from support.asr_folder import AsrShape, FloatArray, make_asr_folder, make_asr_m
 from support.asr_prompts import Transcription, asr_text, new_windows, transcription
 from support.exactness import NUM_TOKENS, Case, Engine, check_every_way, reference_case, run_model
 from support.text_folder import QwenShape
-from transformers import Qwen3ASRFeatureExtractor
+from transformers import Qwen3ASRFeatureExtractor, Qwen3ASRForConditionalGeneration
 
 NUM_CHECKPOINTS = 52
+SPEECH = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
 _CONTEXTS = ("", "", "Names: Łukasz and François.", "今日は")
 _LANGUAGES = (None, None, "en", "yue")
 
@@ -62,15 +64,15 @@ def random_seconds(rng: random.Random) -> float:
 class Checkpoint:
     """Ours, opened and loaded, and the reference."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(
+        self, source: ModelSource, reference: Qwen3ASRForConditionalGeneration, seed: int = 0
+    ) -> None:
         torch.set_num_threads(1)
         self.rng = random.Random(seed)
-        shape = random_shape(self.rng)
-        self._reference = make_asr_model(shape, seed)
-        make_asr_folder(folder, shape=shape, model=self._reference)
-        self.source: ModelSource = open_model(folder, device="cpu", dtype="float32")
-        self.model: Model = self.source.load()
-        self._extractor = Qwen3ASRFeatureExtractor.from_pretrained(folder)
+        self._reference = reference
+        self.source = source
+        self.model: Model = source.load()
+        self._extractor = Qwen3ASRFeatureExtractor.from_pretrained(source.folder)
 
     def random_case(self, samples: FloatArray) -> Case:
         """An utterance, prompted in a random way."""
@@ -96,12 +98,32 @@ class Checkpoint:
 @pytest.mark.parametrize("seed", range(NUM_CHECKPOINTS))
 @torch.inference_mode()
 def test_transcriptions_equal_transformers_every_way(tmp_path: Path, seed: int) -> None:
-    checkpoint = Checkpoint(tmp_path / "model", seed)
+    checkpoint = random_checkpoint(tmp_path / "model", seed)
     rng = checkpoint.rng
     cases = [checkpoint.random_case(make_audio(seed + i, random_seconds(rng))) for i in range(2)]
     for case, tokens in zip(cases, run_model(checkpoint.model, cases, seed=seed), strict=True):
         case.check(tokens, "in one batch")
     check_every_way(checkpoint.model, cases, seed=seed)
+
+
+def random_checkpoint(folder: Path, seed: int) -> Checkpoint:
+    """A small one with random weights."""
+    shape = random_shape(random.Random(seed))
+    reference = make_asr_model(shape, seed)
+    make_asr_folder(folder, shape=shape, model=reference)
+    return Checkpoint(open_model(folder, device="cpu", dtype="float32"), reference, seed)
+
+
+@torch.inference_mode()
+def test_the_embedded_model_equals_transformers_every_way() -> None:
+    """The weights we ship, on speech and on noise."""
+    source = open_model("tiny-qwen3-asr", device="cpu", dtype="float32")
+    reference = Qwen3ASRForConditionalGeneration.from_pretrained(source.folder, dtype=torch.float32)
+    checkpoint = Checkpoint(source, reference.eval())
+    speech, rate = soundfile.read(SPEECH, dtype="float32")
+    assert rate == 16_000
+    cases = [checkpoint.random_case(samples) for samples in (speech, make_audio(0, 3.0))]
+    check_every_way(checkpoint.model, cases, seed=0)
 
 
 def grow(checkpoint: Checkpoint, samples: FloatArray) -> Iterator[tuple[FloatArray, list[EncoderItem]]]:
@@ -122,7 +144,7 @@ def grow(checkpoint: Checkpoint, samples: FloatArray) -> Iterator[tuple[FloatArr
 @torch.inference_mode()
 def test_every_hypothesis_of_a_growing_utterance_equals_one_from_scratch(tmp_path: Path, seed: int) -> None:
     """Each revision takes over a session's KV and verifies its last hypothesis; nothing of it shows."""
-    checkpoint = Checkpoint(tmp_path / "model", seed)
+    checkpoint = random_checkpoint(tmp_path / "model", seed)
     utterance = make_audio(seed, checkpoint.rng.uniform(12, 20))
     text = asr_text(checkpoint.source)
     live = Engine(checkpoint.model, num_blocks=64, in_flight=2, parked=None if seed % 3 else 0)

@@ -30,6 +30,7 @@ configs = st.builds(
     withhold=st.integers(0, 3),
     hold_ms=st.sampled_from([0, 500]),
     settle_ms=st.sampled_from([0, 300]),
+    min_language=st.just(0.5),
     first_update_ms=st.just(300),
     early_update_ms=st.just(200),
     update_ms=st.just(400),
@@ -37,7 +38,7 @@ configs = st.builds(
 
 
 def config(**changes: int) -> ReleaseConfig:
-    values = {"first_agree": 2, "agree": 2, "withhold": 1, "hold_ms": 0, "settle_ms": 0}
+    values = {"first_agree": 2, "agree": 2, "withhold": 1, "hold_ms": 0, "settle_ms": 0, "min_language": 1}
     updates = {"first_update_ms": 300, "early_update_ms": 200, "update_ms": 400}
     return ReleaseConfig(**values | updates | changes)
 
@@ -58,6 +59,15 @@ def test_words_are_released_when_two_hypotheses_agree_and_the_last_is_held() -> 
     assert policy.finish("set a timer for two minutes") == " two minutes"
     assert not policy.corrected
     assert policy.num_withheld == 2
+
+
+def test_the_first_text_waits_until_the_language_is_clear() -> None:
+    policy = TranscriptPolicy(config(settle_ms=200))
+    for speech_ms, probability in ((400, 0.4), (800, 0.99), (1200, 0.4)):
+        assert policy.observe("set a timer", speech_ms, language_probability=probability) == ""
+    assert policy.observe("set a timer", 1600, language_probability=1.0) == "set a"
+    assert policy.observe("set a timer for two", 2000, language_probability=0.4) == ""
+    assert policy.observe("set a timer for two", 2400, language_probability=0.4) == " timer for"
 
 
 def test_disagreement_with_released_text_releases_nothing_until_it_agrees_again() -> None:
