@@ -171,7 +171,7 @@ def test_every_hypothesis_of_a_growing_utterance_equals_one_from_scratch(tmp_pat
 
 @torch.inference_mode()
 def test_an_item_may_lie_in_a_prompt_twice(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "model", 200)
+    checkpoint = random_checkpoint(tmp_path / "model", 200)
     silence = np.zeros(17 * 16_000, np.float32)
     cases = [checkpoint.random_case(silence), checkpoint.random_case(make_audio(1, 6.5))]
     first, second = cases[0].spans[:2]
