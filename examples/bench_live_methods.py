@@ -40,6 +40,8 @@ from sensorium.protocols.transcript import TranscriptionOptions
 RECORDING = Path(__file__).parent / "data" / "conversation.wav"
 RATE = 16_000
 PADDING_S = 0.2
+NOISE = 3e-5
+"""About one step of 16-bit audio: enough that nothing is found again that another stream computed."""
 STAGGER_S = 3.0
 FREE_UPDATES, ROLLBACK_TOKENS, MAX_TOKENS = 2, 5, 128
 """As in the published method."""
@@ -157,6 +159,12 @@ def speech_turns(turn_s: float) -> list[SpeechTurn]:
     return found
 
 
+def varied(turn: SpeechTurn, *seed: int) -> SpeechTurn:
+    """The same, in samples of its own."""
+    noise = np.random.default_rng(seed).standard_normal(len(turn.samples)).astype(np.float32)
+    return SpeechTurn(turn.samples + np.float32(NOISE) * noise, turn.text)
+
+
 async def stream(
     method: Method, speech: AsrTranscriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
 ) -> None:
@@ -181,7 +189,11 @@ async def stream(
 
 
 async def run_round(
-    method: Method, speech: AsrTranscriber, turns: list[SpeechTurn], arguments: argparse.Namespace
+    method: Method,
+    speech: AsrTranscriber,
+    turns: list[SpeechTurn],
+    arguments: argparse.Namespace,
+    number: int,
 ) -> Round:
     """All streams side by side."""
     measured, before = Round(), speech.decoder.engine.statistics()
@@ -189,8 +201,9 @@ async def run_round(
 
         async def one(index: int) -> None:
             await trio.sleep(STAGGER_S * index / arguments.streams)
-            order = iter([*turns[index % len(turns) :], *turns[: index % len(turns)]])
-            await stream(method, speech, order, arguments.update_ms, measured)
+            order = [*turns[index % len(turns) :], *turns[: index % len(turns)]]
+            own = (varied(turn, number, index, place) for place, turn in enumerate(order))
+            await stream(method, speech, own, arguments.update_ms, measured)
 
         for index in range(arguments.streams):
             nursery.start_soon(one, index)
@@ -242,9 +255,9 @@ async def bench(arguments: argparse.Namespace) -> str:
         await nursery.start(loaded.engine.run)
         for method in METHODS:
             await stream(method, speech, iter(turns[:1]), arguments.update_ms, Round())
-        for _, index in interleave(len(METHODS), arguments.rounds):
+        for number, (_, index) in enumerate(interleave(len(METHODS), arguments.rounds)):
             method = METHODS[index]
-            results[method.name].append(await run_round(method, speech, turns, arguments))
+            results[method.name].append(await run_round(method, speech, turns, arguments, number))
         nursery.cancel_scope.cancel()
     return report(results, turns)
 
@@ -255,7 +268,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="tiny-qwen3-asr")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--update-ms", type=int, default=1000)
-    parser.add_argument("--turn-seconds", type=float, default=20.0)
+    parser.add_argument("--turn-seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--threads", type=int, default=0)
