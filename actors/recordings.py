@@ -159,7 +159,7 @@ async def run(work: Callable[[], _T], num_samples: int) -> _T:
 async def answer_side_by_side(
     ranges: Sequence[Range], answer: Callable[[int, Range], Awaitable[None]]
 ) -> None:
-    """Await `answer(index, range)` of every range, some at once, begun in order."""
+    """Await `answer(index, range)` of every range, `RANGES_AT_ONCE` at a time, from the front."""
     limit = trio.CapacityLimiter(RANGES_AT_ONCE)
 
     async def one(index: int, part: Range) -> None:
@@ -168,7 +168,7 @@ async def answer_side_by_side(
         finally:
             limit.release_on_behalf_of(index)
 
-    # They start in order, so that text to stream comes from the front.
+    # From the front, so that text to stream comes soon; trio begins those of one moment in any order.
     async with open_work() as nursery:
         for index, part in enumerate(ranges):
             await limit.acquire_on_behalf_of(index)

@@ -39,8 +39,8 @@ class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     settle_ms: int
     """The first word of a turn is not withheld once it stood unchanged for so much audio; 0: never."""
     min_language: float
-    """The first text of a turn waits until the model is so sure of the language it found: a wrong one makes
-    wrong words."""
+    """The first text of a turn waits until the model is so sure of the language it found, for at most
+    `EARLY_MS` of speech: a wrong one makes wrong words."""
     first_update_ms: int
     """Speech before the first hypothesis of a turn is worth asking for: a short word."""
     early_update_ms: int
@@ -111,7 +111,8 @@ nobody waits for later words as for the first one, and most corrections come fro
 beginning.
 """
 EARLY_MS: Final = 2000
-"""Speech after which a turn without text is asked about no more often than others: it may be a hum."""
+"""Speech after which a turn without text is asked about no more often than others, for it may be a hum, and
+waits for a clear language no longer, for there may be none."""
 _NUM_KEPT: Final = 16
 """Released pieces that are still looked at: where a text is cut follows from the pieces next to it."""
 
@@ -150,7 +151,8 @@ class TranscriptPolicy:
         num_stable = min(num_agreed, self._num_inner(current))
         if self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
-        if not self.released and language_probability < self._config.min_language:
+        is_unclear = language_probability < self._config.min_language
+        if is_unclear and not self.released and speech_ms <= EARLY_MS:
             num_stable = 0
         rest = self._extend(self._head + "".join(current[:num_stable]))
         self.num_withheld += not rest and len(text) > len(self.released)

@@ -70,6 +70,13 @@ def test_the_first_text_waits_until_the_language_is_clear() -> None:
     assert policy.observe("set a timer for two", 2400, language_probability=0.4) == " for"
 
 
+def test_a_language_that_never_becomes_clear_holds_no_text_back_for_long() -> None:
+    policy = TranscriptPolicy(config())
+    for speech_ms in (800, 1400, 2000):
+        assert policy.observe("set a timer", speech_ms, language_probability=0.4) == ""
+    assert policy.observe("set a timer", 2001, language_probability=0.4) == "set a"
+
+
 def test_disagreement_with_released_text_releases_nothing_until_it_agrees_again() -> None:
     policy = policy_after("the cat sat down", "the cat sat down")
     assert policy.released == "the cat sat"
