@@ -56,7 +56,7 @@ lines: $(READY)
 	@$(BIN)/python tests/support/lines.py
 
 gpu: $(READY)
-	$(BIN)/python examples/gpu_kernels.py
+	$(BIN)/python examples/benchmarks/gpu_kernels.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .actors.local_engine import AsyncLocalEngine as AsyncLocalEngine
-    from .actors.local_engine import LocalEngine as LocalEngine
-    from .actors.local_options import Completion as Completion
-    from .actors.local_options import SamplingOptions as SamplingOptions
+    from .actors.local.engine import AsyncLocalEngine as AsyncLocalEngine
+    from .actors.local.engine import LocalEngine as LocalEngine
+    from .actors.local.options import Completion as Completion
+    from .actors.local.options import SamplingOptions as SamplingOptions
     from .client import AsyncClient as AsyncClient
     from .client import Client as Client
 
@@ -32,11 +32,11 @@ __version__ = "0.1.0"
 # Looked up when first used, so that the server does not load the SDK's HTTP stack, nor the SDK torch.
 _HOMES = {
     "AsyncClient": ".client",
-    "AsyncLocalEngine": ".actors.local_engine",
+    "AsyncLocalEngine": ".actors.local.engine",
     "Client": ".client",
-    "Completion": ".actors.local_options",
-    "LocalEngine": ".actors.local_engine",
-    "SamplingOptions": ".actors.local_options",
+    "Completion": ".actors.local.options",
+    "LocalEngine": ".actors.local.engine",
+    "SamplingOptions": ".actors.local.options",
 }
 
 

@@ -29,7 +29,7 @@ from .config import (
     RealtimeConfig,
     ServerConfig,
 )
-from .nursery import first_error
+from .kernel.nursery import first_error
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _FLAT: Final = Parameter(name="*")
@@ -133,8 +133,8 @@ def serve(
 @app.command
 def models() -> None:
     """List the embedded models and what they can do."""
-    from ..engine.model_info import AsrInfo, WhisperInfo
-    from ..engine.registry import embedded_models, open_model
+    from ..engine.models.info import AsrInfo, WhisperInfo
+    from ..engine.models.registry import embedded_models, open_model
 
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info

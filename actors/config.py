@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from ..engine.memory import MemorySize
+from ..engine.models.memory import MemorySize
 from ..protocols.realtime_session import Delay
 
 Device = Literal["auto", "cpu", "cuda"]

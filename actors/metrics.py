@@ -2,7 +2,7 @@
 
 Engine work is counted by the engine (`EngineStatistics`) and only read here, at scrape time; sessions and
 requests report theirs as it happens. Latencies are what a client sees less the network: see the help text
-of each histogram for where the clock starts and stops. Next: `actors/http.py` serves it.
+of each histogram for where the clock starts and stops. Next: `actors/http/routes.py` serves it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From a model's name to its engine: opens the checkpoint and shares out the device's memory for it.
 
 The only file of this room that touches the torch side. Weights are read later, in the device's thread. Read
-`engine/registry.py`, `engine/memory.py` and `engine/runner.py` for what it calls, `actors/engine.py` for
-what it makes.
+`engine/models/registry.py`, `engine/models/memory.py` and `engine/execution/runner.py` for what it calls,
+`actors/engine/engine.py` for what it makes.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ..engine.asr_prompt import AsrText
-from ..engine.grammar import GrammarStore
-from ..engine.limits import SchedulerConfig
-from ..engine.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
-from ..engine.model_info import AsrInfo, Family, ModelInfo
-from ..engine.model_source import ModelSource
-from ..engine.prompts import PromptBuilder
-from ..engine.registry import embedded_models, open_model
-from ..engine.runner import Runner
-from ..engine.text_tokenizer import TextTokenizer
-from ..engine.token_bytes import byte_table
-from ..engine.transcription import WhisperText
+from ..engine.execution.grammar import GrammarStore
+from ..engine.execution.runner import Runner
+from ..engine.models.info import AsrInfo, Family, ModelInfo
+from ..engine.models.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
+from ..engine.models.prompts import PromptBuilder
+from ..engine.models.qwen3_asr.text import AsrText
+from ..engine.models.registry import embedded_models, open_model
+from ..engine.models.source import ModelSource
+from ..engine.models.whisper.text import WhisperText
+from ..engine.planning.limits import SchedulerConfig
+from ..engine.text.token_bytes import byte_table
+from ..engine.text.tokenizer import TextTokenizer
 from ..media.features import FeatureConfig
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
-from .asr import AsrTranscriber
 from .config import EngineConfig
-from .engine import Engine, EngineBounds, EngineText
-from .segments import SegmentDecoder
-from .speech import SpeechModel
-from .transcriber import Transcriber
-from .windows import WindowDecoder
+from .engine.engine import Engine, EngineBounds, EngineText
+from .speech.asr import AsrTranscriber
+from .speech.model import SpeechModel
+from .speech.segments import SegmentDecoder
+from .speech.transcriber import Transcriber
+from .speech.windows import WindowDecoder
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """Composes a server and runs it: load models, start actors, listen, and on a stop signal drain and leave.
 
-Everything is made here and handed down; nothing below knows how it was configured. Read `actors/http.py`
-and `actors/websocket.py` for what clients see, `actors/engine.py` for what a model is made of.
+Everything is made here and handed down; nothing below knows how it was configured. Read
+`actors/http/routes.py` and `actors/http/websocket.py` for what clients see, `actors/engine/engine.py` for
+what a model is made of.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from starlette.routing import Router
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from .config import EngineConfig, ServerConfig
-from .connections import AsgiApp, open_listener, serve_connections
-from .generation import TextModel
-from .http import Gate, not_found, routes
+from .http.connections import AsgiApp, open_listener, serve_connections
+from .http.routes import Gate, not_found, routes
+from .http.service import ServedModel, Service
+from .http.websocket import realtime_route
 from .media import MediaActor, MediaConfig, MediaHandle
 from .metrics import Metrics
 from .models import load_model
-from .prompts import Prompter
-from .service import ServedModel, Service
-from .websocket import realtime_route
+from .text.generation import TextModel
+from .text.prompts import Prompter
 
 logger = logging.getLogger(__name__)
 

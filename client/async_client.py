@@ -18,8 +18,8 @@ from ..protocols.audio import Encoding
 from ..protocols.realtime_session import Delay, Granularity
 from ..protocols.transcript import Transcript
 from .async_realtime import GOODBYE_S, AsyncRealtimeSession, open_socket
+from .bench.metrics import parse_metrics
 from .connection import CLOSE_TIMEOUT_S, connect_error, request_error
-from .metrics import parse_metrics
 from .options import MAX_CONNECTIONS, client_options
 from .requests import (
     TRANSCRIPTIONS,

@@ -15,8 +15,8 @@ from websockets.exceptions import WebSocketException
 from ..protocols.audio import Encoding
 from ..protocols.realtime_session import Delay, Granularity
 from ..protocols.transcript import Transcript
+from .bench.metrics import parse_metrics
 from .connection import connect_error, request_error
-from .metrics import parse_metrics
 from .options import MAX_CONNECTIONS, client_options
 from .realtime import RealtimeSession, open_connection
 from .requests import (

@@ -1,7 +1,7 @@
 """The client's commands: plain functions that return an exit code, mounted by `actors/commands.py`.
 
 0: done. 1: the server or a transcription failed, one line on standard error says why. 2: wrong usage. Read
-next: `client/transcribe_files.py`, `client/listen.py` and `client/bench.py`, which do the work.
+next: `client/transcribe_files.py`, `client/listen.py` and `client/bench/bench.py`, which do the work.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import anyio
 import msgspec
 
 from ..protocols.realtime_session import Delay
-from .bench import BenchPlan, measure
-from .bench_realtime import Dialect
-from .bench_report import report
-from .bench_text import TextPlan, measure_text, text_report
+from .bench.bench import BenchPlan, measure
+from .bench.realtime import Dialect
+from .bench.report import report
+from .bench.text import TextPlan, measure_text, text_report
 from .client import Client
 from .errors import AudioError, SDKError
 from .listen import listen_to

@@ -12,13 +12,13 @@ from typing import Final
 
 from ..protocols.realtime_session import Delay
 from .audio import read_wav
+from .bench.turns import TurnLog
 from .client import Client
 from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Expiring, Failed, Resumed
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
 from .terminal import LiveText, milliseconds, timestamp
 from .transcribe_files import Wishes
-from .turns import TurnLog
 
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""

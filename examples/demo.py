@@ -16,11 +16,11 @@ from pathlib import Path
 
 from sensorium.client import Client, Completed, Delta, ErrorEvent, Failed, SDKError
 from sensorium.client.audio import Audio, read_wav
-from sensorium.client.bench_report import table
-from sensorium.client.bench_statistics import percentile, word_errors
-from sensorium.client.metrics import work_between
+from sensorium.client.bench.metrics import work_between
+from sensorium.client.bench.report import table
+from sensorium.client.bench.statistics import percentile, word_errors
+from sensorium.client.bench.turns import SpokenTurn, Turn, TurnLog, read_spoken_turns
 from sensorium.client.terminal import LiveText, timestamp
-from sensorium.client.turns import SpokenTurn, Turn, TurnLog, read_spoken_turns
 
 RECORDING = Path(__file__).parent / "data" / "conversation.wav"
 

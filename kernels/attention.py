@@ -2,7 +2,7 @@
 
 In bfloat16 on CPUs torch's fused attention is slow, and batched products of ever-changing lengths make
 oneDNN build a new primitive for each. So small problems run fused in float32, and large unmasked ones
-(an encoder window, always of one shape) as two products per head. See `examples/bench_engine.py`.
+(an encoder window, always of one shape) as two products per head. See `examples/benchmarks/bench_engine.py`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """y = activation(x Wᵀ + b) (+ residual), with weights laid out once for the device.
 
-On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product
-over a weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows.
-For up to `MAX_NATIVE_ROWS` rows our own loop (`cpu/linear.c`) over the same packed memory is faster again,
-since it reads at the rate of the memory, and a row's result does not depend on how many there are.
-`examples/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors only.
+On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product over a
+weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For up to
+`MAX_NATIVE_ROWS` rows our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it
+reads at the rate of the memory, and a row's result does not depend on how many there are.
+`examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors
+only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The randomness comes in as numbers in [0, 1), so a choice depends on its own row and number alone. Against a
 draft (a point mass) taking the longest agreeing part is exact rejection sampling. Greedy choice is
-`kernels/argmax.py`; who wants what is `engine/sampler.py`'s knowledge.
+`kernels/argmax.py`; who wants what is `engine/execution/sampler.py`'s knowledge.
 """
 
 from __future__ import annotations

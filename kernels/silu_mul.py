@@ -1,6 +1,7 @@
 """silu(gate) · up over one projection that holds both: the middle of a gated feed-forward.
 
-On CPUs torch's two operations are as fast as one pass of our own (`examples/bench_kernels.py`), so they stay.
+On CPUs torch's two operations are as fast as one pass of our own (`examples/benchmarks/bench_kernels.py`), so
+they stay.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Words tile the time in which somebody is heard (`media/speech_frames.py`). Their
 fit best, by dynamic programming, to the words' expected lengths (`media/spoken_length.py`), to pauses, which
 words do not straddle and punctuation asks for, and to changes of the spectrum. `time_words` is all there is
 for models without cross-attention (Qwen3-ASR); `refine_words` has a model's own times to go by (Whisper).
-`media/sentences.py` makes segments of the words. Measured by `examples/word_times.py`.
+`media/sentences.py` makes segments of the words. Measured by `examples/benchmarks/word_times.py`.
 """
 
 from __future__ import annotations

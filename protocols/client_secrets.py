@@ -1,6 +1,6 @@
 """`POST /v1/realtime/client_secrets`: a short-lived key for one browser or device, and the session it opens.
 
-What the key is and how long it lives is the business of `actors/client_secrets.py`.
+What the key is and how long it lives is the business of `actors/http/client_secrets.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the actors say to each other: plain data, so that they can later sit in other processes.
 
 No behaviour, no tensors, no sockets. Commands are imperative, events past tense. The wire formats
-clients see are in `protocols/realtime.py` and `protocols/rest.py`; read `actors/engine.py` next for
+clients see are in `protocols/realtime.py` and `protocols/rest.py`; read `actors/engine/engine.py` next for
 who sends what to whom.
 """
 

@@ -1,7 +1,7 @@
 """Events about the life of a session itself: how it is resumed, and the warning before it ends.
 
 All are extensions of OpenAI's dialect, named in `session.capabilities`. `protocols/realtime.py` has every
-other event and takes these into its unions; what happens is said in `actors/session_registry.py`.
+other event and takes these into its unions; what happens is said in `actors/live/registry.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Structured output on the wire: OpenAI's `response_format`, vLLM's `structured_outputs` → a `Grammar`.
 
-Checks shapes and sizes; whether a grammar can be compiled is `engine/grammar.py`'s business.
+Checks shapes and sizes; whether a grammar can be compiled is `engine/execution/grammar.py`'s business.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a session asks its actor to do. Plain data; `actors/session.py` performs it, in order.
+"""What a session asks its actor to do. Plain data; `actors/live/session.py` performs it, in order.
 
 Positions are sample counts on the session's 16 kHz timeline.
 """

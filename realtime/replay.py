@@ -2,7 +2,8 @@
 
 Bounded in events and bytes: the oldest go first. While a client is connected that costs nothing but how far
 back it may resume. While none is, an event that goes was never sent to anybody: then the session cannot be
-resumed any more (`intact`). Knows frames and numbers, neither sockets nor time. `actors/session.py` feeds it.
+resumed any more (`intact`). Knows frames and numbers, neither sockets nor time. `actors/live/session.py`
+feeds it.
 """
 
 from __future__ import annotations

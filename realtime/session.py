@@ -1,7 +1,7 @@
 """One live transcription session: a pure machine. Knows positions, not audio; `now`, not clocks.
 
-`actors/session.py` drives it: events in (`realtime/events.py`), effects out (`realtime/effects.py`). What
-is said when is the business of `realtime/listener.py`; here are the client's wishes, limits and the end.
+`actors/live/session.py` drives it: events in (`realtime/events.py`), effects out (`realtime/effects.py`).
+What is said when is the business of `realtime/listener.py`; here are the client's wishes, limits and the end.
 
 **Commits** are answered exactly once: by `committed` and later `completed` or `failed` of the new item, or
 by an `error` that leaves the buffer as it is, if it holds less than 100 ms, or 1024 items wait.

@@ -106,9 +106,9 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         update_ms=600,
     ),
 }
-"""By OpenAI's names. Chosen with `examples/tune_release.py` on held-out sentences of tiny-qwen3-asr:
-nobody waits for later words as for the first one, and most corrections come from a language mistaken at the
-beginning.
+"""By OpenAI's names. Chosen with `examples/benchmarks/tune_release.py` on held-out sentences of
+tiny-qwen3-asr: nobody waits for later words as for the first one, and most corrections come from a language
+mistaken at the beginning.
 """
 EARLY_MS: Final = 2000
 """Speech after which a turn without text is asked about no more often than others, for it may be a hum, and

@@ -1,1 +1,1 @@
-
+"""What a model is, and one folder a family."""

@@ -1,7 +1,7 @@
 """What the runner asks of a model, whatever its family: encode items, run one ragged step, give logits.
 
-A model knows tensors and its weights; no requests, no sampling, no slots. `engine/runner.py` drives it,
-`engine/registry.py` makes it.
+A model knows tensors and its weights; no requests, no sampling, no slots. `engine/execution/runner.py` drives
+it, `engine/models/registry.py` makes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...kernels.paged_attention import PagedBatch
 from ...protocols.messages import Align, Features
-from ..model_info import ModelInfo
+from .info import ModelInfo
 
 
 class EncoderOutput(Protocol):

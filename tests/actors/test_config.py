@@ -13,7 +13,7 @@ from sensorium.actors.config import (
     RealtimeConfig,
     ServerConfig,
 )
-from sensorium.engine.memory import MemorySize
+from sensorium.engine.models.memory import MemorySize
 
 
 @pytest.mark.parametrize(

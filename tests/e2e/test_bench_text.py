@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 import pytest
 from PIL import Image
-from sensorium.client.bench_text import TextPlan, TextResult, measure_text, noise_png, text_report
+from sensorium.client.bench.text import TextPlan, TextResult, measure_text, noise_png, text_report
 from sensorium.client.errors import SDKError
 from support.server import Server
 

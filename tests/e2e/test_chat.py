@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from PIL import Image
-from sensorium.engine.text_tokenizer import TextTokenizer
+from sensorium.engine.text.tokenizer import TextTokenizer
 from support.server import Server, wait_until
 from transformers import AutoTokenizer
 

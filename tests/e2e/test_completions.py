@@ -15,7 +15,7 @@ import pytest
 import torch
 from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError, OpenAI
 from sensorium.actors.config import EngineConfig, FileConfig, ListenConfig
-from sensorium.engine.text_tokenizer import TextTokenizer
+from sensorium.engine.text.tokenizer import TextTokenizer
 from support.server import Server, make_config, running_server, wait_until
 from transformers import AutoModelForCausalLM
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensorium.actors import event_stream
-from sensorium.actors.session_audio import ListeningMachine
-from sensorium.engine.plan import Plan, StepResult
-from sensorium.engine.runner import Runner
+from sensorium.actors.http import event_stream
+from sensorium.actors.live.audio import ListeningMachine
+from sensorium.engine.execution.runner import Runner
+from sensorium.engine.planning.plan import Plan, StepResult
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-from sensorium.engine.registry import embedded_models
+from sensorium.engine.models.registry import embedded_models
 from support.raw_socket import Event, RawSession, pcm, raw_session, silence
 from support.server import Server, make_config, running_server
 from support.signals import WITHOUT_SPEECH, FloatArray, chords, pink_noise, white_noise

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from sensorium.engine.model_info import AsrInfo, WhisperInfo
-from sensorium.engine.registry import embedded_models, open_model
+from sensorium.engine.models.info import AsrInfo, WhisperInfo
+from sensorium.engine.models.registry import embedded_models, open_model
 from support.raw_socket import RawSession, pcm, raw_session, silence
 from support.server import Server, make_config, running_server
 

@@ -20,7 +20,7 @@ import sensorium
 import trio
 from PIL import Image
 from sensorium import AsyncLocalEngine, LocalEngine, SamplingOptions
-from sensorium.actors.local_core import LocalCore
+from sensorium.actors.local.core import LocalCore
 from sensorium.protocols.errors import BadRequestError, ModelLoadError, UnavailableError
 from support.server import wait_until
 

@@ -1,7 +1,7 @@
 """Triton's paged attention on any ragged batch, and its writing of keys and values, against the references.
 
 Run by `test_interpreter.py`. In bfloat16 the interpreter multiplies bit patterns; that type is checked by
-`examples/gpu_kernels.py` on a card.
+`examples/benchmarks/gpu_kernels.py` on a card.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sensorium.engine.asr_prompt import AsrPrompt, AsrText
-from sensorium.engine.audio_windows import num_audio_tokens
-from sensorium.engine.model_info import AsrInfo
-from sensorium.engine.model_source import ModelSource
-from sensorium.engine.text_tokenizer import TextTokenizer
+from sensorium.engine.models.info import AsrInfo
+from sensorium.engine.models.qwen3_asr.text import AsrPrompt, AsrText
+from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
+from sensorium.engine.models.source import ModelSource
+from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.features import FeatureConfig
 from sensorium.media.windows import WindowedLogMel
 from sensorium.protocols.messages import EncoderItem

@@ -15,11 +15,11 @@ from itertools import count
 from typing import Any, Final
 
 import torch
-from sensorium.engine.limits import SchedulerConfig
+from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, StepBatch
-from sensorium.engine.plan import Slot
-from sensorium.engine.runner import Runner
-from sensorium.engine.scheduler import Scheduler
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.plan import Slot
+from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 from sensorium.protocols.messages import (
     ContentHash,

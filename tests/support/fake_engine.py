@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
-from sensorium.actors.engine import Engine, EngineBounds, EngineText
-from sensorium.actors.executor import Runner, Worker
-from sensorium.actors.grammars import Grammars
-from sensorium.actors.supervisor import RestartPolicy
-from sensorium.engine.detokenizer import Decode
-from sensorium.engine.limits import SchedulerConfig
+from sensorium.actors.engine.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.engine.executor import Runner, Worker
+from sensorium.actors.engine.grammars import Grammars
+from sensorium.actors.kernel.supervisor import RestartPolicy
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.messages import (
     ContentHash,
     EncoderItem,

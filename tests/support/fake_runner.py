@@ -14,8 +14,16 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from sensorium.engine.model_info import WhisperInfo
-from sensorium.engine.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep, Slot, StepResult
+from sensorium.engine.models.info import WhisperInfo
+from sensorium.engine.planning.plan import (
+    Plan,
+    Sampled,
+    SequenceId,
+    SequenceStart,
+    SequenceStep,
+    Slot,
+    StepResult,
+)
 from sensorium.protocols.messages import (
     ContentHash,
     EncoderItem,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from sensorium.actors.line import Line
+from sensorium.actors.live.line import Line
+from sensorium.actors.live.meter import SessionMeter
+from sensorium.actors.live.outbox import Outbox
+from sensorium.actors.live.registry import SessionRegistry
+from sensorium.actors.live.session import SessionActor
 from sensorium.actors.metrics import Metrics
-from sensorium.actors.outbox import Outbox
-from sensorium.actors.session import SessionActor
-from sensorium.actors.session_meter import SessionMeter
-from sensorium.actors.session_registry import SessionRegistry
-from sensorium.actors.speech import FILE_PRIORITY, ReadAudio, Samples
+from sensorium.actors.speech.model import FILE_PRIORITY, ReadAudio, Samples
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sensorium.actors.speech import Samples
+from sensorium.actors.speech.model import Samples
 from sensorium.media.voice_activity import VoiceActivityModel
 
 SCORED = 4_096

@@ -13,8 +13,8 @@ from itertools import count
 from typing import Protocol
 
 import torch
-from sensorium.engine.model_info import ModelInfo
-from sensorium.engine.plan import (
+from sensorium.engine.models.info import ModelInfo
+from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
     Plan,

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import trio
-from sensorium.actors.asr import AsrTranscriber
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import load_model
+from sensorium.actors.speech.asr import AsrTranscriber
 from support.asr_folder import AsrShape, make_asr_folder
 from support.text_folder import QwenShape
 

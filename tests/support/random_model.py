@@ -13,9 +13,9 @@ import numpy.typing as npt
 import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import load_model
-from sensorium.actors.speech import SpeechModel
-from sensorium.actors.transcriber import Transcriber
-from sensorium.actors.windows import WindowDecoder
+from sensorium.actors.speech.model import SpeechModel
+from sensorium.actors.speech.transcriber import Transcriber
+from sensorium.actors.speech.windows import WindowDecoder
 from support.whisper_folder import WhisperShape, make_whisper_folder
 
 WINDOW_S = 2

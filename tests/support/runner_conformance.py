@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-from sensorium.engine.limits import SchedulerConfig
-from sensorium.engine.plan import Slot
-from sensorium.engine.scheduler import Scheduler
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.plan import Slot
+from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.messages import (
     ContentHash,
     EncoderItem,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sensorium.engine.limits import SchedulerConfig
-from sensorium.engine.plan import SequenceId
-from sensorium.engine.scheduler import Scheduler
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.plan import SequenceId
+from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.messages import (
     Align,
     ContentHash,

@@ -16,8 +16,8 @@ from sensorium.actors.config import (
     RealtimeConfig,
     ServerConfig,
 )
+from sensorium.actors.http.service import Service
 from sensorium.actors.server import serve
-from sensorium.actors.service import Service
 from sensorium.protocols.messages import EngineStatistics
 
 START_S = 60.0

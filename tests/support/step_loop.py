@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from sensorium.engine.events import AlignFailed, EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
-from sensorium.engine.plan import Plan, Slot, StepResult
-from sensorium.engine.scheduler import Scheduler
+from sensorium.engine.planning.events import (
+    AlignFailed,
+    EncodeDropped,
+    EncodeFailed,
+    SchedulerEvent,
+    WindowEncoded,
+)
+from sensorium.engine.planning.plan import Plan, Slot, StepResult
+from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.messages import Generate, RequestId, TokensAligned, TokensSampled
 
 

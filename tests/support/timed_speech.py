@@ -1,4 +1,7 @@
-"""A few seconds of generated speech with the times of its words; `examples/word_times.py --save` made it."""
+"""A few seconds of generated speech with the times of its words.
+
+`examples/benchmarks/word_times.py --save` made it.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from sensorium.engine.model_info import ModelInfo
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
+from sensorium.engine.models.info import ModelInfo
 from sensorium.kernels.kv_cache import write_kv
 from sensorium.kernels.paged_attention import paged_attention
 from sensorium.protocols.messages import Features

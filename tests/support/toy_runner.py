@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 import torch
-from sensorium.engine.grammar import GrammarStore
-from sensorium.engine.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep
-from sensorium.engine.runner import Runner
+from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.runner import Runner
+from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep
 from sensorium.protocols.messages import RequestId, SamplingParams
 from support.toy_model import ToyModel
 

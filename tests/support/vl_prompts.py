@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
-from sensorium.engine.text_tokenizer import TextTokenizer
-from sensorium.engine.vision_prompt import VisionPrompt, VisionTokens, expand_vision
+from sensorium.engine.models.qwen3_vl.text import VisionPrompt, VisionTokens, expand_vision
+from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.images import image_item
 from sensorium.media.video import prepare_frames
 from sensorium.media.vision_config import VisionConfig

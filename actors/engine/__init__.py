@@ -1,0 +1,1 @@
+"""One engine: scheduler, executor, encoder cache and detokenizer as actors."""

@@ -1,0 +1,241 @@
+"""Turns sampled tokens into text for whoever waits for it, without ever waiting for them.
+
+Owns one `engine/text/detokenizer.py` per open stream, and ends requests at their stop strings. A reader so
+slow that its stream's buffer is full loses its own request (an overrun), never a step of the engine. Read
+`actors/engine/engine.py` for who opens streams.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NewType
+
+import trio
+
+from ...engine.text.detokenizer import Collected, Detokenizer
+from ...engine.text.text_decoder import TextDecoder
+from ...protocols.errors import SensoriumError
+from ...protocols.messages import RequestId, SamplingParams, TextGenerated, TokensSampled
+from ..kernel.actor import Handle, Inbox
+
+logger = logging.getLogger(__name__)
+
+StreamId = NewType("StreamId", int)
+"""Unlike a request id never used again, so that late tokens cannot reach the id's next user."""
+
+STREAM_CAPACITY: Final = 1024
+"""Messages a reader may lag behind: more than any answer of one window has tokens."""
+INBOX_CAPACITY: Final = 4096
+"""Streams that may be opened in one turn of the loop."""
+
+
+class TextStream:
+    """The text of one request as it comes: iterate, or `receive` until `trio.EndOfChannel`.
+
+    The last message has a finish reason. A `whole` stream gets just that one, with everything in it: who
+    does not read along need not be woken for each token. If the request fails alone, the reason is "error"
+    and there is a message; if the engine goes down, receiving raises UnavailableError instead.
+    """
+
+    def __init__(
+        self, request_id: RequestId, *, whole: bool = False, capacity: int = STREAM_CAPACITY
+    ) -> None:
+        self.request_id = request_id
+        self.whole = whole
+        self.is_finished = False
+        """No more will be put in; there may be something left to receive."""
+        self._capacity = capacity
+        self._buffer: deque[TextGenerated] = deque()
+        self._reader: trio.lowlevel.Task | None = None
+        self._error: SensoriumError | None = None
+
+    def __aiter__(self) -> TextStream:
+        return self
+
+    async def __anext__(self) -> TextGenerated:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> TextGenerated:
+        """The next text. Cancellation takes none."""
+        # By hand, because this is the one place where a task is woken for each token of each request: a
+        # third cheaper than a memory channel.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._buffer:
+            if self.is_finished:
+                raise trio.EndOfChannel if self._error is None else self._error
+            assert self._reader is None, "a stream has one reader"
+            self._reader = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort_receive)
+        return self._buffer.popleft()
+
+    def put_nowait(self, text: TextGenerated) -> bool:
+        """Give the reader `text`; False if it lags too far behind, which ends the stream with an error."""
+        if self.is_finished:
+            return True
+        if len(self._buffer) >= self._capacity:
+            error = f"the reader fell {self._capacity} messages behind"
+            self._buffer.append(TextGenerated(self.request_id, "", (), finish_reason="error", error=error))
+            self.is_finished = True
+            return False
+        self._buffer.append(text)
+        if text.finish_reason is not None:
+            self.is_finished = True
+        self._wake()
+        return True
+
+    def fail(self, error: SensoriumError) -> None:
+        """End the stream: receiving raises `error` after what is already there."""
+        if not self.is_finished:
+            self._error = error
+            self.is_finished = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None:
+            trio.lowlevel.reschedule(self._reader)
+            self._reader = None
+
+    def _abort_receive(self, _: Callable[[], object]) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+@dataclass(slots=True)
+class _Opened:
+    """An open stream."""
+
+    stream: TextStream
+    detokenizer: Detokenizer
+    has_stops: bool
+
+
+@dataclass(slots=True)
+class _Whole(_Opened):
+    """One whose reader gets everything in one message: until then its text is not made, unless something in
+    it may end the request."""
+
+    collected: Collected = field(default_factory=Collected)
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    stream_id: StreamId
+    stream: TextStream
+    sampling: SamplingParams | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    tokens: Sequence[tuple[StreamId, TokensSampled]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    stream_id: StreamId
+
+
+_Message = _Open | _Decode | _Close
+
+
+class DetokenizerHandle:
+    """What others may ask of the detokenizer."""
+
+    def __init__(self, handle: Handle[_Message]) -> None:
+        self._handle = handle
+
+    def open(self, stream_id: StreamId, stream: TextStream, sampling: SamplingParams | None = None) -> None:
+        """Give `stream` the text of what is decoded under `stream_id`, up to a stop string of `sampling`."""
+        self._handle.tell(_Open(stream_id, stream, sampling))
+
+    def decode(self, tokens: Sequence[tuple[StreamId, TokensSampled]]) -> None:
+        """Tokens of one step. Streams that are not open (any more) are skipped."""
+        self._handle.follow_up(_Decode(tokens))
+
+    def close(self, stream_id: StreamId) -> None:
+        """Forget a stream, finished or not."""
+        self._handle.follow_up(_Close(stream_id))
+
+
+class DetokenizerActor:
+    """One task that owns the incremental decoders of all open streams.
+
+    `abort` ends a request whose text met a stop string, or whose reader is too slow.
+    """
+
+    def __init__(
+        self, *, make_decoder: Callable[[], TextDecoder], abort: Callable[[RequestId, StreamId], None]
+    ) -> None:
+        self.inbox: Inbox[_Message] = Inbox("detokenizer", INBOX_CAPACITY)
+        self.handle = DetokenizerHandle(Handle(self.inbox))
+        self._make_decoder = make_decoder
+        self._abort = abort
+        self._streams: dict[StreamId, _Opened] = {}
+
+    @property
+    def num_streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Decode until cancelled."""
+        with self.inbox:
+            task_status.started()
+            while True:
+                self._handle_message(await self.inbox.receive())
+
+    def _handle_message(self, message: _Message) -> None:
+        match message:
+            case _Decode(tokens):
+                for stream_id, sampled in tokens:
+                    self._give(stream_id, sampled)
+            case _Open(stream_id, stream, sampling):
+                make = _Whole if stream.whole else _Opened
+                detokenizer = Detokenizer(self._make_decoder(), sampling)
+                self._streams[stream_id] = make(stream, detokenizer, bool(sampling and sampling.stop))
+            case _Close(stream_id):
+                self._streams.pop(stream_id, None)
+
+    def _give(self, stream_id: StreamId, sampled: TokensSampled) -> None:
+        opened = self._streams.get(stream_id)
+        if opened is None:
+            return
+        if isinstance(opened, _Whole):
+            text = _collect(opened, sampled)
+            if text is None:
+                return
+        else:
+            text = opened.detokenizer.push(sampled)
+        stream = opened.stream
+        if not stream.put_nowait(text):
+            logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
+            self._abort(sampled.request_id, stream_id)
+        elif text.stop is not None and sampled.finish_reason is None:
+            self._abort(sampled.request_id, stream_id)
+        if stream.is_finished:
+            del self._streams[stream_id]
+
+
+def _collect(opened: _Whole, sampled: TokensSampled) -> TextGenerated | None:
+    """The one message of a whole stream once `sampled` ends it, else None."""
+    collected = opened.collected
+    if not opened.has_stops:
+        collected.add(sampled)
+        if sampled.finish_reason is None:
+            return None
+        whole = collected.sampled(sampled.request_id, sampled.finish_reason, sampled.error)
+        return opened.detokenizer.push(whole)
+    part = opened.detokenizer.push(sampled)
+    collected.add(part)
+    opened.texts.append(part.text)
+    if part.finish_reason is None:
+        return None
+    whole = collected.sampled(part.request_id, part.finish_reason, part.error)
+    fields = {name: getattr(whole, name) for name in whole.__struct_fields__}
+    return TextGenerated(text="".join(opened.texts), stop=part.stop, **fields)

@@ -1,0 +1,116 @@
+"""Gives out encoder slots: the task around the ledger in `engine/planning/encoder_cache.py`.
+
+Performs the ledger's effects: answers those who need an item, and tells the scheduler what to encode, drop
+and free. Read `engine/planning/encoder_cache.py` for the rules, `actors/engine/engine.py` for who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import trio
+
+from ...engine.planning.encoder_cache import CacheEffect, Drop, Encode, EncoderCache, Free, Grant, Ticket
+from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
+from ...engine.planning.plan import Slot
+from ...protocols.errors import SensoriumError
+from ...protocols.messages import EncoderItem
+from ..kernel.actor import Handle, Inbox, Reply
+from .scheduler import SchedulerHandle
+
+INBOX_CAPACITY: Final = 4096
+"""Needs that may arrive in one turn of the loop; those that must wait do so in the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    ticket: Ticket
+    items: tuple[EncoderItem, ...]
+    reply: Reply[tuple[Slot, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    ticket: Ticket
+
+
+EncodeEvent = WindowEncoded | EncodeFailed | EncodeDropped
+_Message = _Need | _Release | EncodeEvent
+
+
+class EncoderCacheHandle:
+    """What others may ask of the encoder cache."""
+
+    def __init__(self, handle: Handle[_Message]) -> None:
+        self._handle = handle
+
+    async def need(self, ticket: Ticket, items: tuple[EncoderItem, ...]) -> tuple[Slot, ...]:
+        """A slot for each of `items`, held until `release(ticket)`, which must follow whatever happens here.
+
+        Given all at once, as soon as there is room for all: the scheduler orders the encodes before their
+        uses. Raises BadRequestError if that can never be, OverloadedError if too many wait.
+        """
+        return await self._handle.ask(lambda reply: _Need(ticket, items, reply))
+
+    def release(self, ticket: Ticket) -> None:
+        """Give up a claim, granted, waiting, refused or never made."""
+        self._handle.follow_up(_Release(ticket))
+
+    def report(self, event: EncodeEvent) -> None:
+        """What became of an encode (from the scheduler)."""
+        self._handle.follow_up(event)
+
+
+class EncoderCacheActor:
+    """One task that owns the ledger."""
+
+    def __init__(self, cache: EncoderCache, *, scheduler: SchedulerHandle) -> None:
+        self.inbox: Inbox[_Message] = Inbox("encoder cache", INBOX_CAPACITY)
+        self.handle = EncoderCacheHandle(Handle(self.inbox))
+        self._cache = cache
+        self._scheduler = scheduler
+        self._replies: dict[Ticket, Reply[tuple[Slot, ...]]] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        with self.inbox:
+            task_status.started()
+            while True:
+                self._perform(self._handle_message(await self.inbox.receive()))
+
+    def _handle_message(self, message: _Message) -> Iterable[CacheEffect]:
+        match message:
+            case _Need(ticket, items, reply):
+                self._replies[ticket] = reply
+                try:
+                    return self._cache.need(ticket, items)
+                except SensoriumError as error:
+                    self._replies.pop(ticket).fail(error)
+                    return ()
+            case _Release(ticket):
+                self._replies.pop(ticket, None)
+                return self._cache.release(ticket)
+            case WindowEncoded(slot, num_bytes):
+                return self._cache.encoded(slot, num_bytes)
+            case EncodeFailed(slot, _):
+                return self._cache.failed(slot)
+            case EncodeDropped(slot):
+                return self._cache.dropped(slot)
+            case _:
+                assert_never(message)
+
+    def _perform(self, effects: Iterable[CacheEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Grant(ticket, slots):
+                    self._replies.pop(ticket).set(slots)
+                case Encode(slot, features):
+                    self._scheduler.encode(slot, features)
+                case Drop(slot):
+                    self._scheduler.drop_encode(slot)
+                case Free(slot):
+                    self._scheduler.free(slot)
+                case _:
+                    assert_never(effect)

@@ -1,0 +1,321 @@
+"""The engine of one model, as sessions and REST see it: encoded windows, generated text, alignments.
+
+Composes the group of actors that share one device (executor, scheduler, detokenizer, encoder cache) under a
+supervisor. When one of them crashes, everything in flight fails at once with UnavailableError and the group
+starts afresh. It knows no wire formats and no audio. Read `docs/lifecycle.md` for a request's way through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+import msgspec
+import trio
+
+from ...engine.models.info import ModelInfo
+from ...engine.planning.encoder_cache import EncoderCache, Ticket
+from ...engine.planning.limits import SchedulerConfig
+from ...engine.planning.plan import Slot
+from ...engine.planning.scheduler import Scheduler
+from ...engine.text.detokenizer import Decode, decoder_maker
+from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
+from ...protocols.messages import (
+    Align,
+    ContentHash,
+    EncoderItem,
+    EngineStatistics,
+    Generate,
+    SessionKey,
+    TextGenerated,
+    TokensAligned,
+)
+from ..config import STEP_TIMEOUT_S
+from ..kernel.actor import InboxStatistics
+from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
+from .detokenizer import StreamId, TextStream
+from .executor import ExecutorActor, Runner, ThreadWorker, Worker
+from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
+from .group import EngineGroup
+
+_GAUGES: Final = frozenset(
+    {"num_waiting", "num_running", "num_free_blocks", "num_total_blocks", "num_cache_entries"}
+    | {"num_cache_references", "cache_bytes", "num_cached_blocks", "num_sessions_parked"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRef:
+    """An encoder output that is held; where it is kept concerns the engine only."""
+
+    content_hash: ContentHash
+    slot: Slot
+
+
+def _no_encoder(item: EncoderItem) -> int:
+    raise BadRequestError("this model takes no audio and no images")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineText:
+    """The text side of a model: how ids become text, and what its answers can be held to."""
+
+    decode: Decode
+    byte_table: Sequence[bytes] | None = None
+    """Bytes of each id, where ids become text by joining them: then `decode` is not needed."""
+    grammars: Grammars | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineBounds:
+    """What an engine may hold, and how long things may take in it, beside its scheduler's bounds."""
+
+    max_encoder_bytes: int = 1
+    """Of encoder outputs kept, in use or for reuse."""
+    step_timeout_s: float = STEP_TIMEOUT_S
+    grammar_timeout_s: float = COMPILE_TIMEOUT_S
+
+
+class Engine:
+    """One model behind one set of actors. All methods are called from the trio loop.
+
+    `make_runner` is called in the device's thread at every start. Its runner must have
+    `config.num_blocks` and `config.block_size`. `encoder_bytes` estimates what an encoder output takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_runner: Callable[[], Runner],
+        *,
+        text: EngineText,
+        config: SchedulerConfig,
+        bounds: EngineBounds | None = None,
+        encoder_bytes: Callable[[EncoderItem], int] = _no_encoder,
+        restart_policy: RestartPolicy | None = None,
+        make_worker: Callable[[], Worker] = ThreadWorker,
+    ) -> None:
+        self.name = name
+        self._make_runner = make_runner
+        self._make_decoder = decoder_maker(text.decode, text.byte_table)
+        self._config = config
+        self._bounds = bounds or EngineBounds()
+        self._encoder_bytes = encoder_bytes
+        self._make_worker = make_worker
+        self._grammars = GrammarCompiler(text.grammars, timeout_s=self._bounds.grammar_timeout_s)
+        self._info: ModelInfo | None = None
+        self._group: EngineGroup | None = None
+        self._former = EngineStatistics()  # counters of the incarnations before
+        self._ids = count(1)
+        self._idle = trio.Event()
+        self._num_open = 0
+        self._supervisor = Supervisor(name, self._start, policy=restart_policy, on_crash=self._crashed)
+
+    @property
+    def health(self) -> Health:
+        """Where the engine is in its life."""
+        return self._supervisor.health
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are served now."""
+        return self._supervisor.health == "ready"
+
+    @property
+    def num_restarts(self) -> int:
+        """Times the group was started again after a crash."""
+        return self._supervisor.num_restarts
+
+    @property
+    def info(self) -> ModelInfo:
+        """What may be known of the model, `max_context` being what is served of it.
+
+        Raises UnavailableError before the first start is done.
+        """
+        if self._info is None:
+            raise UnavailableError(f"the model {self.name} is not loaded yet")
+        return self._info
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled or drained; `started` once the model is loaded.
+
+        Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group.
+        """
+        try:
+            await self._supervisor.run(task_status=task_status)
+        finally:
+            self._close(UnavailableError(f"the model {self.name} is no longer served"))
+
+    async def drain(self, *, deadline_s: float) -> bool:
+        """Refuse new work, let what is open end within `deadline_s`, stop. True if everything ended."""
+        return await self._supervisor.drain(self._wait_idle, deadline_s=deadline_s)
+
+    @asynccontextmanager
+    async def encoded(self, *items: EncoderItem) -> AsyncIterator[tuple[SlotRef, ...]]:
+        """Hold the encoder outputs of `items` for the duration, in their order; all come at once.
+
+        Each is encoded at most once however many ask, and not before a request needs it. Inside,
+        `generate`, `complete` and `align` may name their hashes. Hold one set at a time: who waits for a
+        second while holding a first can block others for ever. Raises BadRequestError if they can never be
+        held together, OverloadedError, UnavailableError. On leaving, cancelled or not, the references are
+        given back at once.
+        """
+        group = self._live()
+        if not items:
+            yield ()
+            return
+        ticket = Ticket(next(self._ids))
+        try:
+            with self._open():
+                slots = await group.cache.handle.need(ticket, items)
+                held = tuple(
+                    SlotRef(item.content_hash, slot) for item, slot in zip(items, slots, strict=True)
+                )
+                with group.holding({each.content_hash: each.slot for each in held}):
+                    yield held
+        finally:
+            group.cache.handle.release(ticket)
+
+    @asynccontextmanager
+    async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
+        """Run `request`; its text comes through the stream. Leaving before the end aborts it.
+
+        With a session it ends the session's previous request (its reason is "abort") and takes over what
+        that computed; in a restart of the engine sessions are lost, which costs time and changes no result.
+        Its grammar is compiled before it is queued.
+
+        Raises BadRequestError if it can never run, OverloadedError if too many wait, UnavailableError if
+        the engine is down (or, while receiving, goes down).
+        """
+        async with self._generate(request, whole=False) as stream:
+            yield stream
+
+    async def complete(self, request: Generate) -> TextGenerated:
+        """All of `request`'s text in one message; `finish_reason` is "error" if it failed alone.
+
+        Raises as `generate` does. Cancellation aborts the request.
+        """
+        async with self._generate(request, whole=True) as stream:
+            return await stream.receive()
+
+    async def align(self, command: Align) -> TokensAligned:
+        """When each text token was spoken. Raises as `generate` does; InternalError if it failed alone."""
+        group = self._live()
+        slot = group.slot_of(command.encoder_hash)
+        with self._open():
+            try:
+                return await group.scheduler.handle.align(command, slot)
+            except trio.Cancelled:
+                group.scheduler.handle.abort(command.request_id)
+                raise
+
+    def close_session(self, session: SessionKey) -> None:
+        """Let go of what a session keeps between its requests. Unknown ones are nothing to let go of."""
+        if self._group is not None:
+            self._group.scheduler.handle.close_session(session)
+
+    def statistics(self) -> EngineStatistics:
+        """Counters since the first start, restarts included; gauges of now."""
+        now = EngineStatistics() if self._group is None else self._group.statistics()
+        return _sum(self._former, now)
+
+    def inboxes(self) -> Sequence[InboxStatistics]:
+        """Statistics of the actors' inboxes; none while the engine is down."""
+        return () if self._group is None else self._group.inboxes()
+
+    @asynccontextmanager
+    async def _generate(self, request: Generate, *, whole: bool) -> AsyncIterator[TextStream]:
+        if not all(request.sampling.stop):
+            raise BadRequestError("a stop string is empty", param="stop")
+        self._live()
+        grammar = request.sampling.grammar
+        with self._grammars.holding(grammar):
+            await self._grammars.compile(grammar)
+            async with self._submitted(request, whole=whole) as stream:
+                yield stream
+
+    @asynccontextmanager
+    async def _submitted(self, request: Generate, *, whole: bool) -> AsyncIterator[TextStream]:
+        """Queue `request`, whose grammar is ready, and end it on leaving."""
+        group = self._live()
+        slot = None if request.encoder_hash is None else group.slot_of(request.encoder_hash)
+        media_slots = tuple(group.slot_of(span.content_hash) for span in request.media)
+        stream_id = StreamId(next(self._ids))
+        with self._open(), group.stream(request.request_id, whole=whole) as stream:
+            try:
+                group.detokenizer.handle.open(stream_id, stream, request.sampling)
+                await group.scheduler.handle.submit(request, slot, stream_id, media_slots=media_slots)
+                yield stream
+            finally:
+                if not stream.is_finished:
+                    group.scheduler.handle.abort(request.request_id, stream_id)
+                    group.detokenizer.handle.close(stream_id)
+
+    def _live(self) -> EngineGroup:
+        if self._group is None or not self.ready:
+            raise UnavailableError(f"the model {self.name} is {self.health}")
+        return self._group
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Count something open, for `drain` to wait for."""
+        self._num_open += 1
+        try:
+            yield
+        finally:
+            self._num_open -= 1
+            if self._num_open == 0:
+                self._idle.set()
+
+    async def _wait_idle(self) -> None:
+        while self._num_open:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    def _start(self) -> Sequence[Child]:
+        self._group = EngineGroup(
+            make_runner=self._make_runner,
+            make_worker=self._make_worker,
+            make_scheduler=self._make_scheduler,
+            make_decoder=self._make_decoder,
+            cache=EncoderCache(
+                max_bytes=self._bounds.max_encoder_bytes,
+                bytes_of=self._encoder_bytes,
+                max_waiting=self._config.max_waiting,
+            ),
+            step_timeout_s=self._bounds.step_timeout_s,
+        )
+        return self._group.children()
+
+    def _make_scheduler(self, executor: ExecutorActor) -> Scheduler:
+        assert executor.info is not None, "the executor starts before the scheduler"
+        of_runner = (executor.num_blocks, executor.block_size)
+        if of_runner != (self._config.num_blocks, self._config.block_size):
+            raise InternalError(
+                f"the runner of {self.name} has {of_runner[0]} blocks of {of_runner[1]} tokens, its "
+                f"scheduler {self._config.num_blocks} of {self._config.block_size}"
+            )
+        max_context = min(self._config.max_context, executor.info.max_context)
+        self._info = replace(executor.info, max_context=max_context)
+        # Its tensors know no id beyond: one would break the device for everybody.
+        vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
+        return Scheduler(replace(self._config, max_context=max_context, vocab_size=vocab_size))
+
+    def _crashed(self, _: BaseException) -> None:
+        self._close(UnavailableError(f"the model {self.name} failed and is being restarted"))
+
+    def _close(self, error: SensoriumError) -> None:
+        """Fail everything in flight and forget the group; its counters stay."""
+        if self._group is not None:
+            counters = msgspec.structs.replace(self._group.statistics(), **dict.fromkeys(_GAUGES, 0))
+            self._former = _sum(self._former, counters)
+            self._group.fail(error)
+            self._group = None
+
+
+def _sum(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
+    fields = EngineStatistics.__struct_fields__
+    return EngineStatistics(**{name: getattr(one, name) + getattr(other, name) for name in fields})

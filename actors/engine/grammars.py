@@ -1,0 +1,83 @@
+"""Compiles grammars in threads before their requests are queued, so that neither loop nor device waits.
+
+One that takes too long is its client's fault and fails alone; its thread is left to finish and keeps its
+place meanwhile, so that however many are sent only a few are compiled at once. Read
+`engine/execution/grammar.py` for what a grammar is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import trio
+
+from ...protocols.errors import BadRequestError, OverloadedError
+from ...protocols.messages import Grammar
+
+COMPILE_TIMEOUT_S: Final = 10.0
+"""Longest a grammar may take; real ones take milliseconds."""
+_MAX_AT_ONCE: Final = 2
+
+
+class Grammars(Protocol):
+    """What compiles: `engine/execution/grammar.py`'s store, or a fake in tests. Thread-safe."""
+
+    def compile(self, grammar: Grammar) -> None:
+        """Make `grammar` ready for the runner. Raises BadRequestError that says what is wrong with it."""
+
+    def hold(self, grammar: Grammar) -> None:
+        """Keep it ready, if there is room, until `release`. Does not wait."""
+
+    def release(self, grammar: Grammar) -> None:
+        """Take back one `hold`."""
+
+
+class GrammarCompiler:
+    """Compiles for one engine. Without `grammars` every grammar is refused."""
+
+    def __init__(self, grammars: Grammars | None, *, timeout_s: float = COMPILE_TIMEOUT_S) -> None:
+        self._grammars = grammars
+        self._timeout_s = timeout_s
+        self._limiter = trio.CapacityLimiter(_MAX_AT_ONCE)
+
+    @contextmanager
+    def holding(self, grammar: Grammar | None) -> Iterator[None]:
+        """Keep it ready for the duration, however many others are compiled meanwhile."""
+        if grammar is None or self._grammars is None:
+            yield
+            return
+        self._grammars.hold(grammar)
+        try:
+            yield
+        finally:
+            self._grammars.release(grammar)
+
+    async def compile(self, grammar: Grammar | None) -> None:
+        """Return when `grammar` is ready.
+
+        Raises BadRequestError if it is wrong or takes too long, OverloadedError if others take so long that
+        it was not begun.
+        """
+        if grammar is None:
+            return
+        grammars = self._grammars
+        if grammars is None:
+            raise BadRequestError("this model's answers cannot be given a grammar", param="response_format")
+        has_begun = False
+
+        def work() -> None:
+            nonlocal has_begun
+            has_begun = True
+            grammars.compile(grammar)
+
+        with trio.move_on_after(self._timeout_s):
+            await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+            return
+        if not has_begun:
+            raise OverloadedError("too many grammars are being compiled")
+        raise BadRequestError(
+            f"the grammar takes longer than {self._timeout_s:g} s to compile; simplify it",
+            param="response_format",
+        )

@@ -1,0 +1,130 @@
+"""Answers as server-sent events while they are being made: frames, keep-alive comments, an error, [DONE].
+
+The response owns the work: when the client leaves or does not read, the work is cancelled. Frames are made by
+`protocols/`; this file knows none of them but the last two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...protocols import rest
+from ...protocols.errors import InternalError, SensoriumError
+from ..kernel.nursery import open_work
+from ..speech.model import Samples, SpeechModel
+
+logger = logging.getLogger(__name__)
+
+_KEEP_ALIVE_S: Final = 5.0
+"""Silence on the line after which a comment is sent: shorter than any proxy's patience."""
+
+Put = Callable[[bytes], None]
+"""Sends one frame. Never waits: what a client does not read is bounded by the longest answer."""
+
+
+class EventStream(Response):
+    """Does `work`, which puts frames, inside `hold`. The body ends with `data: [DONE]`, also after a failure.
+
+    Nothing is sent before the first frame (or some seconds): work that fails until then is answered with its
+    own status, as if it had not been a stream.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, work: Callable[[Put], Awaitable[None]], hold: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._work = work
+        self._hold = hold
+        self._waiting: list[bytes] = []
+        self._wake = trio.Event()
+        self._finished = False
+        self._has_begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        with self._hold():
+            async with open_work() as nursery:
+                nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope)
+                nursery.start_soon(self._do_work)
+                await self._write(send)
+                nursery.cancel_scope.cancel()
+
+    async def _write(self, send: Send) -> None:
+        while not (self._finished and not self._waiting):
+            with trio.move_on_after(_KEEP_ALIVE_S):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            body = b"".join(self._waiting) or rest.KEEP_ALIVE
+            self._waiting.clear()
+            if self._finished:
+                self._wake.set()
+            await self._send(send, body, more=True)
+        await self._send(send, rest.DONE, more=False)
+
+    async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _do_work(self) -> None:
+        try:
+            await self._work(self._put)
+        except Exception as error:
+            if not self._has_begun and not self._waiting:
+                raise
+            if not isinstance(error, SensoriumError):
+                logger.exception("a streamed answer failed")
+                error = InternalError("The server failed on this request.")
+            self._put(rest.error_event(error))
+        self._finished = True
+        self._wake.set()
+
+    def _put(self, frame: bytes) -> None:
+        self._waiting.append(frame)
+        self._wake.set()
+
+
+def transcript_stream(
+    transcriber: SpeechModel,
+    samples: Samples,
+    wish: rest.TranscriptionRequest,
+    hold: Callable[[], AbstractContextManager[None]],
+) -> EventStream:
+    """A transcript while it is being made."""
+
+    async def transcribe(put: Put) -> None:
+        transcript = await transcriber.transcribe(
+            samples, wish.options, on_delta=lambda text: put(rest.delta_event(text))
+        )
+        put(rest.done_event(transcript, wish))
+
+    return EventStream(transcribe, hold)
+
+
+async def watch_for_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
+    """Cancel `scope` when the client leaves. The request's body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def unless_gone(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+    """Do the work, but drop it when the client leaves (ClientDisconnect)."""
+    async with open_work() as nursery:
+        nursery.start_soon(watch_for_disconnect, request.receive, nursery.cancel_scope)
+        response = await work()
+        nursery.cancel_scope.cancel()
+        return response
+    raise ClientDisconnect

@@ -1,0 +1,84 @@
+"""Log-probabilities of an answer in the shapes of the two routes. Reads tokens' names, knows no requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...engine.text.token_text import TokenText
+from ...protocols.chat import ChoiceLogprobs, TokenLogprob, TopLogprob
+from ...protocols.completions import CompletionLogprobs
+from ...protocols.generation import PromptLogprob, PromptLogprobList
+from ...protocols.messages import PromptLogprobs, TopLogprobs
+
+_LOWEST = -9999.0
+"""Minus infinity is not JSON; OpenAI's value for a token that cannot be."""
+
+
+def chat_logprobs(
+    tokens: TokenText, token_ids: Sequence[int], logprobs: Sequence[float], top: Sequence[TopLogprobs]
+) -> ChoiceLogprobs:
+    """Chat's list of tokens."""
+    tops: Sequence[TopLogprobs] = top or [()] * len(token_ids)
+    return ChoiceLogprobs(
+        [
+            TokenLogprob(
+                tokens.name(token_id),
+                _finite(logprob),
+                list(tokens.bytes_of(token_id)),
+                [TopLogprob(tokens.name(k), _finite(v), list(tokens.bytes_of(k))) for k, v in best],
+            )
+            for token_id, logprob, best in zip(token_ids, logprobs, tops, strict=True)
+        ]
+    )
+
+
+def completion_logprobs(
+    tokens: TokenText,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float | None],
+    top: Sequence[TopLogprobs],
+    *,
+    offset: int = 0,
+    num_written: int = 0,
+) -> CompletionLogprobs:
+    """Completions' parallel lists; `offset` and `num_written` as in `TokenText.offsets`.
+
+    The chosen token is always among the best, as OpenAI has it; None is the log-probability of what nothing
+    predicts.
+    """
+    tops: Sequence[TopLogprobs] = top or [()] * len(token_ids)
+    best: list[dict[str, float] | None] = []
+    for token_id, logprob, candidates in zip(token_ids, logprobs, tops, strict=True):
+        if logprob is None:
+            best.append(None)
+            continue
+        named: dict[str, float] = {}
+        for key, value in candidates:  # parts of characters share a name: of those the best is told
+            named.setdefault(tokens.name(key), _finite(value))
+        best.append({**named, tokens.name(token_id): _finite(logprob)})
+    return CompletionLogprobs(
+        tokens=[tokens.name(token_id) for token_id in token_ids],
+        token_logprobs=[None if each is None else _finite(each) for each in logprobs],
+        top_logprobs=best,
+        text_offset=tokens.offsets(token_ids, offset, num_written=num_written),
+    )
+
+
+def prompt_logprob_list(
+    tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs, num_top: int
+) -> PromptLogprobList:
+    """vLLM's `prompt_logprobs`: by position, the best and the token that is there."""
+    listed: PromptLogprobList = [None]
+    for token_id, logprob, best in zip(token_ids[1:], found.logprobs, found.top, strict=True):
+        entries = {
+            str(key): PromptLogprob(logprob=_finite(value), decoded_token=tokens.name(key), rank=rank)
+            for rank, (key, value) in enumerate(best[:num_top], 1)
+        }
+        own = PromptLogprob(logprob=_finite(logprob), decoded_token=tokens.name(token_id))
+        entries.setdefault(str(token_id), own)
+        listed.append(entries)
+    return listed
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, _LOWEST)

@@ -1,0 +1,67 @@
+"""What the routes of text models share: reading bodies off the loop's time, finding the model, counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+from starlette.requests import Request
+
+from ...engine.models.prompts import Prompt
+from ...protocols.errors import BadRequestError
+from ...protocols.generation import CompletionUsage, usage
+from ..text.generation import Answer, TextModel
+from .service import Service
+from .uploads import read_json_body
+
+_T = TypeVar("_T")
+
+JSON: Final = "application/json"
+_INLINE_BYTES: Final = 64 * 1024
+"""A body up to this long is parsed on the loop."""
+_LIGHT_BYTES: Final = 1024 * 1024
+_TEXT_BODY_BYTES: Final = 8 * 1024 * 1024
+"""Beside the media, which are a third longer in base64."""
+
+
+def admission(service: Service, request: Request) -> Callable[[], AbstractContextManager[None]]:
+    """What counts a request while it is worked on; small ones do not take the places of uploads."""
+    length = request.headers.get("content-length", "")
+    is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
+    return partial(service.in_hand, is_light=is_light)
+
+
+async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:
+    """The parsed body. Raises BadRequestError, TooLargeError or RequestTimeoutError."""
+    max_bytes = service.config.files.max_upload_bytes * 4 // 3 + _TEXT_BODY_BYTES
+    body = await read_json_body(request, max_bytes=max_bytes)
+    if len(body) <= _INLINE_BYTES:
+        return parse(body)
+    return await trio.to_thread.run_sync(parse, body)
+
+
+def text_model(service: Service, name: str | None) -> TextModel:
+    """The model of that name, or the first that generates text. Raises NotFoundError or BadRequestError."""
+    if name is None:
+        found = next((model.text for model in service.models.values() if model.text is not None), None)
+    else:
+        found = service.model(name).text
+    if found is None:
+        raise BadRequestError(
+            f"The model `{(name or '')[:80]}` only transcribes; it does not answer prompts.",
+            param="model",
+            code="unsupported_task",
+        )
+    return found
+
+
+def total_usage(prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
+    """Each prompt counts once, however many answers it has."""
+    return usage(
+        sum(len(prompt.token_ids) for prompt in prompts),
+        sum(len(answer.token_ids) for group in answers for answer in group),
+        sum(group[0].num_cached for group in answers),
+    )

@@ -1,0 +1,168 @@
+"""Reads a form or a JSON body from a request while it arrives, within bounds on bytes, time and pace.
+
+What is too large is refused before it is buffered; the rest of the body is then read and thrown away for a
+moment, because closing a connection with unread data would reset it and the client would never see why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import trio
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from ...protocols.errors import BadRequestError, ClientError, TooLargeError
+
+_MAX_FIELDS: Final = 192
+"""Room for every keyword and language a form may list (`protocols/hints.py`)."""
+_MAX_FIELD_BYTES: Final = 256 * 1024
+_FORM_OVERHEAD_BYTES: Final = 1024 * 1024
+"""Boundaries, headers and text fields around the file."""
+_STALL_S: Final = 30.0
+_MIN_BYTES_PER_S: Final = 16 * 1024
+"""A body may be this much slower than that altogether; without a pace, a byte now and then would hold one
+of the few places for requests for ever."""
+_DISCARD_S: Final = 3.0
+_DISCARD_BYTES: Final = 256 * 1024 * 1024
+
+
+class RequestTimeoutError(ClientError):
+    """The body stopped arriving, or arrives too slowly."""
+
+    status = 408
+    default_code = "request_timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A form: its text fields in order, and the bytes of its `file` part."""
+
+    fields: list[tuple[str, str]]
+    data: bytes
+    filename: str | None
+
+
+async def read_upload(request: Request, *, max_bytes: int) -> Upload:
+    """Read the whole form. Raises BadRequestError, TooLargeError or RequestTimeoutError.
+
+    Raises starlette's ClientDisconnect if the client leaves meanwhile.
+    """
+    body = _Body(request, max_bytes)
+    try:
+        return await _parse(request, body, max_bytes)
+    except ClientError:
+        await body.discard()
+        raise
+
+
+async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
+    """Read a whole JSON body. Raises as `read_upload` does."""
+    body = _Body(request, max_bytes, what="body")
+    try:
+        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise BadRequestError(f"The body must be application/json, not {kind[:80]!r}.")
+        body.check_announced(request.headers.get("content-length", ""))
+        return b"".join([chunk async for chunk in body])
+    except ClientError:
+        await body.discard()
+        raise
+
+
+async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise BadRequestError("The request must be multipart/form-data with a `file` part.", param="file")
+    body.check_announced(request.headers.get("content-length", ""))
+    # The parser only iterates; its annotation asks for a generator.
+    stream = cast(AsyncGenerator[bytes, None], body)
+    parser = _Parser(
+        request.headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise BadRequestError(f"The form could not be read: {error.message}") from None
+    try:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise BadRequestError("The form has no file in its part `file`.", param="file")
+        if (file.size or 0) > max_bytes:
+            raise _too_large(max_bytes)
+        fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        return Upload(fields, await file.read(), file.filename)
+    finally:
+        await form.close()
+
+
+class _Parser(MultiPartParser):
+    """Reads text as UTF-8 (as Latin-1 where it is not), whatever `charset` the request names.
+
+    RFC 7578 knows no such parameter, and among Python's codecs are some that a client must not choose:
+    they take quadratic time, fail with other errors, or give text that is not Unicode.
+    """
+
+    @property
+    def _charset(self) -> str:
+        return "utf-8"
+
+    @_charset.setter
+    def _charset(self, _: str) -> None: ...
+
+
+class _Body:
+    """The chunks of a request's body. Refuses to go on when there are too many, or they come too slowly."""
+
+    def __init__(self, request: Request, max_bytes: int, what: str = "file") -> None:
+        self._receive = request.receive
+        self._max_bytes = max_bytes
+        self._what = what
+        self._room = max_bytes + (_FORM_OVERHEAD_BYTES if what == "file" else 0)
+        self._ended = False
+        self._deadline = trio.current_time() + _STALL_S
+
+    def check_announced(self, length: str) -> None:
+        """Refuse a Content-Length that is too large before reading anything."""
+        if length.isdigit() and int(length) > self._room:
+            raise _too_large(self._max_bytes, self._what)
+
+    def __aiter__(self) -> _Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            with trio.fail_at(self._deadline):
+                message: Any = await self._receive()
+        except trio.TooSlowError:
+            raise RequestTimeoutError("The body arrives too slowly, or stopped arriving.") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self._ended = not message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        earned = self._deadline + len(chunk) / _MIN_BYTES_PER_S
+        self._deadline = min(earned, trio.current_time() + _STALL_S)
+        self._room -= len(chunk)
+        if self._room < 0:
+            raise _too_large(self._max_bytes, self._what)
+        return chunk
+
+    async def discard(self) -> None:
+        """Read and drop the rest, for a bounded time."""
+        self._room = _DISCARD_BYTES
+        with trio.move_on_after(_DISCARD_S):
+            try:
+                async for _ in self:
+                    pass
+            except (ClientDisconnect, ClientError):
+                return
+
+
+def _too_large(max_bytes: int, what: str = "file") -> TooLargeError:
+    return TooLargeError(
+        f"The {what} is larger than {max_bytes:,} bytes.", param=what if what == "file" else None
+    )

@@ -1,0 +1,189 @@
+"""`/v1/realtime`: who may open a session, and the socket a `SessionActor` talks through.
+
+Refusals before the handshake are HTTP answers in the error shape (401); refusals after it are one `error`
+event and a close, because that is all a WebSocket client can read. The session itself is
+`actors/live/session.py`; a connection that cannot begin one may still resume one (`actors/live/registry.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Final
+
+import trio
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from ...protocols.codec import decode_client_event
+from ...protocols.errors import OverloadedError, SensoriumError, UnauthorizedError, UnavailableError
+from ...protocols.realtime_lifecycle import SessionResume
+from ...protocols.realtime_session import SessionPatch
+from ...realtime.replay import Replay
+from ..live.line import Line, refusal
+from ..live.meter import SessionMeter
+from ..live.outbox import Outbox
+from ..live.session import SessionActor
+from .client_secrets import is_secret
+from .routes import error_response
+from .service import Service, bearer_key
+
+logger = logging.getLogger(__name__)
+
+_SUBPROTOCOL: Final = "realtime"
+_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+_GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
+"""Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
+_LOST: Final = 1006
+_FIRST_EVENT_S: Final = 1.0
+"""How long a connection that cannot get a session of its own may take to ask for one it has already."""
+
+
+class RealtimeSocket:
+    """An accepted WebSocket in the shape sessions use."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self.said_goodbye = False
+        self._is_closing = False
+
+    async def receive(self) -> str | bytes | None:
+        """The next message; None when the client has gone."""
+        if self._websocket.client_state is WebSocketState.DISCONNECTED:
+            return None
+        message = await self._websocket.receive()
+        if message["type"] != "websocket.receive":
+            code = message.get("code")
+            self.said_goodbye = code in _GOODBYES or (self._is_closing and code != _LOST)
+            return None
+        text: str | None = message.get("text")
+        data: bytes | None = message.get("bytes")
+        return text if text is not None else data or b""
+
+    async def send(self, frame: str) -> None:
+        """Send a text frame; nothing happens if the client has gone."""
+        try:
+            await self._websocket.send_text(frame)
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    async def close(self, code: int, reason: str) -> None:
+        """Start the closing handshake."""
+        self._is_closing = True
+        try:
+            # RFC 6455: a control frame carries at most 125 bytes, two of them the code.
+            await self._websocket.close(code, reason.encode()[:123].decode(errors="ignore"))
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+
+def realtime_route(service: Service) -> WebSocketRoute:
+    """The route of live sessions."""
+
+    async def endpoint(websocket: WebSocket) -> None:
+        try:
+            initial = _admit(service, _key(websocket))
+        except UnauthorizedError as error:
+            await websocket.send_denial_response(error_response(error))
+            return
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
+        await _serve(service, websocket, initial)
+
+    return WebSocketRoute("/v1/realtime", endpoint)
+
+
+async def _serve(service: Service, websocket: WebSocket, initial: SessionPatch) -> None:
+    socket, line = _open_line(service, websocket)
+    try:
+        line.session = _begin(service, websocket.query_params.get("model"), initial)
+    except SensoriumError as error:
+        wish = await _first_wish(socket) if service.sessions.may_resume else None
+        if wish is not None:
+            await service.sessions.serve_resumed(wish, line)
+            return
+        line.outbox.put(refusal(error.code, error.message, kind=error.type, param=error.param))
+        line.outbox.close(_close_code(error), error.message)
+        await line.run(service.sessions.resume)
+    else:
+        await service.sessions.serve(line)
+
+
+def _open_line(service: Service, websocket: WebSocket) -> tuple[RealtimeSocket, Line]:
+    limits = service.config.realtime
+    socket = RealtimeSocket(websocket)
+    outbox = Outbox(
+        max_events=limits.outbox_events,
+        max_bytes=limits.outbox_bytes,
+        # Before the connection itself is cut, so that the close frame may still arrive.
+        send_timeout_s=service.config.listen.send_timeout_s / 2,
+    )
+    return socket, Line(socket, outbox, None)
+
+
+def _begin(service: Service, model: str | None, initial: SessionPatch) -> SessionActor:
+    """A session for a new client.
+
+    Raises UnavailableError while draining, OverloadedError if there are too many sessions, and ClientError
+    for a model that is not served.
+    """
+    limits = service.config.realtime
+    if service.is_draining:
+        raise UnavailableError("The server is shutting down.", code="draining")
+    if len(service.sessions) >= limits.max_sessions:
+        raise OverloadedError(
+            f"The server already serves {limits.max_sessions} sessions; try again later.",
+            code="too_many_sessions",
+        )
+    return SessionActor(
+        service.session_config(model, initial),
+        {name: served.transcriber for name, served in service.transcribing.items()},
+        service.activity,
+        SessionMeter(service.metrics),
+        # Half of what may wait for a slow reader, for a resumed client is sent it at once.
+        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
+        resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
+    )
+
+
+async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
+    """The client's `session.resume`, if that is its first event and comes soon."""
+    with trio.move_on_after(_FIRST_EVENT_S):
+        frame = await socket.receive()
+        event = decode_client_event(frame) if isinstance(frame, str) else None
+        return event if isinstance(event, SessionResume) else None
+    return None
+
+
+def _close_code(error: SensoriumError) -> int:
+    match error:
+        case UnavailableError():
+            return 1012
+        case OverloadedError():
+            return 1013
+        case _:
+            return 1008
+
+
+def _admit(service: Service, key: str | None) -> SessionPatch:
+    """What the session of this key begins with. Raises UnauthorizedError.
+
+    Also where everybody may come in: a session without the settings of its expired secret would surprise.
+    """
+    initial = service.secrets.find(key)
+    if initial is not None:
+        return initial
+    service.authenticate(key)
+    if key is not None and is_secret(key) and not service.config.listen.api_key:
+        raise UnauthorizedError("The client secret has expired, or another server made it.")
+    return SessionPatch()
+
+
+def _key(websocket: WebSocket) -> str | None:
+    header = bearer_key(websocket.headers.get("authorization"))
+    if header is not None:
+        return header
+    for offered in websocket.scope.get("subprotocols", []):
+        if offered.startswith(_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
+    return None

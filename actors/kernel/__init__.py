@@ -1,0 +1,1 @@
+"""Inboxes, handles, supervision: what every actor is made of. Knows no messages."""

@@ -1,0 +1,189 @@
+"""Starts a group of actors, watches them, restarts them together, drains and stops them.
+
+The actors of one group share state by messages, so when one crashes all are stopped and started afresh
+(one-for-all); a bounded exponential back-off decides when, and when to give up. The supervisor knows no
+messages: what must be failed at a crash is told by `on_crash`. Read `actors/engine/engine.py` next for a
+group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import trio
+
+logger = logging.getLogger(__name__)
+
+Health = Literal["starting", "ready", "restarting", "draining", "failed", "stopped"]
+
+
+class RunActor(Protocol):
+    """`run` of an actor: calls `task_status.started()` when ready and returns only when cancelled."""
+
+    def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One actor of a group, by name. Children start in order, each after the one before is ready."""
+
+    name: str
+    run: RunActor
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """Back-off doubles from `first_delay_s` to `max_delay_s`; too many crashes in a window give up."""
+
+    first_delay_s: float = 0.1
+    max_delay_s: float = 10.0
+    max_restarts: int = 5
+    window_s: float = 60.0
+
+    def delay_s(self, num_recent: int) -> float | None:
+        """Seconds to wait after the `num_recent`-th crash within the window, or None to give up."""
+        if num_recent > self.max_restarts:
+            return None
+        return min(self.first_delay_s * 2.0 ** (num_recent - 1), self.max_delay_s)
+
+
+class Supervisor:
+    """Keeps one group of actors alive: start → ready → (restart)* → drain → stopped.
+
+    `make_children` is called for every start, so each incarnation has fresh actors and inboxes.
+    `on_crash` is called at once, before the other children are stopped (which may take as long as one step
+    of device work). A group that crashes before it was ever ready is not retried: `run` raises its error,
+    since a missing file does not appear by waiting.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_children: Callable[[], Sequence[Child]],
+        *,
+        policy: RestartPolicy | None = None,
+        on_crash: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.health: Health = "starting"
+        self.num_restarts = 0
+        self._make_children = make_children
+        self._policy = policy or RestartPolicy()
+        self._on_crash = on_crash
+        self._crashes: deque[float] = deque()
+        self._crash: BaseException | None = None
+        self._was_ready = False
+        self._stop = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the group running until `drain` or cancellation; `started` once it is first ready.
+
+        Raises the error of a group that could not start the first time. A group that crashed too often
+        leaves health "failed", and `run` then waits to be stopped: one failed group is no reason to take
+        its neighbours down.
+        """
+        try:
+            while not self._stop.is_set():
+                crash = await self._run_group(task_status)
+                if crash is None:
+                    return
+                if not self._was_ready:
+                    self.health = "failed"
+                    raise crash
+                if self.health == "draining":
+                    return
+                await self._back_off()
+        finally:
+            if self.health != "failed":
+                self.health = "stopped"
+
+    async def drain(self, wait_idle: Callable[[], Awaitable[None]], *, deadline_s: float) -> bool:
+        """Wait for `wait_idle` for at most `deadline_s` seconds, then stop the group; True if it got idle.
+
+        The caller refuses new work once health is "draining".
+        """
+        if self.health != "failed":
+            self.health = "draining"
+        with trio.move_on_after(deadline_s) as scope:
+            await wait_idle()
+        self._stop.set()
+        return not scope.cancelled_caught
+
+    async def _run_group(self, task_status: trio.TaskStatus[None]) -> BaseException | None:
+        """Run one incarnation; the crash that ended it, or None if it was stopped."""
+        self._crash = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
+            for child in self._make_children():
+                ready = _Ready()
+                nursery.start_soon(self._watch, child, ready, nursery.cancel_scope)
+                await ready.event.wait()  # a crash cancels the nursery, and with it this wait
+            if self.health != "draining":
+                self.health = "ready"
+            if not self._was_ready:
+                self._was_ready = True
+                task_status.started()
+        return self._crash
+
+    async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
+        await self._stop.wait()
+        scope.cancel()
+
+    async def _watch(self, child: Child, ready: _Ready, scope: trio.CancelScope) -> None:
+        try:
+            await child.run(task_status=ready)
+            raise RuntimeError(f"{child.name} ended without being asked to")
+        except* Exception as group:  # a Cancelled beside the error in one group passes through
+            self._crashed(child, _only(group), scope)
+
+    def _crashed(self, child: Child, crash: BaseException, scope: trio.CancelScope) -> None:
+        if scope.cancel_called:  # stopped, or another child crashed first
+            logger.warning("%s: %s failed while stopping", self.name, child.name, exc_info=crash)
+            return
+        logger.error("%s: %s crashed", self.name, child.name, exc_info=crash)
+        self._crash = crash
+        if self.health == "ready":
+            self.health = "restarting"
+        scope.cancel()
+        if self._on_crash is not None:
+            self._on_crash(crash)
+
+    async def _back_off(self) -> None:
+        now = trio.current_time()
+        self._crashes.append(now)
+        while self._crashes[0] <= now - self._policy.window_s:
+            self._crashes.popleft()
+        delay_s = self._policy.delay_s(len(self._crashes))
+        if delay_s is None:
+            self.health = "failed"
+            logger.critical("%s: crashed %d times, giving up", self.name, len(self._crashes))
+            await self._stop.wait()
+            return
+        self.num_restarts += 1
+        with trio.move_on_after(delay_s):
+            await self._stop.wait()
+
+
+class _Ready(trio.TaskStatus[None]):
+    """A `task_status` that only remembers that `started` was called.
+
+    `nursery.start` is not used: it would raise its own RuntimeError for a child whose crash we caught.
+    """
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: None = None) -> None:
+        self.event.set()
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error inside nested groups, or the group if it holds several."""
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner

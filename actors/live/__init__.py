@@ -1,0 +1,1 @@
+"""One live session: its socket, audio, turns, and how it outlives a lost connection."""

@@ -1,0 +1,147 @@
+"""The ears of one session: bytes in, samples into the store, speech scores to the pure session.
+
+`ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the generic
+driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, resampling, the voice
+activity network. Appends come in pieces small enough to never hold the loop for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...media.pcm import PcmDecoder
+from ...media.resample import StreamingResampler
+from ...media.voice_activity import VoiceActivityModel, VoiceActivityStream
+from ...protocols.audio import INTERNAL_RATE, AudioFormat
+from ...protocols.errors import BadRequestError
+from ...protocols.flat import FlatControl
+from ...protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
+from ...realtime.effects import Effect
+from ...realtime.events import AudioAppended, AudioRefused, SessionEvent, SpeechScored
+from ...realtime.flat import FlatSession
+from ...realtime.session import Session
+from .store import AudioStore, Samples
+
+PIECE_BYTES: Final = 16 * 1024
+"""Bytes handled in one go: 2 s of G.711 (64 scores, about 8 ms) at the most, 0.3 s of 24 kHz PCM16."""
+_NOTHING: Final = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioPiece:
+    """A part of one append. The first one carries the append's size, for admission as a whole."""
+
+    data: bytes
+    num_bytes_total: int
+    is_first: bool
+    event_id: str | None = None
+
+
+Input = AudioPiece | SessionEvent | FlatControl
+"""What reaches a session's machine."""
+
+
+def pieces(audio: bytes, *, event_id: str | None = None) -> Iterator[AudioPiece]:
+    """Cut one append; an empty append is one empty piece."""
+    for start in range(0, max(len(audio), 1), PIECE_BYTES):
+        yield AudioPiece(audio[start : start + PIECE_BYTES], len(audio), start == 0, event_id)
+
+
+class ListeningMachine:
+    """A `Session` that takes audio as bytes. Owns the session's store, resampler and voice activity."""
+
+    def __init__(self, session: Session, model: VoiceActivityModel) -> None:
+        self.session = session
+        self.dialect = FlatSession(session)
+        """Every event goes through it; it speaks as the client does."""
+        self.store = AudioStore()
+        self.num_samples_received = 0
+        self._activity = VoiceActivityStream(model)
+        self._format = AudioFormat()
+        self._decoder = PcmDecoder(self._format)
+        self._resampler = StreamingResampler(self._format.rate)
+        self._refusing = False
+
+    @property
+    def deadline(self) -> float:
+        """When `on_deadline` wants to be called."""
+        return self.session.deadline
+
+    def on_deadline(self, *, now: float) -> list[Effect]:
+        """Limits of time."""
+        return self.dialect.on_deadline(now=now)
+
+    def receive(self, event: Input, *, now: float) -> list[Effect]:
+        """React to one event."""
+        match event:
+            case AudioPiece():
+                return self._append(event, now)
+            case InputAudioBufferCommit() | InputAudioBufferFlush():
+                # What the resampler still holds belongs to the turn that ends here.
+                return [*self.flush(now=now), *self.dialect.receive(event, now=now)]
+            case InputAudioBufferClear():
+                self._resampler = StreamingResampler(self._format.rate)
+                return self.dialect.receive(event, now=now)
+            case _:
+                return self.dialect.receive(event, now=now)
+
+    def configure(self, audio_format: AudioFormat, *, now: float) -> list[Effect]:
+        """Bytes from now on are in this format."""
+        if audio_format == self._format:
+            return []
+        effects = self.flush(now=now)
+        self._format = audio_format
+        self._decoder = PcmDecoder(audio_format)
+        self._resampler = StreamingResampler(audio_format.rate)
+        return effects
+
+    def reset_voice_activity(self) -> None:
+        """The next frame does not continue the last one."""
+        self._activity.reset()
+
+    def flush(self, *, now: float) -> list[Effect]:
+        """Bring what the resampler's filter holds back onto the timeline."""
+        if self._format.rate == INTERNAL_RATE:
+            return []
+        tail = self._resampler.push(_NOTHING, last=True)
+        self._resampler = StreamingResampler(self._format.rate)
+        return self._hear(tail, now)
+
+    def _append(self, piece: AudioPiece, now: float) -> list[Effect]:
+        if piece.is_first:
+            self._refusing = False
+            refusal = self._admit(piece, now)
+            if refusal is not None:
+                self._refusing = True
+                return refusal
+        if self._refusing:
+            return []
+        try:
+            samples = self._decoder.decode(piece.data)
+        except BadRequestError as error:
+            self._refusing = True
+            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
+        return self._hear(self._resampler.push(samples), now)
+
+    def _admit(self, piece: AudioPiece, now: float) -> list[Effect] | None:
+        if piece.num_bytes_total % self._format.bytes_per_sample:
+            error = BadRequestError(
+                f"The audio has {piece.num_bytes_total} bytes, which is not a whole number of "
+                f"{self._format.bytes_per_sample}-byte {self._format.encoding} samples.",
+                code="invalid_audio",
+                param="audio",
+            )
+            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
+        return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
+
+    def _hear(self, samples: Samples, now: float) -> list[Effect]:
+        self.store.append(samples)
+        self.num_samples_received += len(samples)
+        effects = self.dialect.receive(AudioAppended(len(samples)), now=now)
+        for end_sample, probability in self._activity.push(samples):
+            effects += self.dialect.receive(SpeechScored(end_sample, probability), now=now)
+        return effects

@@ -1,0 +1,154 @@
+"""All live sessions of a server, with and without a client: who may resume which, and for how long.
+
+A session runs in a task of its own here, so that it outlives its socket. When the socket ends without the
+client's goodbye (a closing handshake with code 1000, 1001 or none), the session is *detached*: it answers
+what it was asked, keeps the events, and waits `grace_s`. A connection whose first event is `session.resume`
+with its token takes it over, also from another socket that is still open: the newest wins. Detached sessions
+count as sessions; at most `max_detached` wait, and the one that has waited longest goes first. A session that
+ends by itself while detached (a limit, a drain) is kept as long, so that its last words can be read.
+
+Read next: `actors/http/websocket.py`, where sessions begin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import trio
+
+from ...protocols.errors import ClientError
+from ...protocols.realtime_lifecycle import SessionResume
+from ..metrics import Metrics
+from .line import Line, refusal
+from .session import SessionActor, no_such_session
+
+logger = logging.getLogger(__name__)
+
+
+class SessionRegistry:
+    """Sessions by id. `on_end` is called whenever one is gone."""
+
+    def __init__(
+        self, metrics: Metrics, *, grace_s: float, max_detached: int, on_end: Callable[[], None]
+    ) -> None:
+        self._metrics = metrics
+        self._grace_s = grace_s
+        self._max_detached = max_detached
+        self._on_end = on_end
+        self._sessions: dict[str, SessionActor] = {}
+        self._detached: dict[str, trio.CancelScope] = {}
+        """In the order in which they were detached, each with the scope of its wait."""
+        self._nursery: trio.Nursery | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[SessionActor]:
+        return iter(tuple(self._sessions.values()))
+
+    @property
+    def num_detached(self) -> int:
+        """Sessions that wait for their client."""
+        return len(self._detached)
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether a new connection could want one of the sessions."""
+        return self._grace_s > 0 and bool(self._sessions)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the sessions' tasks; cancelling ends every session at once."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # a line that ends now must not begin a wait
+
+    async def serve(self, line: Line) -> None:
+        """Begin `line.session` and serve the line to its end."""
+        session = line.session
+        assert self._nursery is not None
+        assert session is not None
+        self._sessions[session.id] = session
+        self._metrics.sessions_active.inc()
+        session.attach(line)
+        self._nursery.start_soon(self._live, session)
+        await self._carry(line)
+
+    async def serve_resumed(self, wish: SessionResume, line: Line) -> None:
+        """Serve a line that has no session of its own, and gets one by `wish` or none."""
+        await self.resume(wish, line)
+        await self._carry(line)
+
+    async def resume(self, wish: SessionResume, line: Line) -> None:
+        """Put the session that `wish` names on `line`; refuse and close the line if that cannot be."""
+        begun = line.session
+        try:
+            session = self._sessions.get(wish.session_id)
+            if session is None or session is begun:
+                raise no_such_session()
+            await session.resume(wish, line)
+        except ClientError as error:
+            line.outbox.put(refusal(error.code, error.message, kind=error.type, param=error.param, seq=0))
+            line.outbox.close(1008, error.message)
+            line.session = None
+            return
+        finally:
+            if begun is not None:  # it was only begun because nobody knew better
+                begun.line = None
+                self._remove(begun, None)
+        self._stop_waiting(session)
+        self._metrics.sessions_resumed.inc()
+        await session.returned()
+
+    async def _carry(self, line: Line) -> None:
+        try:
+            await line.run(self.resume)
+        finally:
+            if line.session is not None and line.session.line is line:
+                self._detach(line.session, line)
+
+    async def _live(self, session: SessionActor) -> None:
+        await session.run()
+        has_last_words = session.closing is not None and session.can_resume
+        if session.line is None and not (has_last_words and session.id in self._detached):
+            self._remove(session, "lost")
+
+    def _detach(self, session: SessionActor, line: Line) -> None:
+        session.detach()
+        if line.said_goodbye or self._grace_s <= 0 or not session.can_resume or self._nursery is None:
+            self._remove(session, "client")
+            return
+        if len(self._detached) >= self._max_detached:
+            self._remove(self._sessions[next(iter(self._detached))], "lost")
+        scope = trio.CancelScope(deadline=trio.current_time() + self._grace_s)
+        self._detached[session.id] = scope
+        self._metrics.sessions_detached.inc()
+        self._nursery.start_soon(self._wait, session, scope)
+
+    async def _wait(self, session: SessionActor, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep_forever()
+        if self._detached.get(session.id) is scope:
+            logger.info("session %s: the client did not come back", session.id)
+            self._remove(session, "lost")
+
+    def _stop_waiting(self, session: SessionActor) -> None:
+        scope = self._detached.pop(session.id, None)
+        if scope is not None:
+            scope.cancel()
+            self._metrics.sessions_detached.dec()
+
+    def _remove(self, session: SessionActor, why: str | None) -> None:
+        """Drop a session. `why` counts it where it did not close by itself; None does not count it."""
+        self._stop_waiting(session)
+        session.end()
+        if self._sessions.pop(session.id, None) is None:
+            return
+        self._metrics.sessions_active.dec()
+        if why is not None:
+            code = why if session.closing is None else str(session.closing[0])
+            self._metrics.sessions.labels(code).inc()
+        self._on_end()

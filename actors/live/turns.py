@@ -1,0 +1,132 @@
+"""The transcriptions of one session: what runs for which item, and what the models keep for it.
+
+A turn's state in the engine can be given back and made again at any time (`park`): the audio is the
+session's, and asking a new `LiveTurn` about the same range gives the same transcript. Used by
+`actors/live/session.py`, which says when.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.messages import ItemId
+from ...protocols.transcript import TranscriptionOptions
+from ...realtime.effects import Transcribe
+from ...realtime.events import HypothesisFailed, HypothesisReady
+from ..speech.model import LiveTurn, ReadAudio, SpeechModel
+
+logger = logging.getLogger(__name__)
+
+Outcome = HypothesisReady | HypothesisFailed
+
+
+class _Turn:
+    """One item: how it is transcribed, its state in the engine if there is any, and what runs for it."""
+
+    def __init__(self, make: Callable[[], LiveTurn]) -> None:
+        self.make = make
+        self.live: LiveTurn | None = None
+        self.running: trio.CancelScope | None = None
+
+    def release(self) -> None:
+        """Give back what is kept for the turn."""
+        if self.live is not None:
+            self.live.close()
+            self.live = None
+
+
+class LiveTurns:
+    """Carries out a session's `Transcribe` and `ForgetItem`; `report` gets the outcomes."""
+
+    def __init__(
+        self,
+        models: Mapping[str, SpeechModel],
+        model: str,
+        read: ReadAudio,
+        report: Callable[[Outcome], Awaitable[None]],
+        *,
+        session_id: str,
+    ) -> None:
+        self._models = models
+        self._model = model
+        self._options = TranscriptionOptions()
+        self._read = read
+        self._report = report
+        self._session_id = session_id
+        self._turns: dict[ItemId, _Turn] = {}
+        self._is_parked = False
+
+    @property
+    def num_held(self) -> int:
+        """Turns that something is kept for in the engine."""
+        return sum(turn.live is not None for turn in self._turns.values())
+
+    @property
+    def num_tracked(self) -> int:
+        """Turns that something is remembered of."""
+        return len(self._turns)
+
+    def configure(self, model: str, options: TranscriptionOptions) -> None:
+        """How items that are first asked about later are transcribed."""
+        self._model, self._options = model, options
+
+    def start(self, effect: Transcribe, nursery: trio.Nursery) -> None:
+        """Answer one question in a task of its own."""
+        turn = self._turns.get(effect.item_id)
+        if turn is None:
+            model, options, start = self._models[self._model], self._options, effect.start_sample
+            turn = _Turn(lambda: model.live(self._read, options, start=start))
+            self._turns[effect.item_id] = turn
+        turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
+        nursery.start_soon(self._transcribe, effect, turn, turn.running)
+
+    def forget(self, item_id: ItemId) -> None:
+        """Cancel what runs for the item and give back what is kept for it."""
+        turn = self._turns.pop(item_id, None)
+        if turn is None:
+            return
+        if turn.running is not None:
+            turn.running.cancel()
+        turn.release()
+
+    def park(self) -> None:
+        """Nobody is speaking: keep nothing in the engine beyond the questions that are being answered."""
+        self._is_parked = True
+        for turn in self._turns.values():
+            if turn.running is None:
+                turn.release()
+
+    def unpark(self) -> None:
+        """Somebody may be speaking again."""
+        self._is_parked = False
+
+    def close(self) -> None:
+        """Forget everything."""
+        for item_id in tuple(self._turns):
+            self.forget(item_id)
+
+    async def _transcribe(self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope) -> None:
+        outcome: Outcome
+        where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
+        with scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            try:
+                turn.live = turn.live or turn.make()
+                transcript = await turn.live.hypothesis(effect.end_sample, final=effect.final)
+                outcome = HypothesisReady(*where, transcript)
+            except SensoriumError as error:
+                outcome = HypothesisFailed(*where, error)
+            except Exception:
+                logger.exception("session %s: a transcription failed", self._session_id)
+                outcome = HypothesisFailed(*where, InternalError("the transcription failed"))
+            finally:
+                if turn.running is scope:
+                    turn.running = None
+                    if self._is_parked:
+                        turn.release()
+        if not scope.cancelled_caught:
+            await self._report(outcome)

@@ -1,0 +1,135 @@
+"""An engine of one model inside this process, on the trio side: what `LocalEngine`'s shells drive.
+
+Every method runs in the loop that `run` runs in. Read next: `actors/local/engine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from ...engine.models.prompts import Prompt as EnginePrompt
+from ...protocols.errors import UnavailableError
+from ...protocols.generation import fitted
+from ...protocols.messages import TextGenerated
+from ..kernel.nursery import open_work
+from ..text.generation import Answer, TextModel, answer_all, answer_one
+from .options import Asked, Completion, Delta, Prompt, SamplingOptions, read_prompt
+
+_PER_RUNNING: Final = 2
+"""Prompts in flight for each that can run at once: enough that the next are ready, few enough to hold."""
+
+
+class LocalCore:
+    """Answers prompts. Start `run` first; it loads the model."""
+
+    def __init__(self, load: Callable[[], TextModel], *, max_running: int) -> None:
+        self._load = load
+        self._model: TextModel | None = None
+        self._max_in_flight = _PER_RUNNING * max_running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises ModelLoadError before it is started."""
+        model = await trio.to_thread.run_sync(self._load)
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(model.engine.run)
+                self._model = model
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._model = None
+
+    @property
+    def model(self) -> TextModel:
+        """The model. Raises UnavailableError when it is not running."""
+        if self._model is None:
+            raise UnavailableError("the engine is closed")
+        return self._model
+
+    async def complete_all(
+        self,
+        prompts: Sequence[Prompt],
+        options: Sequence[SamplingOptions],
+        template_kwargs: dict[str, object],
+    ) -> list[Completion]:
+        """Completions in order; no more than some at a time are in the engine. The first failure is raised,
+        and ends the others."""
+        results: list[Completion | None] = [None] * len(prompts)
+        places = iter(range(len(prompts)))
+
+        async def work() -> None:
+            for place in places:  # shared by all workers
+                results[place] = await self._complete(prompts[place], options[place], template_kwargs)
+
+        async with open_work() as nursery:
+            for _ in range(min(self._max_in_flight, len(prompts))):
+                nursery.start_soon(work)
+        return [result for result in results if result is not None]
+
+    async def stream(
+        self,
+        prompt: Prompt,
+        options: SamplingOptions,
+        template_kwargs: dict[str, object],
+        put: Callable[[Delta], None],
+    ) -> None:
+        """Give `put` each piece as it comes. Returns at the end; cancelling aborts."""
+        model = self.model
+        built = await self._build(prompt, template_kwargs)
+        params = fitted(
+            options.params(model.prompter.builder.info.vocab_size), model.prompter.builder.num_room(built)
+        )
+
+        def on_piece(_: int, piece: TextGenerated) -> None:
+            put(Delta(piece.text, piece.token_ids, piece.finish_reason))
+
+        await answer_all(
+            model,
+            built,
+            [params],
+            priority=options.priority,
+            cache_salt=options.cache_salt,
+            on_piece=on_piece,
+        )
+
+    async def _complete(
+        self, prompt: Prompt, options: SamplingOptions, template_kwargs: dict[str, object]
+    ) -> Completion:
+        model = self.model
+        params = options.params(model.prompter.builder.info.vocab_size)
+        built = await self._build(prompt, template_kwargs)
+        params = fitted(params, model.prompter.builder.num_room(built))
+        answer = await answer_one(
+            model, built, params, priority=options.priority, cache_salt=options.cache_salt
+        )
+        return _completion(built, answer, has_logprobs=params.logprobs is not None)
+
+    async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> EnginePrompt:
+        prompter = self.model.prompter
+        asked: Asked = (
+            read_prompt(prompt)
+            if isinstance(prompt, str)
+            else await trio.to_thread.run_sync(partial(read_prompt, prompt, **template_kwargs))
+        )
+        if asked.conversation is not None:
+            return await prompter.chat(asked.conversation, asked.sources)
+        assert asked.raw is not None, "a prompt is one or the other"
+        return await prompter.completion(asked.raw)
+
+
+def _completion(prompt: EnginePrompt, answer: Answer, *, has_logprobs: bool) -> Completion:
+    return Completion(
+        text=answer.text,
+        token_ids=tuple(answer.token_ids),
+        finish_reason=answer.finish_reason or "stop",
+        num_prompt_tokens=len(prompt.token_ids),
+        num_cached_tokens=answer.num_cached,
+        logprobs=tuple(answer.logprobs) if has_logprobs else None,
+        top_logprobs=tuple(answer.top_logprobs) if has_logprobs else None,
+        prompt_logprobs=answer.prompt_logprobs,
+        stop=answer.stop,
+    )

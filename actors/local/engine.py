@@ -1,0 +1,231 @@
+"""A model inside this process: `LocalEngine` for plain Python, `AsyncLocalEngine` for asyncio and trio.
+
+The same engine a server runs, without sockets: many prompts are batched, prefixes shared, images and audio
+encoded once. Under trio the engine runs in the caller's own loop; for plain Python and asyncio in the loop of
+a thread. What is asked and answered is in `actors/local/options.py`, the trio side in `actors/local/core.py`,
+the ways to it in `actors/local/shells.py`.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import sniffio
+
+from ...protocols.errors import BadRequestError, ModelLoadError, UnavailableError
+from ..config import Device, Dtype, EngineConfig
+from ..models import load_model
+from ..text.generation import TextModel
+from ..text.prompts import Prompter, ThreadOpener
+from .core import LocalCore
+from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
+from .shells import CLOSED, AsyncioShell, Deltas, Threaded, TrioShell, drain, wait
+
+Sampling = SamplingOptions | Sequence[SamplingOptions] | None
+"""For all prompts, or one for each; None: greedy."""
+
+_DEFAULT_RUNNING: Final = 64
+
+
+class LocalEngine:
+    """A model for plain Python.
+
+    `model` is an embedded name, a folder or a Hugging Face id. `kv_memory` is the memory for keys and values
+    (`"0.5"`: half of what is free, `"2GiB"`), `max_context` the longest prompt with its answer, `max_running`
+    how many run at once; all are chosen as a server does unless given. Use it in a `with` statement: entering
+    loads the model and raises ModelLoadError.
+
+    Methods raise `sensorium.protocols.errors`; safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: Device = "auto",
+        dtype: Dtype = "auto",
+        kv_memory: str = "auto",
+        max_context: int = 0,
+        max_running: int = 0,
+        num_threads: int = 0,
+    ) -> None:
+        self._config = EngineConfig(
+            device=device,
+            dtype=dtype,
+            kv_memory=kv_memory,
+            max_context=max_context,
+            max_running=max_running,
+            num_threads=num_threads,
+        )
+        self._model = model
+        self._threaded: Threaded | None = None
+
+    def __enter__(self) -> Self:
+        self._threaded = Threaded(make_core(self._model, self._config))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop. Requests of other threads end with UnavailableError."""
+        if self._threaded is not None:
+            self._threaded.close()
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = None, **template_kwargs: object
+    ) -> list[Completion]:
+        """Completions of one or many prompts, in order; any number is taken, some at a time are in hand.
+
+        The first prompt that cannot be served raises its error and ends the others.
+        """
+        listed = as_prompts(prompts)
+        threaded = self._running
+        return wait(
+            threaded.start(threaded.core.complete_all, listed, spread(sampling, listed), template_kwargs)
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingOptions | None = None,
+        **template_kwargs: object,
+    ) -> Completion:
+        """The answer to a conversation; more keywords go to the chat template (`enable_thinking=False`)."""
+        return self.generate([messages], sampling, **template_kwargs)[0]
+
+    def stream(
+        self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
+    ) -> Iterator[Delta]:
+        """One answer as it comes. Leaving the loop (or closing the iterator) aborts it."""
+        deltas: queue.SimpleQueue[Delta | None] = queue.SimpleQueue()
+        threaded = self._running
+        options = sampling or SamplingOptions()
+        future = threaded.start(threaded.core.stream, prompt, options, template_kwargs, deltas.put)
+        future.add_done_callback(lambda _: deltas.put(None))
+        return drain(deltas, future)
+
+    @property
+    def _running(self) -> Threaded:
+        if self._threaded is None:
+            raise UnavailableError(CLOSED)
+        return self._threaded
+
+
+class AsyncLocalEngine:
+    """The same for asyncio and trio, in an `async with` statement. Cancelling a call aborts its work."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: Device = "auto",
+        dtype: Dtype = "auto",
+        kv_memory: str = "auto",
+        max_context: int = 0,
+        max_running: int = 0,
+        num_threads: int = 0,
+    ) -> None:
+        self._config = EngineConfig(
+            device=device,
+            dtype=dtype,
+            kv_memory=kv_memory,
+            max_context=max_context,
+            max_running=max_running,
+            num_threads=num_threads,
+        )
+        self._model = model
+        self._shell: TrioShell | AsyncioShell | None = None
+
+    async def __aenter__(self) -> Self:
+        core = make_core(self._model, self._config)
+        shell = TrioShell(core) if sniffio.current_async_library() == "trio" else AsyncioShell(core)
+        await shell.open()
+        self._shell = shell
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop. What is running ends with UnavailableError."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            await shell.close()
+
+    async def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = None, **template_kwargs: object
+    ) -> list[Completion]:
+        """See `LocalEngine.generate`."""
+        listed = as_prompts(prompts)
+        return await self._running.complete_all(listed, spread(sampling, listed), template_kwargs)
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingOptions | None = None,
+        **template_kwargs: object,
+    ) -> Completion:
+        """See `LocalEngine.chat`."""
+        return (await self.generate([messages], sampling, **template_kwargs))[0]
+
+    def stream(
+        self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
+    ) -> Deltas:
+        """One answer as it comes: `async for delta in engine.stream(…)`. Dropping it aborts the request."""
+        return self._running.stream(prompt, sampling or SamplingOptions(), template_kwargs)
+
+    @property
+    def _running(self) -> TrioShell | AsyncioShell:
+        if self._shell is None:
+            raise UnavailableError(CLOSED.replace("with", "async with").replace("Local", "AsyncLocal"))
+        return self._shell
+
+
+def make_core(model: str | Path, config: EngineConfig) -> LocalCore:
+    """The core of a model; nothing is read yet."""
+    name = str(model)
+
+    def load() -> TextModel:
+        loaded = load_model(name, name, config)
+        if loaded.prompts is None:
+            raise ModelLoadError(f"{name}: a {loaded.info.family} model takes no prompts; serve it instead")
+        return TextModel(name, loaded.engine, Prompter(loaded.prompts, ThreadOpener()))
+
+    return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
+
+
+def as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A list of prompts; one prompt (a text, token ids, a conversation, a mapping) is a list of itself."""
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    given: object = prompts
+    if not isinstance(given, Iterable):
+        raise BadRequestError(NO_PROMPT, param="prompt")
+    listed: list[Any] = list(given)
+    first = listed[0] if listed else None
+    if isinstance(first, int | np.integer) or (isinstance(first, Mapping) and "role" in first):
+        return [listed]
+    return listed
+
+
+def spread(sampling: Sampling, prompts: Sequence[Prompt]) -> list[SamplingOptions]:
+    """One set of options for each prompt. Raises BadRequestError if their numbers differ."""
+    if sampling is None or isinstance(sampling, SamplingOptions):
+        return [sampling or SamplingOptions()] * len(prompts)
+    if isinstance(sampling, Mapping) or not all(isinstance(each, SamplingOptions) for each in sampling):
+        raise BadRequestError("sampling is SamplingOptions(…), or a list of them.", param="sampling")
+    if len(sampling) != len(prompts):
+        raise BadRequestError(
+            f"{len(sampling)} sampling options for {len(prompts)} prompts.", param="sampling"
+        )
+    return list(sampling)

@@ -1,0 +1,285 @@
+"""What users of `LocalEngine` write and get: sampling options, prompts of many kinds, completions, deltas.
+
+Translates to what requests over HTTP become, so that limits and messages are the same. Knows no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from ...media.images import PixelArray
+from ...media.resample import StreamingResampler
+from ...protocols.audio import INTERNAL_RATE
+from ...protocols.body import refuse
+from ...protocols.chat import Conversation
+from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart, read_messages
+from ...protocols.errors import BadRequestError
+from ...protocols.generation import GenerationRequest, sampling_params
+from ...protocols.messages import PromptLogprobs, SamplingParams, TopLogprobs
+from ...protocols.structured import StructuredOutputs
+from ..text.prompts import Frames, Samples, Source
+
+Message = Mapping[str, Any]
+"""An OpenAI chat message: `{"role": …, "content": …}`."""
+Prompt = str | Sequence[int] | Sequence[Message] | Mapping[str, Any]
+"""A text, token ids, chat messages, or `{"text" or "messages": …, "images": […], "video": …, "audio": …}`."""
+
+_KINDS: Final[tuple[tuple[str, MediaKind], ...]] = (
+    ("images", "image"),
+    ("video", "video"),
+    ("audio", "audio"),
+)
+_KNOWN: Final = frozenset({"text", "messages", "images", "video", "audio", "fps"})
+_DEFAULT_FPS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """How to choose tokens; greedy by default. Ranges are those of the HTTP fields of the same names.
+
+    `json_schema` (a schema as an object or text), `regex`, `choice` and `grammar` (Lark) say what the whole
+    answer must match; at most one of them.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    logprobs: int | None = None
+    """Report each token's log-probability, and this many of the likeliest alternatives."""
+    prompt_logprobs: int | None = None
+    json_schema: Mapping[str, Any] | str | None = None
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
+    priority: int = 0
+    cache_salt: str = ""
+
+    def params(self, vocab_size: int) -> SamplingParams:
+        """For an engine. Raises BadRequestError naming the option."""
+        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
+            raise refuse("logprobs", self.logprobs, "0 to 20")
+        request = GenerationRequest(
+            max_tokens=self.max_tokens,
+            min_tokens=self.min_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=self.stop if isinstance(self.stop, str) else list(self.stop),
+            stop_token_ids=list(self.stop_token_ids),
+            ignore_eos=self.ignore_eos,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias={str(key): bias for key, bias in (self.logit_bias or {}).items()},
+            allowed_token_ids=None if self.allowed_token_ids is None else list(self.allowed_token_ids),
+            prompt_logprobs=self.prompt_logprobs,
+            structured_outputs=self._structured(),
+            priority=self.priority,
+            cache_salt=self.cache_salt or None,
+        )
+        return sampling_params(
+            request, max_tokens=self.max_tokens, vocab_size=vocab_size, logprobs=self.logprobs
+        )
+
+    def _structured(self) -> StructuredOutputs | None:
+        if self.json_schema is None and self.regex is None and self.choice is None and self.grammar is None:
+            return None
+        schema = self.json_schema
+        return StructuredOutputs(
+            json=msgspec.UNSET if schema is None else msgspec.Raw(msgspec.json.encode(schema)),
+            regex=self.regex,
+            choice=None if self.choice is None else list(self.choice),
+            grammar=self.grammar,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One finished answer."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    """`stop` (a stop token or string, or a complete grammar) or `length`."""
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens whose keys and values were there already."""
+    logprobs: tuple[float, ...] | None = None
+    top_logprobs: tuple[TopLogprobs, ...] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
+    stop: str | None = None
+    """The stop string that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What follows what came before. The last one has a finish reason."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A user's prompt as the engine's side takes it: raw, or a conversation with its media."""
+
+    raw: str | tuple[int, ...] | None
+    conversation: Conversation | None
+    sources: dict[str, Source]
+
+
+NO_PROMPT: Final = "A prompt is a text, token ids, chat messages, or a mapping of them."
+
+
+def read_prompt(prompt: Prompt, **template_kwargs: object) -> Asked:
+    """Sort out what a user gave; opens and reads the files it names. Raises BadRequestError and OSError."""
+    if isinstance(prompt, str):
+        return Asked(prompt, None, {})
+    if isinstance(prompt, Mapping):
+        return _read_mapping(prompt, template_kwargs)
+    given: object = prompt
+    if not isinstance(given, Iterable):
+        raise BadRequestError(NO_PROMPT, param="prompt")
+    items: list[Any] = list(given)
+    if items and isinstance(items[0], Mapping):
+        return Asked(None, _conversation(_messages(items), template_kwargs), {})
+    if all(isinstance(item, int | np.integer) for item in items):
+        return Asked(tuple(map(int, items)), None, {})
+    raise BadRequestError(NO_PROMPT, param="prompt")
+
+
+def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) -> Asked:
+    if "role" in prompt:
+        return Asked(None, _conversation(_messages([prompt]), template_kwargs), {})
+    unknown = sorted(set(prompt) - _KNOWN)
+    if unknown or ("text" in prompt) == ("messages" in prompt):
+        raise BadRequestError(
+            f"A prompt mapping has text or messages, and {', '.join(sorted(_KNOWN - {'text', 'messages'}))}; "
+            f"not {', '.join(map(str, prompt))}.",
+            param="prompt",
+        )
+    sources: dict[str, Source] = {}
+    parts: list[Part] = []
+    for name, kind in _KINDS:
+        given = prompt.get(name)
+        listed = [] if given is None else list(given) if name == "images" else [given]
+        for index, each in enumerate(listed):
+            param = f"{name}[{index}]" if name == "images" else name
+            sources[param] = _source(kind, each, param, float(prompt.get("fps") or _DEFAULT_FPS))
+            parts.append(MediaPart(kind, b"", param))
+    if "text" in prompt:
+        if not parts:
+            return Asked(str(prompt["text"]), None, {})
+        parts.append(TextPart(str(prompt["text"])))
+        return Asked(None, _conversation((_user(tuple(parts)),), template_kwargs), sources)
+    return Asked(
+        None, _conversation(_with_media(_messages(prompt["messages"]), parts), template_kwargs), sources
+    )
+
+
+def _user(content: tuple[Part, ...]) -> ChatMessage:
+    return ChatMessage(role="user", content=content, extra={}, param="messages[0]")
+
+
+def _with_media(messages: tuple[ChatMessage, ...], parts: list[Part]) -> tuple[ChatMessage, ...]:
+    """Media lie in front of the last user message's text."""
+    if not parts:
+        return messages
+    for index in reversed(range(len(messages))):
+        if messages[index].role == "user":
+            content = messages[index].content
+            own: tuple[Part, ...] = (TextPart(content),) if isinstance(content, str) else content or ()
+            changed = ChatMessage(
+                role="user", content=(*parts, *own), extra=messages[index].extra, param=messages[index].param
+            )
+            return (*messages[:index], changed, *messages[index + 1 :])
+    raise BadRequestError("Media need a user message to lie in.", param="messages")
+
+
+def _messages(messages: Sequence[Message]) -> tuple[ChatMessage, ...]:
+    try:
+        return read_messages([msgspec.Raw(msgspec.json.encode(message)) for message in messages])
+    except (TypeError, UnicodeEncodeError) as error:
+        raise BadRequestError(f"The messages are not plain data: {error}", param="messages") from None
+
+
+def _conversation(messages: tuple[ChatMessage, ...], template_kwargs: dict[str, Any]) -> Conversation:
+    own = {field.name for field in fields(Conversation)} & set(template_kwargs)
+    settings = {name: template_kwargs.pop(name) for name in own - {"messages", "template_kwargs"}}
+    return Conversation(messages=messages, template_kwargs=template_kwargs, **settings)
+
+
+def _source(kind: MediaKind, given: Any, param: str, fps: float) -> Source:  # noqa: ANN401 - users' own types
+    if isinstance(given, str | Path):
+        return Path(given).read_bytes()
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    match kind:
+        case "image":
+            return _pixels(given, param)
+        case "video":
+            pictures = [_pixels(each, f"{param}[{index}]") for index, each in enumerate(given)]
+            return Frames(pictures, [index / fps for index in range(len(pictures))])
+        case "audio":
+            return Samples(_samples(given, param))
+
+
+def _pixels(given: Any, param: str) -> PixelArray:  # noqa: ANN401
+    if isinstance(given, Image.Image):
+        return np.asarray(_opaque(ImageOps.exif_transpose(given)))
+    array = np.asarray(given)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        raise BadRequestError(
+            f"`{param}` is {array.dtype} {list(array.shape)}; allowed: a file, a PIL image, or uint8 "
+            "[height, width, 3].",
+            param=param,
+        )
+    return array
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """RGB on white, as image files are read."""
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image.convert("RGB")
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, (255, 255, 255, 255)), layer).convert("RGB")
+
+
+def _samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
+    try:
+        samples, rate = given
+        array, rate = np.asarray(samples, dtype=np.float32), int(rate)
+    except (TypeError, ValueError):
+        array, rate = np.zeros((0, 0), np.float32), 0
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or not 4000 <= rate <= 384_000:
+        raise BadRequestError(
+            f"`{param}`: allowed are a file, or (samples, rate): float [n] at 4000 to 384000 Hz.",
+            param=param,
+        )
+    if rate == INTERNAL_RATE:
+        return array
+    resampler = StreamingResampler(rate, INTERNAL_RATE)
+    return resampler.push(array, last=True)

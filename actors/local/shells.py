@@ -1,0 +1,214 @@
+"""How a `LocalCore` is reached: in the caller's own trio loop, or in the loop of a thread.
+
+`actors/local/engine.py` puts what users call on top of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import math
+import queue
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import Self, TypeVar
+
+import trio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from ...protocols.errors import UnavailableError
+from ..kernel.nursery import open_work
+from .core import LocalCore
+from .options import Completion, Delta, Prompt, SamplingOptions
+
+_T = TypeVar("_T")
+
+CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
+
+
+class Threaded:
+    """A core in the trio loop of a thread of its own."""
+
+    def __init__(self, core: LocalCore) -> None:
+        """Blocks until the model is loaded. Raises ModelLoadError."""
+        self.core = core
+        with ExitStack() as stack:
+            self._portal: BlockingPortal | None = stack.enter_context(start_blocking_portal(backend="trio"))
+            self._serving, _ = self._portal.start_task(core.run)
+            self._stack = stack.pop_all()
+        # Left open, as Ctrl-C in an interactive session leaves it: threads that compute while the interpreter
+        # goes down would take the process with them.
+        atexit.register(self.close)
+
+    def start(self, function: Callable[..., Awaitable[_T]], *args: object) -> Future[_T]:
+        """Run `function` in the loop. Cancelling the future cancels it there."""
+        if self._portal is None:
+            raise UnavailableError(CLOSED)
+        return self._portal.start_task_soon(function, *args)
+
+    def close(self) -> None:
+        """End everything and wait for it. May be called again."""
+        if self._portal is not None:
+            self._portal = None
+            atexit.unregister(self.close)
+            self._serving.cancel()
+            self._stack.close()
+
+
+class Deltas:
+    """An answer as it comes; also an async context manager that aborts what is left of it."""
+
+    def __init__(self, receive: Callable[[], Awaitable[Delta | None]], cancel: Callable[[], object]) -> None:
+        self._receive = receive
+        self._cancel = cancel
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self
+
+    async def __anext__(self) -> Delta:
+        delta = await self._receive()
+        if delta is None:
+            raise StopAsyncIteration
+        return delta
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._cancel()
+
+    async def aclose(self) -> None:
+        """Abort what is left."""
+        self._cancel()
+
+    def __del__(self) -> None:
+        self._cancel()
+
+
+class TrioShell:
+    """The core in the caller's loop. `open` and `close` are called in one task."""
+
+    def __init__(self, core: LocalCore) -> None:
+        self._core = core
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+
+    async def open(self) -> None:
+        async with AsyncExitStack() as stack:
+            nursery = await stack.enter_async_context(open_work())
+            await nursery.start(self._core.run)
+            self._nursery, self._stack = nursery, stack.pop_all()
+
+    async def close(self) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+            await self._stack.aclose()
+
+    async def complete_all(
+        self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
+    ) -> list[Completion]:
+        return await self._core.complete_all(prompts, options, kwargs)
+
+    def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
+        send, receive = trio.open_memory_channel[Delta](math.inf)
+        scope = trio.CancelScope()
+        errors: list[Exception] = []
+        token = trio.lowlevel.current_trio_token()
+        core = self._core
+
+        async def run() -> None:
+            with scope, send:
+                try:
+                    await core.stream(prompt, options, kwargs, send.send_nowait)
+                except Exception as error:
+                    errors.append(error)
+
+        async def next_delta() -> Delta | None:
+            try:
+                return await receive.receive()
+            except trio.EndOfChannel:
+                if errors:
+                    raise errors.pop() from None
+                return None
+
+        def cancel() -> None:
+            with suppress(trio.RunFinishedError):  # called by the garbage collector, in any thread
+                token.run_sync_soon(scope.cancel)
+
+        assert self._nursery is not None, "opened"
+        self._nursery.start_soon(run)
+        return Deltas(next_delta, cancel)
+
+
+class AsyncioShell:
+    """The core in a thread, for a caller in asyncio."""
+
+    def __init__(self, core: LocalCore) -> None:
+        self._core = core
+        self._threaded: Threaded | None = None
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(None, Threaded, self._core)
+        try:
+            self._threaded = await asyncio.shield(opening)
+        except asyncio.CancelledError:  # what is being opened must be closed all the same
+            opening.add_done_callback(lambda done: loop.run_in_executor(None, done.result().close))
+            raise
+
+    async def close(self) -> None:
+        if self._threaded is not None:
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._threaded.close))
+
+    async def complete_all(
+        self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
+    ) -> list[Completion]:
+        assert self._threaded is not None, "opened"
+        future = self._threaded.start(self._core.complete_all, prompts, options, kwargs)
+        return await asyncio.wrap_future(future)
+
+    def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
+        loop = asyncio.get_running_loop()
+        deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+
+        def put(delta: Delta | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                loop.call_soon_threadsafe(deltas.put_nowait, delta)
+
+        assert self._threaded is not None, "opened"
+        future = self._threaded.start(self._core.stream, prompt, options, kwargs, put)
+        future.add_done_callback(lambda _: put(None))
+
+        async def next_delta() -> Delta | None:
+            delta = await deltas.get()
+            if delta is None:
+                deltas.put_nowait(None)
+                _result(future)
+            return delta
+
+        return Deltas(next_delta, future.cancel)
+
+
+def wait(future: Future[_T]) -> _T:
+    try:
+        return _result(future)
+    except BaseException:  # Ctrl-C: the work must not go on without its caller
+        future.cancel()
+        raise
+
+
+def _result(future: Future[_T]) -> _T:
+    try:
+        return future.result()
+    except CancelledError:
+        raise UnavailableError("the engine was closed") from None
+
+
+def drain(deltas: queue.SimpleQueue[Delta | None], future: Future[None]) -> Iterator[Delta]:
+    try:
+        while (delta := deltas.get()) is not None:
+            yield delta
+        _result(future)
+    finally:
+        future.cancel()

@@ -1,0 +1,1 @@
+"""Transcribing, whatever the model: files and live turns."""

@@ -1,0 +1,81 @@
+"""What any model that turns speech into text can be asked: a whole recording, or a turn still being spoken.
+
+Routes and sessions know only this. `actors/speech/transcriber.py` is Whisper's side of it,
+`actors/speech/asr.py` Qwen3-ASR's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...protocols.transcript import Task, Transcript, TranscriptionOptions
+
+Samples = npt.NDArray[np.float32]
+"""Mono at 16 kHz, shape [n]."""
+
+ReadAudio = Callable[[int, int], Samples]
+"""Samples `[start, end)` of a session's timeline."""
+
+LIVE_FINAL_PRIORITY: Final = -1
+LIVE_PARTIAL_PRIORITY: Final = 0
+FILE_PRIORITY: Final = 1
+"""Lower runs first: someone is waiting for the end of a live turn, nobody listens to a file."""
+
+
+class LiveTurn(Protocol):
+    """One turn while it is being spoken. One call at a time."""
+
+    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
+
+        A final one is exactly what `transcribe` gives for the same samples. A partial one may keep a
+        language that was detected with confidence before, and times no words that may still change. Asking
+        again for the same range costs next to nothing. Cancelling is safe: the next call computes what is
+        missing.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back at once what the engine keeps for the turn. May be called more than once."""
+        ...
+
+
+class SpeechModel(Protocol):
+    """A served model that transcribes. Shared by all requests and sessions; holds no state of any."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO codes it can be told, at least one."""
+        ...
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What it can do with speech."""
+        ...
+
+    def check(self, options: TranscriptionOptions) -> None:
+        """Raise BadRequestError, naming the field, for a language or task it does not know."""
+        ...
+
+    async def transcribe(
+        self,
+        samples: Samples,
+        options: TranscriptionOptions,
+        *,
+        priority: int = FILE_PRIORITY,
+        on_delta: Callable[[str], None] | None = None,
+    ) -> Transcript:
+        """The transcript of `samples`, of any length.
+
+        `on_delta` gets the text in order while it grows; its pieces join to `Transcript.text`. Raises as
+        `check` does, else the engine's errors. Cancelling stops all work on it.
+        """
+        ...
+
+    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTurn:
+        """A turn whose audio begins at sample `start` of what `read` gives."""
+        ...

@@ -1,0 +1,170 @@
+"""One request of several answers on an engine: prompt in, pieces of text out, and nothing left behind.
+
+What completions, chat and `LocalEngine` share. Knows no wire format; read `actors/http/completions.py` and
+`actors/http/chat.py` for those, `actors/engine/engine.py` for what an engine does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import trio
+
+from ...engine.execution.grammar import CANNOT_FOLLOW
+from ...engine.execution.sampler import NO_TOKEN
+from ...engine.models.prompts import Prompt
+from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
+from ...protocols.messages import (
+    Generate,
+    PromptLogprobs,
+    RequestId,
+    SamplingParams,
+    TextGenerated,
+    TopLogprobs,
+)
+from ..engine.engine import Engine
+from ..kernel.nursery import open_work
+from .prompts import Prompter
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """A model that answers prompts, under its public name."""
+
+    name: str
+    engine: Engine
+    prompter: Prompter
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer so far."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)
+    prompt_logprobs: PromptLogprobs | None = None
+    num_cached: int = 0
+    finish_reason: str | None = None
+    stop: str | None = None
+    _texts: list[str] = field(default_factory=list)
+
+    def add(self, piece: TextGenerated) -> None:
+        """Append what was generated."""
+        self._texts.append(piece.text)
+        self.token_ids += piece.token_ids
+        self.logprobs += piece.logprobs
+        self.top_logprobs += piece.top_logprobs
+        self.prompt_logprobs = self.prompt_logprobs or piece.prompt_logprobs
+        self.num_cached = max(self.num_cached, piece.num_cached)
+        self.stop = self.stop or piece.stop
+        if piece.finish_reason is not None:
+            self.finish_reason = piece.finish_reason
+            self.text = "".join(self._texts)
+
+
+OnPiece = Callable[[int, TextGenerated], None]
+"""Gets each piece of an answer (its index, the piece) as it comes, the last with its finish reason."""
+OnAccepted = Callable[[int], None]
+"""Told when an answer is in the engine's queue."""
+
+
+async def answer_all(
+    model: TextModel,
+    prompt: Prompt,
+    choices: Sequence[SamplingParams],
+    *,
+    priority: int = 0,
+    cache_salt: str = "",
+    on_accepted: OnAccepted | None = None,
+    on_piece: OnPiece | None = None,
+) -> list[Answer]:
+    """Answer `prompt` once for each of `choices`; answers in order.
+
+    The second choice starts when the first has its first token: from then on the prompt is in the prefix
+    cache. Raises the engine's errors, and what `check` does if one answer failed alone; cancelling, or any
+    failure, aborts all of them.
+    """
+    answers = [Answer() for _ in choices]
+    request_id = secrets.token_hex(12)
+    first_token = trio.Event()
+
+    async def answer(index: int) -> None:
+        generate = Generate(
+            RequestId(f"{request_id}-{index}"),
+            prompt.token_ids,
+            with_ends(model, choices[index]),
+            media=prompt.spans,
+            cache_salt=cache_salt,
+            priority=priority,
+        )
+        async with model.engine.generate(generate) as stream:
+            if on_accepted is not None:
+                on_accepted(index)
+            async for piece in stream:
+                check(piece)
+                answers[index].add(piece)
+                if on_piece is not None:
+                    on_piece(index, piece)
+                first_token.set()
+
+    with model.prompter.holding(prompt):
+        async with model.engine.encoded(*prompt.items), open_work() as nursery:
+            nursery.start_soon(answer, 0)
+            if len(choices) > 1:
+                await first_token.wait()
+            for index in range(1, len(choices)):
+                nursery.start_soon(answer, index)
+    return answers
+
+
+async def answer_one(
+    model: TextModel, prompt: Prompt, params: SamplingParams, *, priority: int = 0, cache_salt: str = ""
+) -> Answer:
+    """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
+    generate = Generate(
+        RequestId(secrets.token_hex(12)),
+        prompt.token_ids,
+        with_ends(model, params),
+        media=prompt.spans,
+        cache_salt=cache_salt,
+        priority=priority,
+    )
+    answer = Answer()
+    with model.prompter.holding(prompt):
+        async with model.engine.encoded(*prompt.items):
+            piece = await model.engine.complete(generate)
+    check(piece)
+    answer.add(piece)
+    return answer
+
+
+def with_ends(model: TextModel, params: SamplingParams) -> SamplingParams:
+    """`params` with the model's own end tokens, which `ignore_eos` leaves out.
+
+    A grammar needs them even then: without, an answer that is complete could not end.
+    """
+    ends = model.prompter.builder.info.stop_token_ids
+    if params.ignore_eos and params.grammar is None:
+        ends = ()
+    merged = tuple(dict.fromkeys((*params.stop_token_ids, *ends)))
+    # To the engine the flag means: deaf to every stop token, those of the request as well.
+    return msgspec.structs.replace(params, stop_token_ids=merged, ignore_eos=not merged)
+
+
+def check(piece: TextGenerated) -> None:
+    """Raise if the request failed alone: BadRequestError if its own rules left nothing to say."""
+    if piece.finish_reason == "error":
+        raise _failure(piece.error)
+    if piece.finish_reason == "abort":
+        raise UnavailableError("The request was aborted.")
+
+
+def _failure(message: str | None) -> SensoriumError:
+    if message is not None and message.startswith((NO_TOKEN, CANNOT_FOLLOW)):
+        return BadRequestError(f"The answer cannot go on: {message}.", code="no_possible_token")
+    return InternalError(f"Generating failed: {message or 'no reason is known'}.")

@@ -1,0 +1,1 @@
+"""What `sensorium bench` measures with. Users of the SDK need none of it."""

@@ -1,0 +1,1 @@
+"""Computing it: torch."""

@@ -1,0 +1,301 @@
+"""Structured output: grammars compiled off the step loop, and the matcher each sequence carries.
+
+The work is done by llguidance, which knows the tokens' bytes; this file bounds it (size of source, parser
+effort, number kept) and gives its failures to the request they belong to. `engine/execution/logits.py`
+applies the masks, `engine/execution/sampler.py` advances the matchers. Knows no model and no scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import llguidance
+import numpy as np
+import torch
+from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+from torch import Tensor
+
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import Grammar
+
+CANNOT_FOLLOW: Final = "the answer cannot follow its grammar"
+"""How every GrammarError of a matcher begins."""
+
+MAX_SOURCE_BYTES: Final = 64 * 1024
+MAX_REGEX_BYTES: Final = 8 * 1024
+"""Of a regex, or of all patterns of a schema. Compiled, `a?a?a?…` takes memory with the square of its
+length: 40 MB here, 1.7 GB and 13 s at 60 KB."""
+MAX_LARK_BYTES: Final = 16 * 1024
+"""A rule may be one regex."""
+MAX_KEPT: Final = 128
+MAX_KEPT_BYTES: Final = 256 * 1024 * 1024
+"""About what the worst grammars of their length take when compiled (`_cost`)."""
+
+_PARAM: Final = "response_format"
+_MAX_MESSAGE = 300
+_MAX_CHOICES = 4096
+
+_LIMITS: Final = llguidance.LLParserLimits(
+    max_items_in_row=1000,  # the most ambiguous grammar takes 0.2 s for a token with so many, the last one
+    initial_lexer_fuel=1_000_000,  # about 20 ms
+    step_lexer_fuel=200_000,  # about 15 ms
+    step_max_items=50_000,  # about 3 ms
+    max_lexer_states=16_000,  # 1 to 2 KB each, per sequence
+    max_grammar_size=200_000,
+    verbose_errors=False,  # they would quote the schema
+)
+_JSON_OPTIONS: Final[llguidance._lib.JsonCompileOptions] = {
+    # As free as JSON is, but not for ever: a model that likes line breaks never gets to the end.
+    "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,40}",
+}
+
+
+class GrammarError(ValueError):
+    """A matcher cannot go on; the message is for the client of this sequence alone."""
+
+
+class GrammarMatcher:
+    """Where one sequence stands in its grammar. To be used by one thread."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, end_ids: Sequence[int]) -> None:
+        self._matcher = matcher
+        self._end_ids = tuple(end_ids)
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing may follow."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    @property
+    def has_start(self) -> bool:
+        """Whether there is an answer, if only the empty one: some token may come next, or the end."""
+        return self._matcher.is_accepting() or bool(self._mask(()).any())
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        """These were generated. Raises GrammarError if they do not match."""
+        if not self._matcher.consume_tokens(list(token_ids)):
+            raise self._error()
+
+    def masks(self, draft: Sequence[int], stop_token_ids: Sequence[int]) -> Tensor:
+        """Tokens allowed next, and behind each token of a draft: uint8 [rows, bytes], lowest bit first.
+
+        Rows end before the first token of the draft that is not allowed, or ends the answer. Stop tokens
+        are allowed where the answer may end. Raises GrammarError.
+        """
+        rows = [self._mask(stop_token_ids)]
+        consumed = 0
+        for token_id in draft:
+            if token_id in stop_token_ids or self._matcher.validate_tokens([token_id]) != 1:
+                break
+            self.advance((token_id,))
+            consumed += 1
+            if self._matcher.is_stopped():
+                break
+            rows.append(self._mask(stop_token_ids))
+        if consumed and not self._matcher.rollback(consumed):
+            raise self._error()
+        return torch.from_numpy(np.stack(rows))
+
+    def _mask(self, stop_token_ids: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8).copy()
+        if self._matcher.is_error():
+            raise self._error()
+        for token_id in self._end_ids:
+            packed[token_id >> 3] &= 0xFF ^ (1 << (token_id & 7))
+        if self._matcher.is_accepting():
+            for token_id in stop_token_ids:
+                if 0 <= token_id < 8 * len(packed):
+                    packed[token_id >> 3] |= 1 << (token_id & 7)
+        return packed
+
+    def _error(self) -> GrammarError:
+        return GrammarError(f"{CANNOT_FOLLOW}: {_first_line(self._matcher.get_error())}")
+
+
+class GrammarStore:
+    """Compiled grammars of one model, the most recently used kept. Every method is thread-safe."""
+
+    def __init__(self, tokenizer_json: str, *, vocab_size: int, stop_token_ids: Sequence[int]) -> None:
+        """`tokenizer_json` is what `tokenizers.Tokenizer.to_str()` gives; it is read when first needed.
+
+        `vocab_size`, the rows of the logits, may exceed its ids. `stop_token_ids` are the model's own.
+        """
+        self._tokenizer_json = tokenizer_json
+        self._vocab_size = vocab_size
+        self._stop_token_ids = tuple(stop_token_ids)
+        self._lock = threading.Lock()
+        self._tokenizer: llguidance.LLTokenizer | None = None
+        self._kept: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._num_bytes = 0
+        self._held: Counter[Grammar] = Counter()
+
+    def hold(self, grammar: Grammar) -> None:
+        """Forget others rather than this one until `release`; it need not be compiled yet.
+
+        A request that waits would otherwise lose its grammar to those that come behind it, and compile it
+        again in the device's thread, where everybody waits.
+        """
+        with self._lock:
+            self._held[grammar] += 1
+
+    def release(self, grammar: Grammar) -> None:
+        """Take back one `hold`."""
+        with self._lock:
+            self._held[grammar] -= 1
+            if not self._held[grammar]:
+                del self._held[grammar]
+
+    def compile(self, grammar: Grammar) -> None:
+        """Make a grammar ready for `matcher`; tens of milliseconds, so called off the step loop.
+
+        Raises BadRequestError that says what is wrong with it.
+        """
+        self._compiled(grammar)
+
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """A fresh matcher, at the start of the answer. Raises BadRequestError as `compile` does."""
+        tokenizer, compiled = self._compiled(grammar)
+        with self._lock:
+            return GrammarMatcher(compiled.deep_copy(), tokenizer.eos_tokens)
+
+    def _compiled(self, grammar: Grammar) -> tuple[llguidance.LLTokenizer, llguidance.LLMatcher]:
+        with self._lock:
+            tokenizer = self._tokenizer = self._tokenizer or self._new_tokenizer()
+            compiled = self._kept.get(grammar)
+            if compiled is not None:
+                self._kept.move_to_end(grammar)
+                return tokenizer, compiled
+        compiled = _compile(tokenizer, grammar)
+        with self._lock:
+            if grammar not in self._kept:
+                self._num_bytes += _cost(grammar)
+            self._kept[grammar] = compiled
+            while len(self._kept) > MAX_KEPT or self._num_bytes > MAX_KEPT_BYTES:
+                oldest = next((each for each in self._kept if each not in self._held), next(iter(self._kept)))
+                del self._kept[oldest]
+                self._num_bytes -= _cost(oldest)
+        return tokenizer, compiled
+
+    def _new_tokenizer(self) -> llguidance.LLTokenizer:
+        """About a second for 150 000 tokens. Raises BadRequestError if it is of a kind that has no bytes."""
+        parsed = json.loads(self._tokenizer_json)
+        num_ids = len(parsed["model"]["vocab"])
+        num_ids = max([num_ids, *(1 + int(token["id"]) for token in parsed.get("added_tokens") or ())])
+        # Without one the library would take some token of text for the end.
+        stops = [token_id for token_id in self._stop_token_ids if 0 <= token_id < num_ids]
+        try:
+            if not stops:
+                raise ValueError("no stop token")
+            size = max(self._vocab_size, num_ids)
+            return llguidance.LLTokenizer(self._tokenizer_json, n_vocab=size, eos_token=stops)
+        except ValueError as error:
+            reason = _first_line(str(error))
+            raise BadRequestError(
+                f"this model's tokenizer cannot follow a grammar: {reason}", param=_PARAM
+            ) from None
+
+
+def _compile(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
+    """A matcher at its start that has some token to offer."""
+    size = _num_bytes(grammar)
+    limit = MAX_LARK_BYTES if grammar.kind == "lark" else MAX_SOURCE_BYTES
+    if size > limit:
+        raise _bad(grammar, f"{size} bytes are more than the {limit} allowed")
+    try:
+        if grammar.kind != "lark" and (size := _regex_bytes(grammar)) > MAX_REGEX_BYTES:
+            raise ValueError(f"its patterns have {size} bytes, more than the {MAX_REGEX_BYTES} allowed")
+        source = _source(grammar)
+    except (ValueError, RecursionError) as error:
+        raise _bad(grammar, _first_line(str(error))) from None
+    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # some limits, and grammars without any answer, show only here
+    if matcher.is_error():
+        raise _bad(grammar, _first_line(matcher.get_error()))
+    if not GrammarMatcher(matcher.deep_copy(), tokenizer.eos_tokens).has_start:
+        raise _bad(grammar, "no answer can match it")
+    return matcher
+
+
+def _source(grammar: Grammar) -> str:
+    match grammar.kind:
+        case "json_schema":
+            return llguidance.LLMatcher.grammar_from_json_schema(grammar.source, defaults=_JSON_OPTIONS)
+        case "json_object":
+            return llguidance.LLMatcher.grammar_from_json_schema('{"type": "object"}', defaults=_JSON_OPTIONS)
+        case "regex":
+            return llguidance.LLMatcher.grammar_from_regex(grammar.source)
+        case "choice":
+            return llguidance.LLMatcher.grammar_from_lark(_choice(grammar.source))
+        case "lark":
+            try:
+                # EBNF as llama.cpp and xgrammar write it (`root ::= …`) is rewritten; Lark passes as it is.
+                return llguidance.LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
+            except GbnfToLarkError as error:
+                raise ValueError(str(error)) from None
+
+
+def _choice(source: str) -> str:
+    choices = json.loads(source)
+    if not isinstance(choices, list) or not choices or not all(isinstance(each, str) for each in choices):
+        raise ValueError("a choice is a list of at least one string")
+    if len(choices) > _MAX_CHOICES:
+        raise ValueError(f"{len(choices)} choices are more than the {_MAX_CHOICES} allowed")
+    return "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in choices)
+
+
+def _num_bytes(grammar: Grammar) -> int:
+    return len(grammar.source.encode("utf-8", "surrogatepass"))
+
+
+def _cost(grammar: Grammar) -> int:
+    """Bytes a grammar may take when it is compiled."""
+    return _num_bytes(grammar) + _regex_bytes(grammar) ** 2
+
+
+def _regex_bytes(grammar: Grammar) -> int:
+    """Of what is, or may be, regular expressions. Raises RecursionError for JSON nested too deeply."""
+    match grammar.kind:
+        case "regex" | "lark":
+            return _num_bytes(grammar)
+        case "json_schema":
+            try:
+                schema = json.loads(grammar.source)
+            except ValueError:
+                return 0  # the library says what is wrong with it
+            return sum(len(each.encode("utf-8", "surrogatepass")) for each in _patterns(schema))
+        case _:
+            return 0
+
+
+def _patterns(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        if isinstance(schema.get("patternProperties"), dict):
+            yield from schema["patternProperties"]
+        for each in schema.values():
+            yield from _patterns(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _patterns(each)
+
+
+def _bad(grammar: Grammar, reason: str) -> BadRequestError:
+    return BadRequestError(f"this {grammar.kind} cannot be used: {reason}", param=_PARAM)
+
+
+def _first_line(message: str) -> str:
+    """The library's messages go on with excerpts of the grammar."""
+    if "NoExtension" in message:
+        return "no answer can match it"
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("<")]
+    known = next((line for line in lines if line.startswith("error:")), None)
+    text = lines[0] if lines else "unknown error"
+    if known is not None:
+        text = f"{text} ({known.removeprefix('error:').strip()})"
+    return text[:_MAX_MESSAGE]

@@ -1,0 +1,45 @@
+"""How much of a step goes into one forward pass: all of it, or less for a while after one that was too much.
+
+Finding out what the device has memory for costs a forward pass each time; a step like the last one that
+failed is cut to what is known to be hopeful instead. Read `engine/execution/runner.py` for who runs the
+portions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from .step import FedSequence
+
+_MEMORY_STEPS: Final = 64
+"""Steps that keep to what the last failure taught; memory comes and goes with what else is on the device."""
+
+
+class Portions:
+    """Bounds the rows of one forward pass. One sequence is never divided, however many rows it feeds."""
+
+    def __init__(self) -> None:
+        self._max_rows: int | None = None
+        self._num_left = 0
+
+    def split(self, fed: Sequence[FedSequence]) -> Iterator[Sequence[FedSequence]]:
+        """Neighbours of one step that may go together, in order. Call once per step."""
+        if self._num_left:
+            self._num_left -= 1
+        else:
+            self._max_rows = None
+        first = num_rows = 0
+        for index, each in enumerate(fed):
+            rows = len(each.token_ids)
+            if self._max_rows is not None and index > first and num_rows + rows > self._max_rows:
+                yield fed[first:index]
+                first, num_rows = index, 0
+            num_rows += rows
+        yield fed[first:]
+
+    def fail(self, fed: Sequence[FedSequence]) -> None:
+        """These several were too much at once."""
+        half = sum(len(each.token_ids) for each in fed) // 2
+        self._max_rows = half if self._max_rows is None else min(self._max_rows, half)
+        self._num_left = _MEMORY_STEPS

@@ -1,0 +1,226 @@
+"""From logits to tokens: greedy or random choice, its log-probabilities, and the check of a draft.
+
+One code path for all: at every row the sequence chooses its own token from that row's logits and its own
+randomness, and a draft is accepted as far as it equals those choices. Against a draft (a point mass) that
+is exact rejection sampling, so a draft never changes a result. A random choice depends on (seed, index of
+the generated token) and the logits alone, never on who else is in the batch.
+
+`choose` does the tensor work and changes no sequence; `accept` advances one. So a step that ran out of
+memory can be tried again. What may be said at all is `engine/execution/logits.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...kernels.argmax import argmax
+from ...kernels.sampling import Filters
+from ...kernels.sampling import draw as draw_filtered
+from ...kernels.transfer import to_device
+from ...protocols.messages import FinishReason, PromptLogprobs, RequestId, SamplingParams, TopLogprobs
+from ..planning.plan import Sampled, SequenceId
+from .grammar import GrammarError
+from .logits import NEVER, RowSpan, apply_rules
+
+MIN_TEMPERATURE = 1e-5
+"""Below, the choice is greedy: dividing by it would leave one token anyway."""
+
+_MAX_ELEMENTS = 1 << 24
+"""Logits whose running sums (8 bytes each) are in memory at once."""
+
+NOT_FINITE = "the model computed values that are not finite"
+NO_TOKEN = "the sampling rules leave no token to choose"
+
+
+@dataclass(slots=True)
+class Choice:
+    """What one sequence chose at each of its rows, as if the draft before it were accepted."""
+
+    token_ids: Sequence[int]
+    error: str | None = None
+    logprobs: Sequence[float] = ()
+    top: Sequence[TopLogprobs] = field(default=())
+
+
+def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
+    """Choose at every row of float32 logits [rows, vocab], which are overwritten.
+
+    A sequence whose logits are not finite, or whose rules leave no token, gets an `error` of its own.
+    """
+    ruled = [index for index, span in enumerate(spans) if span.state.rules is not None]
+    errors: dict[int, str] = {}
+    raw: Tensor | None = None
+    if ruled:
+        # Rules may hide what is not finite. NaN and +inf survive a maximum.
+        raw = torch.isfinite(logits.amax(-1))
+        faults = apply_rules(logits, [spans[index] for index in ruled])
+        errors = {ruled[place]: message for place, message in faults.items()}
+    best = argmax(logits)  # of a row with a NaN, that
+    highest = logits.gather(1, best[:, None])[:, 0]
+    _draw_random(logits, spans, best)
+    logprobs = _logprobs_of(logits, spans, best)
+    chosen: list[int] = best.tolist()
+    tops: list[float] = highest.tolist()
+    finite: list[bool] | None = None if raw is None else raw.tolist()
+    results: list[Choice] = []
+    for index, span in enumerate(spans):
+        first, end = span.first, span.first + 1 + len(span.draft)
+        choice = logprobs.get(index) or Choice(())
+        choice.token_ids = chosen[first:end]
+        choice.error = errors.get(index)
+        if choice.error is None and finite is not None and not all(finite[first:end]):
+            _cut(choice, [0.0 if each else math.nan for each in finite[first:end]])
+        if choice.error is None and not all(map(math.isfinite, tops[first:end])):
+            _cut(choice, tops[first:end])
+        results.append(choice)
+    return results
+
+
+def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
+    """Take the longest run of draft tokens equal to the choices, then the first choice that differs.
+
+    Advances the sequence, and marks it finished where it is.
+    """
+    state, draft = span.state, span.draft
+    sampling, stops, matcher = state.sampling, state.stops, state.matcher
+    if choice.error is not None:
+        state.finished = True
+        return Sampled(sequence_id, error=choice.error)
+    room = sampling.max_tokens - len(state.generated)
+    num_checked = len(choice.token_ids) - 1  # what is behind has no choice: as if it were not in the draft
+    tokens: list[int] = []
+    accepted = 0
+    finish: FinishReason | None = None
+    for index, token in enumerate(choice.token_ids):
+        if len(tokens) >= room:
+            break
+        if token in stops:
+            finish = "stop"
+            break
+        tokens.append(token)
+        is_right = index < num_checked and token == draft[index]
+        accepted += is_right
+        if matcher is not None:
+            try:
+                matcher.advance((token,))
+            except GrammarError as error:
+                state.finished = True
+                return Sampled(sequence_id, error=str(error))
+            if matcher.is_complete:
+                finish = "stop"
+                break
+        if not is_right:
+            break
+    if finish is None and len(tokens) >= room:
+        finish = "length"
+    state.advance(tokens)
+    state.finished = finish is not None
+    num = len(tokens)
+    return Sampled(
+        sequence_id,
+        token_ids=tuple(tokens),
+        logprobs=tuple(choice.logprobs[:num]),
+        top_logprobs=tuple(choice.top[:num]),
+        num_draft_accepted=accepted,
+        finish_reason=finish,
+    )
+
+
+def _cut(choice: Choice, tops: Sequence[float]) -> None:
+    """End the choices before the first row whose highest logit gives none (-inf: rules forbade all).
+
+    If that is behind part of a draft, it may not even be right; if it is, the next step comes here again.
+    """
+    row = next((row for row, top in enumerate(tops) if not math.isfinite(top)), len(tops))
+    if row == 0:
+        choice.error = NO_TOKEN if tops[0] == NEVER else NOT_FINITE
+    choice.token_ids = choice.token_ids[:row]
+
+
+def _draw_random(logits: Tensor, spans: Sequence[RowSpan], best: Tensor) -> None:
+    """Put a random choice in the place of the best where a sequence wants one."""
+    rows: list[int] = []
+    params: list[SamplingParams] = []
+    uniforms: list[float] = []
+    for span in spans:
+        sampling = span.state.sampling
+        if sampling.temperature < MIN_TEMPERATURE:
+            continue
+        start = len(span.state.generated)
+        for index, row in enumerate(span.rows):
+            rows.append(row)
+            params.append(sampling)
+            uniforms.append(uniform(sampling.seed, span.state.request_id, start + index))
+    size = max(_MAX_ELEMENTS // logits.shape[1], 1)
+    for first in range(0, len(rows), size):
+        part = slice(first, first + size)
+        where = to_device(torch.tensor(rows[part]), logits.device)
+        best[where] = draw(logits[where], params[part], uniforms[part])
+
+
+def draw(logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]) -> Tensor:
+    """A token for each row of ruled logits [rows, vocab], see `kernels/sampling.py`."""
+    filters = Filters(
+        temperature=[p.temperature for p in params],
+        top_k=[p.top_k for p in params],
+        top_p=[p.top_p for p in params],
+        min_p=[p.min_p for p in params],
+    )
+    return draw_filtered(logits, filters, uniforms)
+
+
+def uniform(seed: int | None, request_id: RequestId, index: int) -> float:
+    """A number in [0, 1) from the request's seed (or, without one, its id) and the token's index."""
+    digest = hashlib.blake2b(
+        f"{request_id if seed is None else seed}/{index}".encode(), digest_size=8
+    ).digest()
+    return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+
+def _logprobs_of(logits: Tensor, spans: Sequence[RowSpan], chosen: Tensor) -> dict[int, Choice]:
+    """Log-probabilities of the chosen tokens of the sequences that want them, by index of the span."""
+    wanting = [(index, span) for index, span in enumerate(spans) if span.state.sampling.logprobs is not None]
+    if not wanting:
+        return {}
+    rows = to_device(torch.tensor([row for _, span in wanting for row in span.rows]), logits.device)
+    counts = [span.state.sampling.logprobs or 0 for _, span in wanting]
+    own, top = logprobs(logits[rows], chosen[rows], max(counts))
+    results: dict[int, Choice] = {}
+    first = 0
+    for (index, span), count in zip(wanting, counts, strict=True):
+        end = first + len(span.rows)
+        results[index] = Choice((), logprobs=own[first:end], top=[row[:count] for row in top[first:end]])
+        first = end
+    return results
+
+
+def logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[list[float], list[TopLogprobs]]:
+    """Of token_ids [rows] under logits [rows, vocab], and of the `num_top` likeliest, forbidden ones left
+    out (each an empty tuple if `num_top` is 0)."""
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    own: list[float] = (logits.gather(1, token_ids[:, None]) - normaliser)[:, 0].tolist()
+    if num_top == 0:
+        return own, [()] * len(own)
+    values, ids = logits.topk(min(num_top, logits.shape[1]), -1)
+    pairs = zip(ids.tolist(), (values - normaliser).tolist(), strict=True)
+    return own, [
+        tuple((token_id, value) for token_id, value in zip(*row, strict=True) if value > NEVER)
+        for row in pairs
+    ]
+
+
+def prompt_logprobs(parts: Iterable[tuple[Tensor, Sequence[int]]], num_top: int) -> PromptLogprobs:
+    """Of prompt tokens under the raw logits of the rows before them, part by part."""
+    own: list[float] = []
+    top: list[TopLogprobs] = []
+    for logits, token_ids in parts:
+        values, likeliest = logprobs(logits, torch.tensor(token_ids, device=logits.device), num_top)
+        own += values
+        top += likeliest
+    return PromptLogprobs(tuple(own), tuple(top))

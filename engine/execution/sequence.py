@@ -1,0 +1,132 @@
+"""What the runner remembers of one sequence between its steps: tokens, counts, grammar, and whether it ended.
+
+Everything here costs the same at each step, however long the context. Knows no tensors of the model;
+`engine/execution/sampler.py` reads and advances it, `engine/execution/runner.py` keeps it by sequence id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.plan import SequenceStart
+from .grammar import GrammarMatcher
+from .logits import Rules
+
+_FIRST_CAPACITY = 64
+
+
+class TokenCounts:
+    """How often tokens were generated, and which were seen at all; grows by one entry per distinct token."""
+
+    def __init__(self, prompt_token_ids: Sequence[int] = ()) -> None:
+        distinct = np.unique(np.asarray(prompt_token_ids, dtype=np.int64))
+        self._num = len(distinct)
+        capacity = max(_FIRST_CAPACITY, 2 * self._num)
+        self._ids = np.zeros(capacity, dtype=np.int64)
+        self._ids[: self._num] = distinct
+        self._generated = np.zeros(capacity, dtype=np.float32)
+        self._place = {token_id: place for place, token_id in enumerate(distinct.tolist())}
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """Distinct tokens seen (a view)."""
+        return self._ids[: self._num]
+
+    @property
+    def generated(self) -> npt.NDArray[np.float32]:
+        """How often each of `ids` was generated (a view)."""
+        return self._generated[: self._num]
+
+    def add(self, token_id: int) -> None:
+        """One more was generated."""
+        place = self._place.get(token_id)
+        if place is None:
+            place = self._num
+            if place == len(self._ids):
+                self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+                self._generated = np.concatenate([self._generated, np.zeros_like(self._generated)])
+            self._place[token_id] = place
+            self._ids[place] = token_id
+            self._generated[place] = 0
+            self._num += 1
+        self._generated[place] += 1
+
+    def with_draft(self, draft: Sequence[int]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+        """`ids` and `generated` before a draft and after each of its tokens, as copies; nothing changes."""
+        rows = [(self.ids.copy(), self.generated.copy())]
+        known = self._num
+        for token_id in draft:
+            self.add(token_id)
+            rows.append((self.ids.copy(), self.generated.copy()))
+        for token_id in draft:
+            self._generated[self._place[token_id]] -= 1
+        for token_id in self._ids[known : self._num].tolist():
+            del self._place[token_id]
+        self._num = known
+        return rows
+
+
+class SequenceState:
+    """One sequence on the device; `generated` includes what was generated before it came here."""
+
+    __slots__ = (
+        "counts",
+        "finished",
+        "generated",
+        "last_timestamp",
+        "matcher",
+        "num_prompt",
+        "num_table_blocks",
+        "prompt_token_ids",
+        "request_id",
+        "rules",
+        "sampling",
+        "stops",
+    )
+
+    def __init__(self, start: SequenceStart, rules: Rules | None = None) -> None:
+        self.request_id = start.request_id
+        self.sampling = sampling = start.sampling
+        self.prompt_token_ids = start.prompt_token_ids
+        self.num_prompt = len(start.prompt_token_ids)
+        self.generated: list[int] = []
+        self.finished = False
+        self.rules = rules
+        self.matcher: GrammarMatcher | None = None
+        hears_stop = not sampling.ignore_eos or sampling.grammar is not None
+        self.stops = frozenset(sampling.stop_token_ids if hears_stop else ())
+        self.last_timestamp: int | None = None
+        """The newest timestamp token, for `TimestampRules`."""
+        self.num_table_blocks = 0
+        """Length of the block table when it was last checked."""
+        self.counts: TokenCounts | None = None
+        if sampling.repetition_penalty != 1.0:
+            self.counts = TokenCounts(start.prompt_token_ids)
+        elif sampling.presence_penalty or sampling.frequency_penalty:
+            self.counts = TokenCounts()
+        self.advance(start.generated)
+
+    def follow(self, matcher: GrammarMatcher) -> None:
+        """Use a fresh matcher. Raises GrammarError if what was generated already does not match."""
+        matcher.advance(self.generated)
+        self.matcher = matcher
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and answer so far."""
+        return self.num_prompt + len(self.generated)
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        """These were generated; the matcher is advanced by whoever knows what it said."""
+        self.generated.extend(token_ids)
+        if self.counts is not None:
+            for token_id in token_ids:
+                self.counts.add(token_id)
+        if self.sampling.timestamps is not None:
+            begin = self.sampling.timestamps.begin_id
+            for token_id in token_ids:
+                if token_id >= begin:
+                    self.last_timestamp = token_id

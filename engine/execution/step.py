@@ -1,0 +1,163 @@
+"""Lays out one step for a model: checks each sequence's share of a plan, and joins them into a `StepBatch`.
+
+Whatever is wrong with a sequence is found here, before it can touch another's rows. The runner owns the
+state this reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...kernels.paged_attention import PagedSequence, paged_batch
+from ...kernels.transfer import to_device
+from ..models.base import EncoderOutput, Listener, MediaEmbedding, StepBatch
+from ..planning.plan import SequenceStep, Slot
+from .sequence import SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a step must fit."""
+
+    num_blocks: int
+    block_size: int
+    max_context: int
+    vocab_size: int
+    listens: bool
+    """Every sequence cross-attends to an encoding."""
+    rotary_axes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FedSequence:
+    """One sequence of a step; `token_ids` are all it feeds."""
+
+    step: SequenceStep
+    state: SequenceState
+    token_ids: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """Tokens of context once these are fed."""
+        return self.step.start + len(self.token_ids)
+
+    @property
+    def probe_row(self) -> int | None:
+        """Which of the fed rows is probed, if one is."""
+        if self.step.probe is None:
+            return None
+        row = self.step.probe.position - self.step.start
+        return row if 0 <= row < len(self.token_ids) else None
+
+    @property
+    def draft(self) -> tuple[int, ...]:
+        """The tokens to verify."""
+        num_draft = self.step.num_draft
+        return self.token_ids[-num_draft:] if num_draft else ()
+
+
+def fault_of(
+    step: SequenceStep, state: SequenceState, limits: Limits, encodings: Mapping[Slot, EncoderOutput]
+) -> str | None:
+    """Why a sequence cannot be run, if it cannot. Constant work for a decode step, however long it is."""
+    end = step.start + step.num_rows
+    if not 0 <= step.num_draft < step.num_rows or step.num_draft > len(step.token_ids):
+        return "a step needs at least one token that is not a draft"
+    if step.feeds_sampled and not state.generated:
+        return "a step feeds the newest sampled token, but none was sampled"
+    if step.feeds_sampled and step.start != state.num_tokens - 1:
+        return f"the newest token is at position {state.num_tokens - 1}, the step starts at {step.start}"
+    if step.samples and end - step.num_draft != state.num_tokens:
+        return f"a step samples behind {end - step.num_draft} tokens of a sequence of {state.num_tokens}"
+    if step.token_ids and not (min(step.token_ids) >= 0 and max(step.token_ids) < limits.vocab_size):
+        return f"a token id is outside the vocabulary of {limits.vocab_size}"
+    if step.start < 0 or end > limits.max_context:
+        return f"{end} tokens do not fit the model's {limits.max_context} positions"
+    return _table_fault(step, state, end, limits) or _media_fault(step, limits, encodings)
+
+
+def _table_fault(step: SequenceStep, state: SequenceState, end: int, limits: Limits) -> str | None:
+    table = step.block_table
+    if end > len(table) * limits.block_size:
+        return f"{end} tokens do not fit {len(table)} blocks of {limits.block_size}"
+    # A table grows at its end; looking at all of it in every step would cost more the longer it gets.
+    fresh = table[min(step.start // limits.block_size, state.num_table_blocks) :]
+    if not (min(fresh) >= 0 and max(fresh) < limits.num_blocks):
+        return f"a block of the table is not one of {limits.num_blocks}"
+    state.num_table_blocks = len(table)
+    return None
+
+
+def _media_fault(step: SequenceStep, limits: Limits, encodings: Mapping[Slot, EncoderOutput]) -> str | None:
+    if limits.listens and step.encoder_slot not in encodings:
+        return "the encoded window of this request is gone"
+    for rows in step.media:
+        output = encodings.get(rows.slot)
+        if output is None:
+            return "an encoded item of this request is gone"
+        if rows.num_rows < 1 or rows.first_row < 0 or rows.first_row + rows.num_rows > step.num_rows:
+            last = rows.first_row + rows.num_rows - 1
+            return f"a step of {step.num_rows} tokens has no rows {rows.first_row} to {last}"
+        if rows.offset < 0 or rows.offset + rows.num_rows > output.num_rows:
+            last = rows.offset + rows.num_rows - 1
+            return f"an encoded item of {output.num_rows} rows has no rows {rows.offset} to {last}"
+    if step.positions is not None:
+        if limits.rotary_axes != 3:
+            return "this model's positions have one axis"
+        if any(len(axis) != step.num_rows for axis in step.positions):
+            return f"{step.num_rows} tokens need as many positions"
+    return None
+
+
+def step_batch(
+    fed: Sequence[FedSequence],
+    limits: Limits,
+    encodings: Mapping[Slot, EncoderOutput],
+    device: torch.device,
+) -> StepBatch:
+    """All sequences' rows, one after the other."""
+    token_ids: list[int] = []
+    sequences: list[PagedSequence] = []
+    media: list[MediaEmbedding] = []
+    for each in fed:
+        step, first = each.step, len(token_ids)
+        token_ids += each.token_ids
+        sequences.append(PagedSequence(step.block_table, step.start, len(each.token_ids)))
+        for rows in step.media:
+            output = encodings[rows.slot]
+            media.append(MediaEmbedding(output, first + rows.first_row, rows.num_rows, rows.offset))
+    return StepBatch(
+        token_ids=to_device(torch.tensor(token_ids, dtype=torch.int64), device),
+        positions=to_device(torch.tensor(_positions(fed, limits.rotary_axes), dtype=torch.int64), device),
+        paged=paged_batch(sequences, limits.block_size, device),
+        media=tuple(media),
+        listeners=tuple(_listeners(fed, encodings)) if limits.listens else (),
+    )
+
+
+def _positions(fed: Sequence[FedSequence], axes: int) -> list[int] | list[list[int]]:
+    if axes == 1:
+        return [position for each in fed for position in range(each.step.start, each.end)]
+    result: list[list[int]] = [[], [], []]
+    for each in fed:
+        plain = range(each.step.start, each.end)
+        for axis, values in zip(result, each.step.positions or (plain, plain, plain), strict=True):
+            axis += values
+    return result
+
+
+def _listeners(fed: Sequence[FedSequence], encodings: Mapping[Slot, EncoderOutput]) -> list[Listener]:
+    """Neighbours that listen to one encoding are one listener."""
+    listeners: list[Listener] = []
+    last: Slot | None = None
+    for each in fed:
+        slot, rows = each.step.encoder_slot, len(each.token_ids)
+        assert slot is not None, "checked by fault_of"
+        if listeners and slot == last:
+            rows += listeners.pop().num_rows
+        listeners.append(Listener(encodings[slot], rows))
+        last = slot
+    return listeners

@@ -1,0 +1,254 @@
+"""How much memory there is, and how it is shared out: weights, encoder cache, key-value blocks.
+
+Sizes are settled once, before a model is loaded, and said in one line; a model that could not serve a single
+request is refused with the options that would let it. Read `actors/models.py` for who asks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ...protocols.errors import ModelLoadError
+
+if TYPE_CHECKING:  # the command line reads sizes and has no need of torch
+    import torch
+
+_MIB: Final = 1024**2
+_GIB: Final = 1024**3
+_UNITS: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1024, "MIB": _MIB, "GIB": _GIB}
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)?\s*", re.IGNORECASE)
+
+DEFAULT_SHARE: Final = {"cpu": 0.5, "cuda": 0.9}
+"""Of what is free after weights and encoder cache. A CPU's memory is also everybody else's."""
+_ENCODER_SHARE: Final = 0.1
+"""Of what is free after the weights, for the encoder cache, up to the next constant."""
+_MAX_ENCODER_BYTES: Final = _GIB
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySize:
+    """A number of bytes, or a share (0 to 1) of what is free."""
+
+    amount: float
+    unit: Literal["bytes", "share"]
+
+    @classmethod
+    def parse(cls, text: str) -> MemorySize:
+        """`2GiB`, `512MiB`, `1.5GB`, a plain number of bytes, or a share as `0.5`. Raises ValueError."""
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a size")
+        amount, unit = float(match[1]), (match[2] or "").upper()
+        if not unit and amount <= 1:
+            return cls(amount, "share")
+        return cls(int(amount * _UNITS[unit if unit != "B" else ""]), "bytes")
+
+    def of(self, free_bytes: int) -> int:
+        """In bytes, where so many are free."""
+        return int(self.amount if self.unit == "bytes" else self.amount * max(0, free_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWish:
+    """What a model needs, and what the operator asked for (None: to be chosen)."""
+
+    device: Literal["cpu", "cuda"]
+    weight_bytes: int
+    token_bytes: int
+    """Key-value memory of one token, all layers."""
+    model_context: int
+    """The model's own limit of prompt and answer, in tokens."""
+    block_size: int
+    max_running: int
+    max_context: int | None = None
+    kv_memory: MemorySize | None = None
+    num_blocks: int | None = None
+    has_encoder: bool = False
+    encoder_memory: MemorySize | None = None
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and answer that are served."""
+        return min(self.max_context or self.model_context, self.model_context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """What was settled. `str` says it in one line."""
+
+    free_bytes: int
+    weight_bytes: int
+    encoder_bytes: int
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    context: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens the key-value memory holds."""
+        return self.num_blocks * self.block_size
+
+    def __str__(self) -> str:
+        blocks_each = blocks_of(self.context, self.block_size)
+        encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
+        return (
+            f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)} = "
+            f"{self.num_tokens} tokens = {self.num_blocks / blocks_each:.1f} requests of the full context "
+            f"({self.context} tokens){encoder}; {show(self.free_bytes)} were free"
+        )
+
+
+def blocks_of(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-num_tokens // block_size)
+
+
+def show(num_bytes: float) -> str:
+    """As GiB or MiB, for people."""
+    return f"{num_bytes / _GIB:.2f} GiB" if num_bytes >= _GIB / 10 else f"{num_bytes / _MIB:.1f} MiB"
+
+
+def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
+    """Share out `free_bytes`.
+
+    Raises ModelLoadError, naming sizes and options, if the weights do not fit, if more was asked for than
+    there is, or if not even one request of the full (or shortened) context would fit.
+    """
+    left = free_bytes - wish.weight_bytes
+    if left < 0:
+        raise ModelLoadError(
+            f"the weights take {show(wish.weight_bytes)}, and {show(free_bytes)} of memory are free; take a "
+            "smaller model, or fewer bytes per number (--dtype)"
+        )
+    encoder_bytes = _encoder_bytes(wish, left)
+    block_bytes = wish.token_bytes * wish.block_size
+    after_encoder = left - encoder_bytes
+    num_blocks = _num_blocks(wish, after_encoder)
+    needed = blocks_of(wish.context, wish.block_size)
+    plan = MemoryPlan(
+        free_bytes=free_bytes,
+        weight_bytes=wish.weight_bytes,
+        encoder_bytes=encoder_bytes,
+        num_blocks=num_blocks,
+        block_size=wish.block_size,
+        block_bytes=block_bytes,
+        context=wish.context,
+    )
+    if num_blocks < needed:
+        raise ModelLoadError(_too_small(wish, plan, needed, after_encoder))
+    if num_blocks * block_bytes > after_encoder:
+        raise ModelLoadError(
+            f"{num_blocks} blocks of KV memory take {show(num_blocks * block_bytes)}, and "
+            f"{show(max(0, after_encoder))} are free beside the weights ({show(wish.weight_bytes)}) and the "
+            f"encoder cache ({show(encoder_bytes)}); lower --kv-memory or --num-blocks"
+        )
+    return plan
+
+
+def _encoder_bytes(wish: MemoryWish, left: int) -> int:
+    if not wish.has_encoder:
+        return 0
+    if wish.encoder_memory is not None:
+        return max(1, wish.encoder_memory.of(left))
+    return max(1, min(int(_ENCODER_SHARE * left), _MAX_ENCODER_BYTES))
+
+
+def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:
+    block_bytes = wish.token_bytes * wish.block_size
+    if wish.num_blocks is not None:
+        return wish.num_blocks
+    size = wish.kv_memory or MemorySize(DEFAULT_SHARE[wish.device], "share")
+    num_blocks = size.of(free_bytes) // block_bytes
+    if wish.kv_memory is None and wish.device == "cpu":
+        num_blocks = min(num_blocks, wish.max_running * blocks_of(wish.context, wish.block_size))
+    return num_blocks
+
+
+def _too_small(wish: MemoryWish, plan: MemoryPlan, needed: int, free_bytes: int) -> str:
+    """Why not one request fits, and what would help."""
+    fits = max(0, plan.num_tokens)
+    remedies = [f"--max-context {fits}"] if fits else []
+    needed_bytes = needed * plan.block_bytes
+    if needed_bytes <= free_bytes:
+        remedies.append(
+            f"--num-blocks {needed}" if wish.num_blocks is not None else f"--kv-memory {_up(needed_bytes)}"
+        )
+    elif wish.encoder_memory is not None and plan.encoder_bytes > needed_bytes - free_bytes:
+        remedies.append("a smaller --encoder-memory")
+    remedy = " or ".join(remedies) if remedies else "a smaller model"
+    return (
+        f"one request of {plan.context} tokens takes {show(needed_bytes)} of KV memory, and there is "
+        f"room for {fits} tokens ({show(plan.num_blocks * plan.block_bytes)}; weights "
+        f"{show(plan.weight_bytes)}, encoder cache {show(plan.encoder_bytes)}, {show(plan.free_bytes)} were "
+        f"free); {remedy} would fit"
+    )
+
+
+def _up(num_bytes: int) -> str:
+    """A value for an option that is at least `num_bytes`."""
+    return f"{-(-num_bytes // _MIB)}MiB"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may be taken: what the card has left, or what machine and control group leave."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = _available_bytes()
+    limits = [_limit_left(folder) for folder in _control_groups()]
+    return max(0, min([free, *(limit for limit in limits if limit is not None)]))
+
+
+def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    try:
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass  # not Linux
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _control_groups(
+    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> list[Path]:
+    """The folders of this process' memory control groups, versions 1 and 2, innermost first."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / "memory" if controllers else root
+        inner = base / path.lstrip("/")
+        folders += [each for each in (inner, *inner.parents) if each == base or base in each.parents]
+    return folders
+
+
+def _limit_left(folder: Path) -> int | None:
+    """What one control group lets its processes still take, None if it says nothing."""
+    for limit_file, usage_file in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        try:
+            limit = (folder / limit_file).read_text().strip()
+            usage = int((folder / usage_file).read_text())
+            statistics = (folder / "memory.stat").read_text()
+        except (OSError, ValueError):
+            continue
+        if limit == "max":
+            return None
+        # Files' pages count as used but are given back when needed. Version 1 has a total with subgroups.
+        cached = re.findall(r"^(?:total_)?inactive_file (\d+)", statistics, re.MULTILINE)
+        return int(limit) - usage + max(map(int, cached), default=0)
+    return None

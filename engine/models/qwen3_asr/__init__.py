@@ -1,0 +1,1 @@
+"""Qwen3-ASR: speech to text in a language model."""

@@ -1,0 +1,187 @@
+"""Qwen3-ASR: the audio tower in front of a Qwen3 decoder, whose placeholder rows it fills.
+
+One encoder item is one attention window of an utterance (`engine/models/qwen3_asr/windows.py`); its encoding
+are rows of the prompt. The parts are `tower.py` and `engine/models/qwen3/model.py`; the prompt is
+`engine/models/qwen3_asr/text.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, Qwen3ASRConfig
+
+from ....kernels.linear import Activation
+from ....protocols.errors import ModelLoadError
+from ....protocols.messages import EncoderItem, Features
+from ...text.tokenizer import TextTokenizer
+from ..base import EncoderOutput, StepBatch
+from ..info import AsrInfo, ModelInfo
+from ..qwen3.config import (
+    DecoderConfig,
+    check_size,
+    decoder_config,
+    decoder_tensors,
+    loaded_bytes,
+    parse_config,
+    step_tensors,
+    stop_token_ids,
+)
+from ..qwen3.model import EmbeddedRows, Qwen3Decoder
+from ..source import ModelSource, Opening
+from ..weights import Shape, TensorReader, num_bytes, read_tensors
+from .text import AsrText, languages_of
+from .tower import AudioTower, AudioTowerConfig
+
+_DECODER: Final = "language_model."
+_RENAMES: Final = (("model.", ""), ("lm_head.", f"{_DECODER}lm_head."))
+_TIED: Final = {f"{_DECODER}lm_head.weight": f"{_DECODER}embed_tokens.weight"}
+_ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
+_FLOAT_BYTES: Final = 4
+
+
+class Qwen3AsrModel:
+    """The tower and the decoder of one checkpoint."""
+
+    rotary_axes = 1
+
+    def __init__(
+        self, info: AsrInfo, tower: AudioTowerConfig, decoder: DecoderConfig, tensors: TensorReader
+    ) -> None:
+        self.info: ModelInfo = info
+        self._num_mel_bins, self._window_frames = info.num_mel_bins, info.window_frames
+        self.device, self.dtype = tensors.device, tensors.dtype
+        self.kv_shape = decoder.kv_shape
+        self._tower = AudioTower(tower, tensors)
+        self._decoder = Qwen3Decoder(decoder, tensors, prefix=_DECODER)
+        self.weight_bytes = num_bytes(step_tensors(decoder), tensors.dtype)
+        """Bytes of weights a step reads, encoding aside."""
+        tensors.finish()
+
+    def check_features(self, features: Features) -> None:
+        """See `models/base.py`: one window of log-mel frames, [mels, 1 to a whole window]."""
+        num_mel_bins, longest = self._num_mel_bins, self._window_frames
+        shape = features.shape
+        if len(shape) != 2 or shape[0] != num_mel_bins:
+            raise ValueError(f"audio features must be [{num_mel_bins} mel bins, frames], not {list(shape)}")
+        if not 1 <= shape[1] <= longest:
+            raise ValueError(f"an audio window must have 1 to {longest} frames, not {shape[1]}")
+        if len(features.data) != shape[0] * shape[1] * _FLOAT_BYTES:
+            raise ValueError(f"audio features {list(shape)} do not fit into {len(features.data)} bytes")
+        if not bool(torch.isfinite(_tensor(features)).all()):
+            raise ValueError("audio features must be finite numbers")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `models/base.py`; windows of any lengths in one batch."""
+        encoded = self._tower.encode([_tensor(item) for item in items])
+        return list(map(EmbeddedRows, encoded))
+
+    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        return self._decoder.decode(batch, cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        return self._decoder.logits(hidden)
+
+
+def _tensor(features: Features) -> Tensor:
+    # A copy, as torch warns of buffers that cannot be written to.
+    return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+
+
+def open_source(opening: Opening) -> ModelSource:
+    """Check a Qwen3-ASR folder (the `-hf` layout): config, tokenizer, names and shapes of its tensors."""
+    path = opening.folder / "config.json"
+    if "thinker_config" in opening.config:
+        raise ModelLoadError(
+            f"{path}: thinker_config: this layout of Qwen3-ASR is not read; take the one whose name ends in "
+            "-hf, as Qwen/Qwen3-ASR-0.6B-hf"
+        )
+    parsed = parse_config(opening.config, Qwen3ASRConfig.from_dict, path)
+    decoder = decoder_config(parsed.text_config, path, tied=bool(parsed.tie_word_embeddings))
+    tower = _tower_config(parsed.audio_config, decoder, path)
+    text = TextTokenizer.from_folder(opening.folder)
+    info = AsrInfo(
+        name=opening.name,
+        folder=opening.folder,
+        family="qwen3_asr",
+        vocab_size=decoder.vocab_size,
+        max_context=decoder.max_context,
+        stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
+        num_mel_bins=tower.num_mel_bins,
+        n_window=tower.chunk_frames // 2,
+        window_frames=tower.window_frames,
+        audio_token_id=check_size(parsed, "audio_token_id", path),
+        languages=languages_of(opening.config.get("support_languages")),
+    )
+    AsrText(text, info)  # has every token of the prompt, or raises
+    expected: dict[str, Shape] = tower.tensor_shapes()
+    expected |= {f"{_DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
+
+    def reader() -> TensorReader:
+        tied = _TIED if decoder.tied else None
+        return read_tensors(
+            opening.folder, expected, opening.device, opening.dtype, renames=_RENAMES, tied=tied
+        )
+
+    def encoder_bytes(item: EncoderItem) -> int:
+        return tower.num_tokens(item.features.shape[1]) * tower.output_size * opening.dtype.itemsize
+
+    reader()
+    return ModelSource(
+        info=info,
+        device=opening.device,
+        dtype=opening.dtype,
+        kv_shape=decoder.kv_shape,
+        weight_bytes=loaded_bytes(decoder, expected, opening.device, opening.dtype),
+        text=text,
+        load=lambda: Qwen3AsrModel(info, tower, decoder, reader()),
+        encoder_bytes=encoder_bytes,
+    )
+
+
+def _tower_config(config: PreTrainedConfig, decoder: DecoderConfig, path: Path) -> AudioTowerConfig:
+    """Check the audio part of a config against itself and the decoder."""
+    activation = _ACTIVATIONS.get(config.activation_function)
+    if activation is None:
+        raise ModelLoadError(
+            f"{path}: activation_function {config.activation_function!r} is not one of "
+            f"{', '.join(_ACTIVATIONS)}"
+        )
+    tower = AudioTowerConfig(
+        num_mel_bins=check_size(config, "num_mel_bins", path),
+        num_layers=check_size(config, "encoder_layers", path),
+        num_heads=check_size(config, "encoder_attention_heads", path),
+        hidden_size=check_size(config, "d_model", path, minimum=4),
+        ffn_size=check_size(config, "encoder_ffn_dim", path),
+        conv_channels=check_size(config, "downsample_hidden_size", path),
+        output_size=check_size(config, "output_dim", path),
+        chunk_frames=2 * check_size(config, "n_window", path),
+        window_frames=check_size(config, "n_window_infer", path),
+        activation=activation,
+    )
+    positions = check_size(config, "max_position_embeddings", path)
+    faults = {
+        f"d_model {tower.hidden_size} is odd": tower.hidden_size % 2,
+        f"d_model {tower.hidden_size} is not a multiple of encoder_attention_heads {tower.num_heads}": (
+            tower.hidden_size % tower.num_heads
+        ),
+        f"n_window_infer {tower.window_frames} is not a multiple of 2 * n_window {tower.chunk_frames}": (
+            tower.window_frames % tower.chunk_frames
+        ),
+        f"max_position_embeddings {positions} is less than the {tower.chunk_tokens} positions of a chunk": (
+            positions < tower.chunk_tokens
+        ),
+        f"output_dim {tower.output_size} is not the decoder's hidden_size {decoder.hidden_size}": (
+            tower.output_size != decoder.hidden_size
+        ),
+    }
+    for fault, is_there in faults.items():
+        if is_there:
+            raise ModelLoadError(f"{path}: audio_config: {fault}")
+    return tower

@@ -1,0 +1,1 @@
+"""Qwen3-VL: images and video in a language model."""

@@ -1,0 +1,213 @@
+"""Qwen3-VL: the vision tower (`vision_tower.py`) in front of Qwen3's decoder (`qwen3.py`).
+
+An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
+(1, height, width), as `media/images.py` and `media/video.py` make them. Where they lie in a prompt is
+`engine/models/qwen3_vl/text.py`'s business, rotary positions are `engine/planning/positions.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, Qwen3VLConfig
+
+from ....kernels.rotary import interleaved_axes
+from ....protocols.errors import ModelLoadError
+from ....protocols.messages import EncoderItem, Features
+from ...text.tokenizer import TextTokenizer
+from ..base import EncoderOutput, StepBatch
+from ..info import ModelInfo
+from ..qwen3.config import (
+    DecoderConfig,
+    check_size,
+    decoder_config,
+    decoder_tensors,
+    loaded_bytes,
+    parse_config,
+    stop_token_ids,
+)
+from ..qwen3.model import Qwen3Decoder
+from ..source import ModelSource, Opening
+from ..weights import Shape, TensorReader, read_tensors
+from .text import read_vision_tokens
+from .tower import VisionTower, VisionTowerConfig
+
+_TEXT: Final = "language_model."
+_VISION: Final = "visual."
+_RENAMES: Final = (("lm_head.", f"{_TEXT}lm_head."), ("model.", ""))
+_TIED: Final = {f"{_TEXT}lm_head.weight": f"{_TEXT}embed_tokens.weight"}
+_FLOAT_BYTES: Final = 4
+_ACTIVATIONS: Final = {"gelu_pytorch_tanh": True, "gelu": False}
+_SECTION: Final = (24, 20, 20)  # transformers' own default
+
+
+class Qwen3VlModel:
+    """Tower and decoder of one checkpoint; see `models/base.py` for what the methods promise."""
+
+    rotary_axes = 3
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        decoder: DecoderConfig,
+        tower: VisionTowerConfig,
+        axes: Tensor,
+        tensors: TensorReader,
+    ) -> None:
+        self.info = info
+        self.device, self.dtype = tensors.device, tensors.dtype
+        self.kv_shape = decoder.kv_shape
+        self._tower = VisionTower(tower, tensors, prefix=_VISION)
+        self._decoder = Qwen3Decoder(decoder, tensors, prefix=_TEXT, axes=axes)
+        self.weight_bytes = self._decoder.weight_bytes
+        tensors.finish()
+
+    def check_features(self, features: Features) -> None:
+        """Raise ValueError, with a message for the client, if `encode` cannot take these."""
+        tower, grid, shape = self._tower.config, features.grid, features.shape
+        if len(shape) != 2 or shape[1] != tower.patch_values or not shape[0]:
+            raise ValueError(
+                f"features have shape {list(shape)}; {self.info.name} takes [patches, {tower.patch_values}]"
+            )
+        if grid is None or grid[0] != 1 or min(grid) < 1 or grid[1] * grid[2] != shape[0]:
+            raise ValueError(f"{shape[0]} patches do not fill a grid of {grid}")
+        if grid[1] % tower.merge_size or grid[2] % tower.merge_size:
+            raise ValueError(
+                f"a grid of {grid[1]} x {grid[2]} patches does not divide by {tower.merge_size} on both sides"
+            )
+        if len(features.data) != _FLOAT_BYTES * shape[0] * shape[1]:
+            raise ValueError(f"{len(features.data)} bytes are not float32 values of shape {list(shape)}")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """Encode checked items in one batch."""
+        patches, grids = [], []
+        for item in items:
+            values = np.frombuffer(item.data, np.dtype("<f4")).reshape(item.shape)
+            patches.append(torch.from_numpy(values.copy()))  # torch wants memory it may write to
+            assert item.grid is not None
+            grids.append(item.grid)
+        return [*self._tower.encode(patches, grids)]
+
+    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """Hidden states [rows, hidden]."""
+        return self._decoder.decode(batch, cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab]."""
+        return self._decoder.logits(hidden)
+
+
+def open_source(opening: Opening) -> ModelSource:
+    """Check a Qwen3-VL folder: config, tokenizer, names and shapes of its tensors."""
+    path = opening.folder / "config.json"
+    parsed = parse_config(opening.config, Qwen3VLConfig.from_dict, path)
+    parts = (parsed.text_config, parsed.vision_config)
+    tied = bool(parsed.tie_word_embeddings)
+    decoder = decoder_config(parts[0], path, tied=tied)
+    tower = _tower_config(parts[1], path)
+    if tower.output_size != decoder.hidden_size:
+        raise ModelLoadError(
+            f"{path}: vision_config.out_hidden_size {tower.output_size} is not "
+            f"text_config.hidden_size {decoder.hidden_size}"
+        )
+    axes = _axes(parts[0], path)
+    text = TextTokenizer.from_folder(opening.folder)
+    read_vision_tokens(opening.folder)
+    info = ModelInfo(
+        name=opening.name,
+        folder=opening.folder,
+        family="qwen3_vl",
+        vocab_size=decoder.vocab_size,
+        max_context=decoder.max_context,
+        stop_token_ids=stop_token_ids(opening.folder, getattr(parts[0], "eos_token_id", None), text.end_ids),
+    )
+    expected = _tensor_shapes(decoder, tower, parts[1])
+    ties = _TIED if tied else None
+
+    def reader() -> TensorReader:
+        folder, device, dtype = opening.folder, opening.device, opening.dtype
+        return read_tensors(folder, expected, device, dtype, renames=_RENAMES, tied=ties)
+
+    def encoder_bytes(item: EncoderItem) -> int:
+        return item.num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
+
+    reader()
+    return ModelSource(
+        info=info,
+        device=opening.device,
+        dtype=opening.dtype,
+        kv_shape=decoder.kv_shape,
+        weight_bytes=loaded_bytes(decoder, expected, opening.device, opening.dtype),
+        text=text,
+        load=lambda: Qwen3VlModel(info, decoder, tower, axes, reader()),
+        encoder_bytes=encoder_bytes,
+    )
+
+
+def _tensor_shapes(
+    decoder: DecoderConfig, tower: VisionTowerConfig, vision: PreTrainedConfig
+) -> dict[str, Shape]:
+    shapes = {f"{_TEXT}{name}": shape for name, shape in decoder_tensors(decoder).items()}
+    shapes |= {f"{_VISION}{name}": shape for name, shape in tower.tensor_shapes().items()}
+    side = vision.patch_size
+    kernel = (tower.hidden_size, vision.in_channels, vision.temporal_patch_size, side, side)
+    return shapes | {f"{_VISION}patch_embed.proj.weight": kernel}
+
+
+def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
+    sizes = {
+        name: check_size(vision, name, path)
+        for name in (
+            *("depth", "hidden_size", "intermediate_size", "num_heads", "in_channels", "patch_size"),
+            *("temporal_patch_size", "spatial_merge_size", "out_hidden_size", "num_position_embeddings"),
+        )
+    }
+    if vision.hidden_act not in _ACTIVATIONS:
+        raise ModelLoadError(f"{path}: vision_config.hidden_act {vision.hidden_act!r} is not supported")
+    if sizes["hidden_size"] % (4 * sizes["num_heads"]):
+        raise ModelLoadError(
+            f"{path}: vision_config.hidden_size {sizes['hidden_size']} is no multiple of 4 times "
+            f"num_heads {sizes['num_heads']}"
+        )
+    layers = tuple(vision.deepstack_visual_indexes)
+    if not all(type(layer) is int and 0 <= layer < sizes["depth"] for layer in layers) or list(
+        layers
+    ) != sorted(set(layers)):
+        raise ModelLoadError(
+            f"{path}: vision_config.deepstack_visual_indexes {list(layers)} are no rising layer numbers "
+            f"below depth {sizes['depth']}"
+        )
+    return VisionTowerConfig(
+        depth=sizes["depth"],
+        hidden_size=sizes["hidden_size"],
+        intermediate_size=sizes["intermediate_size"],
+        num_heads=sizes["num_heads"],
+        patch_values=sizes["in_channels"] * sizes["temporal_patch_size"] * sizes["patch_size"] ** 2,
+        merge_size=sizes["spatial_merge_size"],
+        output_size=sizes["out_hidden_size"],
+        num_positions=sizes["num_position_embeddings"],
+        deepstack_layers=layers,
+        rotary_theta=_rotary_theta(vision.rope_parameters, path),
+        tanh=_ACTIVATIONS[vision.hidden_act],
+    )
+
+
+def _rotary_theta(rope: dict[str, Any] | None, path: Path) -> float:
+    kind, theta = (rope or {}).get("rope_type", "axial"), (rope or {}).get("rope_theta", 10_000.0)
+    if kind != "axial" or not isinstance(theta, int | float) or not theta > 0:
+        raise ModelLoadError(f"{path}: vision_config.rope_parameters {rope} are not axial with a rope_theta")
+    return float(theta)
+
+
+def _axes(text: PreTrainedConfig, path: Path) -> Tensor:
+    """Which position axis each rotary frequency follows; frequencies behind the sections follow time."""
+    section = (text.rope_parameters or {}).get("mrope_section", _SECTION)
+    if not isinstance(section, list | tuple) or [type(n) is int and n >= 0 for n in section] != [True] * 3:
+        raise ModelLoadError(f"{path}: rope_parameters.mrope_section {section!r} are no three sizes")
+    half = int(text.head_dim) // 2
+    return interleaved_axes((half, section[1], section[2]))[:half]

@@ -1,0 +1,122 @@
+"""Where images and videos lie in a prompt: placeholders of a rendered chat template → tokens and spans.
+
+A template writes one placeholder for each image or video. What becomes of it is Qwen3VLProcessor's rule: an
+image's is repeated for each of its tokens; a video's becomes, for each temporal patch, the patch's time as
+text and a placeholder run of its own between vision markers. Torch-free; pixels are `media/`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.messages import EncoderItem, MediaSpan, VideoItems
+from ..info import read_json
+
+_ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
+_MERGE_FIELD: Final = "vision_config.spatial_merge_size"
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTokens:
+    """Ids of a model's vision tokens, and patches on a side of what becomes one token."""
+
+    start: int
+    end: int
+    image: int
+    video: int
+    merge_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class VisionPrompt:
+    """Token ids with every placeholder expanded, and where each item lies, in order of the prompt."""
+
+    token_ids: tuple[int, ...]
+    spans: tuple[MediaSpan, ...]
+    items: tuple[EncoderItem, ...]
+    """Parallel to `spans`; an item shown twice is there twice."""
+
+
+def read_vision_tokens(folder: Path) -> VisionTokens:
+    """From `config.json`. Raises ModelLoadError naming the field that is missing."""
+    config = read_json(folder / "config.json")
+    vision = config.get("vision_config")
+    merge = vision.get("spatial_merge_size", 2) if isinstance(vision, dict) else None
+    found: list[int] = []
+    for name, value in (*((name, config.get(name)) for name in _ID_FIELDS), (_MERGE_FIELD, merge)):
+        if not isinstance(value, int):
+            raise ModelLoadError(f"{folder / 'config.json'}: no {name}")
+        found.append(value)
+    return VisionTokens(*found)
+
+
+def expand_vision(
+    token_ids: Iterable[int],
+    tokens: VisionTokens,
+    encode: Callable[[str], Sequence[int]],
+    *,
+    images: Sequence[EncoderItem] = (),
+    videos: Sequence[VideoItems] = (),
+) -> VisionPrompt:
+    """Expand each placeholder of `token_ids` by the next image or video; `encode` gives ids of plain text.
+
+    Equal to what the reference processor makes of the text if a control token stands in front of each video's
+    placeholder, as templates write it. Raises BadRequestError (param `messages`) if placeholders and media
+    do not match in number.
+    """
+    builder = _Builder(tokens, encode)
+    left = iter(images), iter(videos)
+    counts = [0, 0]
+    for token_id in token_ids:
+        if token_id == tokens.image:
+            counts[0] += 1
+            builder.add_image(left[0])
+        elif token_id == tokens.video:
+            counts[1] += 1
+            builder.add_video(left[1])
+        else:
+            builder.ids.append(token_id)
+    for word, places, given in zip(("image", "video"), counts, (images, videos), strict=True):
+        if places != len(given):
+            raise BadRequestError(
+                f"The prompt has {places} places for {word}s, but {len(given)} {word}s were given.",
+                param="messages",
+            )
+    return VisionPrompt(tuple(builder.ids), tuple(builder.spans), tuple(builder.items))
+
+
+class _Builder:
+    def __init__(self, tokens: VisionTokens, encode: Callable[[str], Sequence[int]]) -> None:
+        self.ids: list[int] = []
+        self.spans: list[MediaSpan] = []
+        self.items: list[EncoderItem] = []
+        self._tokens = tokens
+        self._encode = encode
+
+    def add_image(self, images: Iterator[EncoderItem]) -> None:
+        for item in images:
+            self._place(item, self._tokens.image)
+            return
+
+    def add_video(self, videos: Iterator[VideoItems]) -> None:
+        for video in videos:
+            for item, time_s in zip(video.items, video.times_s, strict=True):
+                self.ids += self._encode(f"<{time_s:.1f} seconds>")
+                self.ids.append(self._tokens.start)
+                self._place(item, self._tokens.video)
+                self.ids.append(self._tokens.end)
+            return
+
+    def _place(self, item: EncoderItem, placeholder: int) -> None:
+        grid = item.features.grid
+        assert grid is not None, "an item without a grid is no picture"
+        merge = self._tokens.merge_size
+        merged = (grid[0], grid[1] // merge, grid[2] // merge)
+        num_tokens = merged[0] * merged[1] * merged[2]
+        self.spans.append(MediaSpan(item.content_hash, len(self.ids), num_tokens, merged))
+        self.items.append(item)
+        self.ids += [placeholder] * num_tokens

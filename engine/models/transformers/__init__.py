@@ -1,0 +1,1 @@
+"""Any causal language model of transformers, on our paged cache."""

@@ -1,0 +1,357 @@
+"""Any other causal language model of `transformers`, run by its own code over our paged cache.
+
+All rows of a step are one packed sequence to the model; its attention layers call `_paged` (registered
+with transformers' attention interface), which knows where each row's keys and values lie. Everything else
+of such a model treats rows one by one; a model that does not (recurrent ones) is found out by comparing
+the packed forward with the plain one before it is used. Slower than `engine/models/qwen3/model.py`, as right.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+)
+from transformers.utils import ModelOutput
+
+from ....kernels.kv_cache import write_kv
+from ....kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from ....protocols.errors import ModelLoadError
+from ....protocols.messages import Features
+from ...text.tokenizer import TextTokenizer
+from ..base import EncoderOutput, KvShape, StepBatch
+from ..info import ModelInfo
+from ..qwen3.config import check_size, max_context, parse_config, stop_token_ids
+from ..source import ModelSource, Opening
+from ..weights import check_files, listed
+
+_ATTENTION: Final = "sensorium_paged"
+_PLAIN: Final = "eager"
+_CHECK_LENGTHS: Final = (7, 3, 12)
+_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
+"""Largest difference of logits, packed and plain, as a part of the largest logit."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """What `_paged` needs of the step being run by this thread, and what it saw of each layer."""
+
+    paged: PagedBatch | None = None
+    cache: Tensor | None = None
+    shapes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Layer → its key-value heads, and the sizes of their keys and values."""
+    windows: dict[int, int | None] = field(default_factory=dict)
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def _running(step: _Step) -> Iterator[_Step]:
+    _thread.step = step
+    try:
+        yield step
+    finally:
+        _thread.step = None
+
+
+def _paged(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
+    if s_aux is not None:
+        raise ValueError("its attention has sinks")
+    step: _Step = _thread.step
+    layer = cast(int, module.layer_idx)
+    step.shapes[layer] = (key.shape[1], key.shape[3], value.shape[3])
+    step.windows[layer] = sliding_window
+    if step.cache is None or step.paged is None:  # only to see the shapes
+        return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
+    cache = step.cache[layer]
+    write_kv(cache, step.paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    rows = query[0].transpose(0, 1).contiguous()
+    mixed = paged_attention(rows, cache, step.paged, scale=scaling, window=sliding_window, softcap=softcap)
+    return mixed[None], None
+
+
+AttentionInterface.register(_ATTENTION, _paged)
+
+
+class _Given(nn.Module):
+    """Stands for the decoder inside a language model: gives hidden states it was given."""
+
+    hidden: Tensor
+    kind: type[ModelOutput]
+    """What the decoder itself gives them in."""
+
+    @property
+    def decoder(self) -> _Given:
+        """OPT asks for the decoder inside its decoder."""
+        return self
+
+    def forward(self, *args: object, **kwargs: object) -> ModelOutput:
+        return self.kind(last_hidden_state=self.hidden)
+
+
+class TransformersModel:
+    """A `transformers` language model behind our interface."""
+
+    rotary_axes = 1
+
+    def __init__(
+        self, info: ModelInfo, kv_shape: KvShape, model: PreTrainedModel, device: torch.device
+    ) -> None:
+        """Raises ModelLoadError if the model does not give packed what it gives one by one."""
+        self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
+        self.weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        plain = _plain_logits(model, info, device)
+        model.set_attn_implementation(_ATTENTION)
+        prefix = model.base_model_prefix
+        self._decoder: nn.Module = getattr(model, prefix)
+        # What the language model does behind its decoder (projections, caps, scales) is run on hidden
+        # states of our choice.
+        self._given = _Given()
+        setattr(model, prefix, self._given)
+        self._model = model
+        self._check(plain)
+
+    def _check(self, plain: list[Tensor]) -> None:
+        try:
+            with torch.inference_mode():
+                packed = self._packed_logits()
+        except Exception as error:  # the model's own code
+            raise ModelLoadError(_refusal(self.info.folder, f"{type(error).__name__}: {error}")) from error
+        for expected, got in zip(plain, packed, strict=True):
+            difference = float((expected - got).abs().max() / expected.abs().max().clamp_min(1.0))
+            if not difference <= _TOLERANCE[self.dtype]:
+                raise ModelLoadError(
+                    _refusal(
+                        self.info.folder,
+                        f"logits differ by {difference:.2g} of the largest when sequences share a step",
+                    )
+                )
+
+    def _packed_logits(self) -> list[Tensor]:
+        """The check's sequences in one step up to their middles, in another to their ends."""
+        prompts = _check_prompts(self.info)
+        shape = self.kv_shape
+        cache = torch.zeros(
+            (shape.num_layers, 2 * len(prompts), 2, shape.num_kv_heads, 8, shape.head_dim),
+            dtype=self.dtype,
+            device=self.device,
+        )
+        rows: list[list[Tensor]] = [[] for _ in prompts]
+        for half in range(2):
+            spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
+            sequences = [
+                PagedSequence((2 * i + 1, 2 * i), start, end - start) for i, (start, end) in enumerate(spans)
+            ]
+            batch = StepBatch(
+                torch.cat([p[start:end] for p, (start, end) in zip(prompts, spans, strict=True)]).to(
+                    self.device
+                ),
+                torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
+                paged_batch(sequences, 8, self.device),
+            )
+            logits = self.logits(self.decode(batch, cache))
+            for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
+                rows[i].append(each)
+        return [torch.cat(each) for each in rows]
+
+    def check_features(self, features: Features) -> None:
+        """See `models/base.py`."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `models/base.py`; there is nothing to encode."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        with _running(_Step(batch.paged, cache)):
+            output = self._decoder(
+                input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
+            )
+        self._given.kind = type(output)
+        return cast(Tensor, output.last_hidden_state[0])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        self._given.hidden = hidden[None]
+        output = self._model(inputs_embeds=hidden[None], use_cache=False)
+        return cast(Tensor, output.logits[0].float())
+
+
+def is_causal_lm(architecture: object, model_type: object) -> bool:
+    """Whether `transformers` itself has this architecture as a causal language model."""
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type) if isinstance(model_type, str) else None
+    return known is not None and architecture in (None, known)
+
+
+def open_source(opening: Opening) -> ModelSource:
+    """Check config and tokenizer, and on a model without weights what its layers keep of a token."""
+    path = opening.folder / "config.json"
+    folder = opening.folder
+    parsed = parse_config(opening.config, CONFIG_MAPPING[opening.config["model_type"]].from_dict, path)
+    config = parsed.get_text_config()
+    num_layers = check_size(config, "num_hidden_layers", path)
+    skeleton = _skeleton(folder, parsed)
+    step = _look(folder, skeleton, num_layers)
+    kv_shape = _uniform(folder, step, num_layers)
+    text = TextTokenizer.from_folder(folder)
+    info = ModelInfo(
+        name=opening.name,
+        folder=folder,
+        family="transformers",
+        vocab_size=check_size(config, "vocab_size", path),
+        max_context=min([max_context(config, path), *_limits(config, step)]),
+        stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
+    )
+    check_files(folder)
+    num_weights = sum(parameter.numel() for parameter in skeleton.parameters())
+    return ModelSource(
+        info=info,
+        device=opening.device,
+        dtype=opening.dtype,
+        kv_shape=kv_shape,
+        weight_bytes=num_weights * opening.dtype.itemsize,
+        text=text,
+        load=lambda: TransformersModel(info, kv_shape, _read(opening, parsed), opening.device),
+    )
+
+
+def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model without weights, in our attention."""
+    try:
+        with torch.device("meta"):
+            # bfloat16, because that is all some layers (mixtures of experts) are defined for there
+            model = _model_class(config)._from_config(
+                config, attn_implementation=_ATTENTION, dtype=torch.bfloat16
+            )
+    except Exception as error:  # the model's own code
+        raise ModelLoadError(_refusal(folder, f"{type(error).__name__}: {error}")) from error
+    return cast(PreTrainedModel, model.eval())
+
+
+def _look(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
+    """Run a few tokens without values, to see what each layer's attention is given."""
+    if skeleton.config.is_encoder_decoder:
+        raise ModelLoadError(_refusal(folder, "it has an encoder"))
+    decoder = getattr(skeleton, skeleton.base_model_prefix)
+    token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
+    positions = torch.arange(5, device="meta")[None]
+    try:
+        with _running(_Step()) as step, torch.inference_mode():
+            decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
+    except Exception as error:  # the model's own code
+        raise ModelLoadError(_refusal(folder, f"{type(error).__name__}: {error}")) from error
+    if len(step.shapes) != num_layers:
+        raise ModelLoadError(
+            _refusal(
+                folder, f"{num_layers - len(step.shapes)} of its {num_layers} layers do not attend through it"
+            )
+        )
+    return step
+
+
+def _uniform(folder: Path, step: _Step, num_layers: int) -> KvShape:
+    """What all layers keep of a token."""
+    shapes = set(step.shapes.values())
+    kv_heads, key_dim, value_dim = step.shapes[0]
+    if len(shapes) > 1:
+        raise ModelLoadError(
+            _refusal(folder, f"its layers keep keys and values of different shapes: {sorted(shapes)}")
+        )
+    if key_dim != value_dim:
+        raise ModelLoadError(
+            _refusal(folder, f"its keys are of {key_dim} numbers, its values of {value_dim}")
+        )
+    return KvShape(num_layers, kv_heads, key_dim)
+
+
+def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
+    """Context lengths up to which what we do not do makes no difference."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * len(
+        step.windows
+    )
+    for layer, kind in enumerate(kinds):
+        if kind == "sliding_attention" and window and step.windows[layer] is None:
+            yield int(window)  # by a mask, and masks are not made for us
+        elif kind == "chunked_attention":
+            yield int(config.attention_chunk_size)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":  # beyond, a neighbour's length would change the frequencies
+        yield int(rope.get("original_max_position_embeddings") or config.original_max_position_embeddings)
+
+
+def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model with its weights, each accounted for."""
+    try:
+        model, report = _model_class(config).from_pretrained(
+            opening.folder,
+            config=config,
+            dtype=opening.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            attn_implementation=_PLAIN,
+            ignore_mismatched_sizes=True,  # they are in the report
+            output_loading_info=True,
+        )
+    except Exception as error:  # transformers raises whatever its many readers raise
+        raise ModelLoadError(f"{opening.folder}: {type(error).__name__}: {error}") from error
+    misshapen = [
+        f"{name} is {list(found)}, expected {list(wanted)}"
+        for name, found, wanted in sorted(report["mismatched_keys"])
+    ]
+    kinds = (
+        ("missing", sorted(report["missing_keys"])),
+        ("unexpected", sorted(report["unexpected_keys"])),
+        ("misshapen", misshapen),
+    )
+    faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds if names]
+    if faults:
+        raise ModelLoadError(f"{opening.folder}: tensors do not fit the config; {'; '.join(faults)}")
+    return cast(PreTrainedModel, model.to(opening.device).eval().requires_grad_(requires_grad=False))
+
+
+def _model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+
+
+def _check_prompts(info: ModelInfo) -> list[Tensor]:
+    """Tokens from all over the vocabulary, the same each time."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(info.vocab_size, (length,), generator=generator) for length in _CHECK_LENGTHS]
+
+
+def _plain_logits(model: PreTrainedModel, info: ModelInfo, device: torch.device) -> list[Tensor]:
+    with torch.inference_mode():
+        return [
+            model(input_ids=prompt[None].to(device), use_cache=False).logits[0].float()
+            for prompt in _check_prompts(info)
+        ]
+
+
+def _refusal(folder: Path, reason: str) -> str:
+    return f"{folder}: this model cannot be run through transformers' attention interface: {reason}"

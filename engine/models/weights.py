@@ -1,0 +1,272 @@
+"""Finds a checkpoint's folder, and reads its safetensors: every tensor accounted for before one is read.
+
+Knows folders, names and shapes; which names and shapes a family expects is its own file's business
+(`engine/models/`, `engine/models/whisper/source.py`). Nothing is unpickled. `engine/models/registry.py` is
+the way in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ...protocols.errors import ModelLoadError
+from .info import read_json
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+"""Embedded models, one folder each."""
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Shape = tuple[int, ...]
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILES: Final = (
+    "*.json",
+    "*.jinja",
+    "*.model",  # sentencepiece vocabularies
+    "merges.txt",
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+)
+_MAX_NAMED = 8  # tensors named per kind of fault
+
+
+_FLOATS: Final = ("F64", "F32", "F16", "BF16")  # safetensors' names
+
+
+class _Stored(NamedTuple):
+    """Where a tensor lies."""
+
+    path: Path
+    key: str
+    shape: Shape
+    dtype: str
+
+
+class TensorReader:
+    """The tensors of a checked checkpoint, each read when it is taken and held by nobody else.
+
+    So a model that rearranges what it takes (packs, fuses) never holds a second copy of all of it. To be
+    used by one thread; `finish` at the end.
+    """
+
+    def __init__(
+        self, folder: Path, stored: Mapping[str, _Stored], device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.folder = folder
+        self.device = device
+        self.dtype = dtype
+        self._stored = dict(stored)
+        self._files: dict[Path, Any] = {}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the checkpoint holds it and nobody has taken it yet."""
+        return name in self._stored
+
+    def take(self, name: str) -> Tensor:
+        """One tensor, on the device and in the type asked for. Each can be taken once."""
+        path, key, *_ = self._stored.pop(name)
+        try:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = safe_open(path, framework="pt")
+            # A copy, else it would hold the whole file's mapping.
+            return cast(Tensor, file.get_tensor(key).to(device=self.device, dtype=self.dtype, copy=True))
+        except (SafetensorError, OSError) as error:
+            raise ModelLoadError(f"{path}: cannot read {key} ({error})") from error
+
+    def take_all(self, *names: str) -> Tensor:
+        """Several tensors, joined along their first axis."""
+        return torch.cat([self.take(name) for name in names])
+
+    def skip(self, name: str) -> None:
+        """This one is not needed."""
+        self._stored.pop(name, None)
+
+    def finish(self) -> None:
+        """Close the files. Every tensor must have been taken or skipped: a forgotten one is our bug."""
+        self._files.clear()
+        assert not self._stored, f"never taken: {listed(list(self._stored))}"
+
+
+def embedded_models() -> tuple[str, ...]:
+    """Names of the models that come with the package."""
+    return tuple(sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json")))
+
+
+def find_folder(model: str | Path) -> Path:
+    """The local folder of a model, downloading it from the hub if it is a hub id."""
+    name = str(model)
+    if name in embedded_models():
+        return CHECKPOINTS / name
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if isinstance(model, str) and _HUB_ID.fullmatch(name) and not name.startswith("."):
+        return _download(name)
+    known = ", ".join(embedded_models()) or "none"
+    raise ModelLoadError(f"{name}: no such folder, nor a hub id, nor an embedded model ({known})")
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except RepositoryNotFoundError:
+        raise ModelLoadError(f"{name}: no such folder, and no such public repository on the hub") from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelLoadError(
+            f"{name}: no such folder, not in the local hub cache, and the hub could not be reached ({reason})"
+        ) from error
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` as a device that exists here."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ModelLoadError(f"device {device!r} is not auto, cpu or cuda") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise ModelLoadError(f"device {device!r} is not auto, cpu or cuda")
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError(f"device {device!r}: this machine has no usable CUDA device")
+    return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """`auto`, `float32`, `bfloat16` or `float16` as a type this device computes in."""
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype == "auto":
+        if device.type == "cuda":
+            return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
+    if dtype not in known:
+        raise ModelLoadError(f"dtype {dtype!r} is not auto, {', '.join(known)}")
+    if dtype == "float16" and device.type == "cpu":
+        raise ModelLoadError("dtype float16 needs a CUDA device; use bfloat16 or float32 on CPUs")
+    return known[dtype]
+
+
+def num_bytes(shapes: Mapping[str, Shape], dtype: torch.dtype) -> int:
+    """Bytes of all tensors of these shapes."""
+    return sum(torch.Size(shape).numel() for shape in shapes.values()) * dtype.itemsize
+
+
+def check_files(folder: Path) -> None:
+    """Raise ModelLoadError if a weights file is missing or cannot be read."""
+    for path in _weight_files(folder):
+        _header(path)
+
+
+def read_tensors(
+    folder: Path,
+    expected: Mapping[str, Shape],
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    renames: Sequence[tuple[str, str]] = (),
+    tied: Mapping[str, str] | None = None,
+) -> TensorReader:
+    """Check the names and shapes in the files' headers; the tensors are read when they are taken.
+
+    `renames` are (prefix in the file, prefix in `expected`), the first that fits wins. `tied` names copies
+    a checkpoint may hold (`lm_head.weight` of `embed_tokens.weight`): one that is there without its
+    original stands for it, one beside it stays in the reader. Raises ModelLoadError that names everything
+    missing, unexpected and misshapen at once.
+    """
+    found: dict[str, _Stored] = {}
+    for path in _weight_files(folder):
+        for stored in _header(path):
+            name = _renamed(stored.key, renames)
+            if name in found:
+                raise ModelLoadError(f"{folder}: {found[name].key} and {stored.key} are the same tensor")
+            found[name] = stored
+    allowed = dict(expected)
+    for copy, original in (tied or {}).items():
+        if copy in found and original not in found:
+            found[original] = found.pop(copy)
+        elif copy in found:
+            allowed[copy] = expected[original]
+    _check(folder, allowed, found)
+    return TensorReader(folder, found, device, dtype)
+
+
+def _renamed(key: str, renames: Sequence[tuple[str, str]]) -> str:
+    for old, new in renames:
+        if key.startswith(old):
+            return new + key.removeprefix(old)
+    return key
+
+
+def _header(path: Path) -> list[_Stored]:
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            slices = [(key, tensors.get_slice(key)) for key in tensors.keys()]  # noqa: SIM118 (not a mapping)
+            return [_Stored(path, key, tuple(each.get_shape()), each.get_dtype()) for key, each in slices]
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise ModelLoadError(f"{path}: not a readable safetensors file ({error})") from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        other = " (weights in other formats are not read)" if list(folder.glob("*.bin")) else ""
+        raise ModelLoadError(f"{folder}: no model.safetensors nor model.safetensors.index.json{other}")
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelLoadError(f"{index}: no weight_map")
+    names = sorted(set(cast(dict[str, str], weight_map).values()))
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise ModelLoadError(f"{index}: names files outside the folder: {listed(outside)}")
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise ModelLoadError(f"{folder}: missing {listed(absent)}, named by {index.name}")
+    return [folder / name for name in names]
+
+
+def _check(folder: Path, expected: Mapping[str, Shape], found: Mapping[str, _Stored]) -> None:
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    misshapen = [
+        f"{name} is {list(found[name].shape)}, expected {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name].shape != shape
+    ]
+    quantised = [
+        f"{name} is {found[name].dtype}"
+        for name in expected
+        if name in found and found[name].dtype not in _FLOATS
+    ]
+    faults = [
+        f"{len(names)} {kind}: {listed(names)}"
+        for kind, names in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("misshapen", misshapen),
+            ("not of a floating-point type", quantised),
+        )
+        if names
+    ]
+    if faults:
+        raise ModelLoadError(f"{folder}: tensors do not fit the config; {'; '.join(faults)}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

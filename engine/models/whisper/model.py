@@ -1,0 +1,307 @@
+"""Whisper as `engine/models/base.py` asks for it: encode windows, run one ragged step, align tokens.
+
+A window is kept as the cross-attention keys and values of all decoder layers, projected once. Layout
+follows transformers' `modeling_whisper.py` (keys have no bias, norms come first). Knows no requests; see
+`engine/execution/runner.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from ....kernels.attention import attend
+from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
+from ....kernels.kv_cache import write_kv
+from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
+from ....protocols.messages import Align, Features
+from ..base import EncoderOutput, Listener, StepBatch
+from ..info import WhisperInfo
+from .alignment import token_boundaries
+from .source import Checkpoint
+
+_MAX_WINDOWS_PER_PASS = 4
+"""Bounds the encoder's activations. On CPUs 1 to 8 windows cost the same each (bench_engine.py's shape)."""
+
+_ALIGNMENT_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Self-attention: `qkv` is one projection to queries, keys and values."""
+
+    norm: _Norm
+    qkv: LinearWeight
+    out: LinearWeight
+
+
+@dataclass(frozen=True, slots=True)
+class _CrossAttention:
+    norm: _Norm
+    query: LinearWeight
+    out: LinearWeight
+
+
+@dataclass(frozen=True, slots=True)
+class _FeedForward:
+    norm: _Norm
+    up: LinearWeight
+    down: LinearWeight
+    activation: Activation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        hidden = linear(self.norm(x), self.up, activation=self.activation)
+        return linear(hidden, self.down, residual=x)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossKeyValues:
+    """What one encoded window is to the decoder: keys [layers, heads, positions, dim], and values
+    [layers, heads, dim, positions], transposed for streaming."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        return self.keys.nbytes + self.values.nbytes
+
+    @property
+    def num_rows(self) -> int:
+        """It embeds nothing."""
+        return 0
+
+
+class WhisperModel:
+    """The weights of one checkpoint, arranged for speed. An aligning `Model`, see `base.py`."""
+
+    rotary_axes = 1
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._tensors = checkpoint.tensors
+        self._a = a = checkpoint.architecture
+        self.info: WhisperInfo = checkpoint.text.info
+        self.dtype = checkpoint.dtype
+        self.device = checkpoint.device
+        self.kv_shape = checkpoint.kv_shape
+        self.weight_bytes = sum(
+            tensor.nbytes
+            for name, tensor in checkpoint.tensors.items()
+            if not name.startswith("encoder.") and not name.endswith("embed_positions.weight")
+        )
+        self._alignment_heads = checkpoint.alignment_heads
+        self._conv1 = self._convolution("encoder.conv1")
+        self._conv2 = self._convolution("encoder.conv2")
+        self._encoder_positions = self._tensors["encoder.embed_positions.weight"]
+        self._encoder_layers = [
+            (self._attention(f"encoder.layers.{i}"), self._feed_forward(f"encoder.layers.{i}"))
+            for i in range(a.encoder_layers)
+        ]
+        self._encoder_norm = self._norm("encoder.layer_norm")
+        self._tokens = self._tensors["decoder.embed_tokens.weight"]
+        self._positions = self._tensors["decoder.embed_positions.weight"]
+        self._decoder_layers = [
+            (
+                self._attention(f"decoder.layers.{i}"),
+                self._cross_attention(f"decoder.layers.{i}"),
+                self._feed_forward(f"decoder.layers.{i}"),
+            )
+            for i in range(a.decoder_layers)
+        ]
+        self._decoder_norm = self._norm("decoder.layer_norm")
+        self._cross = self._cross_projection()
+        self._head = pack_linear(self._tokens if a.tied else self._tensors["proj_out.weight"])
+        # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
+        self._tensors = {}
+
+    def _norm(self, name: str) -> _Norm:
+        return _Norm(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+
+    def _linear(self, name: str) -> LinearWeight:
+        return pack_linear(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+
+    def _convolution(self, name: str) -> LinearWeight:
+        """A width-3 convolution as a product over three neighbouring frames laid side by side."""
+        weight = self._tensors[f"{name}.weight"]
+        return pack_linear(weight.permute(0, 2, 1).flatten(1), self._tensors[f"{name}.bias"])
+
+    def _attention(self, layer: str) -> _Attention:
+        name = f"{layer}.self_attn"
+        weight = torch.cat([self._tensors[f"{name}.{part}_proj.weight"] for part in "qkv"])
+        query, value = (self._tensors[f"{name}.{part}_proj.bias"] for part in "qv")
+        bias = torch.cat([query, torch.zeros_like(query), value])
+        return _Attention(
+            self._norm(f"{name}_layer_norm"), pack_linear(weight, bias), self._linear(f"{name}.out_proj")
+        )
+
+    def _cross_attention(self, layer: str) -> _CrossAttention:
+        name = f"{layer}.encoder_attn"
+        return _CrossAttention(
+            self._norm(f"{name}_layer_norm"), self._linear(f"{name}.q_proj"), self._linear(f"{name}.out_proj")
+        )
+
+    def _feed_forward(self, layer: str) -> _FeedForward:
+        return _FeedForward(
+            self._norm(f"{layer}.final_layer_norm"),
+            self._linear(f"{layer}.fc1"),
+            self._linear(f"{layer}.fc2"),
+            self._a.activation,
+        )
+
+    def _cross_projection(self) -> LinearWeight:
+        """Keys of all decoder layers, then values of all, as one projection of the encoder's output."""
+        names = [f"decoder.layers.{i}.encoder_attn" for i in range(self._a.decoder_layers)]
+        weights = [self._tensors[f"{n}.{part}.weight"] for part in ("k_proj", "v_proj") for n in names]
+        values = torch.cat([self._tensors[f"{n}.v_proj.bias"] for n in names])
+        return pack_linear(torch.cat(weights), torch.cat([torch.zeros_like(values), values]))
+
+    def check_features(self, features: Features) -> None:
+        """Raise ValueError unless these are one window of finite float32 log-mel frames."""
+        shape = (self._a.num_mel_bins, self._a.num_frames)
+        if features.shape != shape:
+            raise ValueError(f"features of shape {features.shape} do not fit the model's {shape}")
+        if len(features.data) != 4 * shape[0] * shape[1]:
+            raise ValueError(f"features of shape {shape} cannot have {len(features.data)} bytes")
+        # A sum is not finite where any value is not.
+        if not bool(torch.isfinite(_to_tensor(features).sum())):
+            raise ValueError("features hold values that are not finite")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """Encode checked windows."""
+        outputs: list[EncoderOutput] = []
+        for first in range(0, len(items), _MAX_WINDOWS_PER_PASS):
+            part = [_to_tensor(item) for item in items[first : first + _MAX_WINDOWS_PER_PASS]]
+            outputs += [self._cross_key_values(hidden) for hidden in self._encode(torch.stack(part))]
+        return outputs
+
+    def _encode(self, features: Tensor) -> Tensor:
+        """features [windows, mels, frames] → hidden [windows, positions, d_model]."""
+        a = self._a
+        windows, heads = features.shape[0], a.encoder_heads
+        frames = features.to(device=self.device, dtype=self.dtype).transpose(1, 2)
+        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)
+        x = (x + self._encoder_positions).view(windows * a.num_positions, a.d_model)
+        for attention, feed_forward in self._encoder_layers:
+            qkv = linear(attention.norm(x), attention.qkv)
+            qkv = qkv.view(windows, a.num_positions, 3, heads, a.d_model // heads).permute(2, 0, 3, 1, 4)
+            mixed = attend(qkv[0], qkv[1], qkv[2])
+            x = linear(mixed.transpose(1, 2).reshape(x.shape), attention.out, residual=x)
+            x = feed_forward(x)
+            if x.dtype is torch.float16:
+                limit = torch.finfo(torch.float16).max - 1000
+                x = x.clamp(-limit, limit)
+        return self._encoder_norm(x).view(windows, a.num_positions, a.d_model)
+
+    def _cross_key_values(self, hidden: Tensor) -> CrossKeyValues:
+        """hidden [positions, d_model] of one window → keys and values of every decoder layer."""
+        a = self._a
+        projected = linear(hidden, self._cross)
+        shape = (a.num_positions, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
+        keys, values = projected.view(shape).unbind(1)
+        return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
+
+    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """Hidden states [rows, d_model], before the final norm."""
+        return self._decode(batch, cache, {})
+
+    def _decode(self, batch: StepBatch, cache: Tensor, scores: dict[int, Tensor]) -> Tensor:
+        """As `decode`; the unnormalised cross-attention [heads, rows, positions] of each layer that is a
+        key of `scores` is stored there (all rows then listen to one window)."""
+        a = self._a
+        rows, heads, dim = batch.token_ids.shape[0], a.decoder_heads, a.d_model // a.decoder_heads
+        x = F.embedding(batch.token_ids, self._tokens) + self._positions[batch.positions]
+        windows = [_window(listener) for listener in batch.listeners]
+        for i, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
+            query, key, value = linear(attention.norm(x), attention.qkv).view(rows, 3, heads, dim).unbind(1)
+            write_kv(cache[i], batch.paged.write_slots, key, value)
+            mixed = paged_attention(query, cache[i], batch.paged)
+            x = linear(mixed.reshape(x.shape), attention.out, residual=x)
+            query = linear(cross.norm(x), cross.query).view(rows, heads, dim)
+            mixed = cross_attention(query, _spans(batch.listeners, windows, i))
+            if i in scores:
+                scores[i] = cross_scores(query, windows[0].keys[i])
+            x = linear(mixed.reshape(x.shape), cross.out, residual=x)
+            x = feed_forward(x)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [rows, d_model] as `decode` gives it → float32 logits [rows, vocab]."""
+        return linear(self._decoder_norm(hidden), self._head).float()
+
+    def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
+        """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""
+        a, num_tokens = self._a, len(command.token_ids)
+        if not 0 < command.text_start <= command.text_end < num_tokens <= a.max_target_positions:
+            raise ValueError(
+                f"text {command.text_start}–{command.text_end} of {num_tokens} tokens cannot be aligned"
+            )
+        if not all(0 <= token_id < a.vocab_size for token_id in command.token_ids):
+            raise ValueError("a token id is outside the vocabulary")
+        frames = min(max(command.num_frames, 1), a.num_positions)
+        if command.text_start == command.text_end:
+            return (frames,)
+        heads = torch.stack(self._alignment_scores(command.token_ids, output))
+        weights = heads[..., :frames].float().softmax(-1)
+        # The row that predicts a token is the one before it; the row of the last text token predicts the
+        # end, whose boundary is where the text ends.
+        num_rows = command.text_end - command.text_start + 1
+        return token_boundaries(weights, command.text_start - 1, num_rows, filter_width=a.median_filter_width)
+
+    def _alignment_scores(self, token_ids: Sequence[int], output: EncoderOutput) -> list[Tensor]:
+        """Cross-attention scores [tokens, positions] of each alignment head."""
+        num_tokens, size = len(token_ids), _ALIGNMENT_BLOCK_SIZE
+        num_blocks = -(-num_tokens // size)
+        k = self.kv_shape
+        shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, size, k.head_dim)
+        batch = StepBatch(
+            token_ids=torch.tensor(token_ids, device=self.device),
+            positions=torch.arange(num_tokens, device=self.device),
+            paged=paged_batch([PagedSequence(range(num_blocks), 0, num_tokens)], size, self.device),
+            listeners=(Listener(output, num_tokens),),
+        )
+        scores = {layer: torch.empty(0) for layer, _ in self._alignment_heads}
+        self._decode(batch, torch.zeros(shape, dtype=self.dtype, device=self.device), scores)
+        return [scores[layer][head] for layer, head in self._alignment_heads]
+
+
+def _to_tensor(features: Features) -> Tensor:
+    return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+
+
+def _window(listener: Listener) -> CrossKeyValues:
+    assert isinstance(listener.output, CrossKeyValues), "encoded by another model"
+    return listener.output
+
+
+def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], layer: int) -> list[CrossSpan]:
+    spans: list[CrossSpan] = []
+    start = 0
+    for listener, window in zip(listeners, windows, strict=True):
+        end = start + listener.num_rows
+        spans.append(CrossSpan(start, end, window.keys[layer], window.values[layer]))
+        start = end
+    return spans
+
+
+def _convolve(frames: Tensor, weight: LinearWeight, stride: int) -> Tensor:
+    """Width-3 convolution with gelu: frames [windows, n, channels] → [windows, n / stride, out]."""
+    padded = F.pad(frames, (0, 0, 1, 1))
+    neighbours = padded.unfold(1, 3, stride).transpose(2, 3)  # [windows, n / stride, 3, channels]
+    windows, length = neighbours.shape[:2]
+    flat = neighbours.reshape(windows * length, -1)
+    return linear(flat, weight, activation="gelu").view(windows, length, -1)

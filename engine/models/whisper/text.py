@@ -1,0 +1,344 @@
+"""The text side of a Whisper checkpoint: prompts, rules of sampling, and tokens back into text and times.
+
+Torch-free: sessions and REST use it on the trio side while tensors stay with `engine/execution/runner.py`.
+`WhisperText` is built once per model from the checkpoint's folder; its methods are pure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.messages import ProbabilityProbe, SamplingParams, TimestampRules
+from ....protocols.transcript import Segment, Task, Word
+from ..info import WhisperInfo, generation_config, read_info
+from .tokenizer import ByteLevelTokenizer
+from .words import split_words
+
+__all__ = ["AlignmentRequest", "DecodeRequest", "WhisperInfo", "WhisperText", "compression_ratio"]
+
+
+_KEPT_PROMPTS: Final = 64
+"""A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """The pieces of a `Generate` that the text side decides."""
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    probe: ProbabilityProbe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRequest:
+    """The pieces of an `Align` that the text side decides; `text_token_ids` is what gets times."""
+
+    token_ids: tuple[int, ...]
+    text_start: int
+    text_end: int
+
+    @property
+    def text_token_ids(self) -> tuple[int, ...]:
+        """The tokens that get times, in order."""
+        return self.token_ids[self.text_start : self.text_end]
+
+
+class WhisperText:
+    """Prompts, sampling rules and text of one checkpoint."""
+
+    def __init__(
+        self,
+        tokenizer: ByteLevelTokenizer,
+        info: WhisperInfo,
+        generation: dict[str, Any],
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.info = info
+        self.start_id = self._required_id("<|startoftranscript|>")
+        self.end_id = self._required_id("<|endoftext|>")
+        self.previous_id = self._required_id("<|startofprev|>")
+        self.no_timestamps_id = int(
+            generation.get("no_timestamps_token_id") or self._required_id("<|notimestamps|>")
+        )
+        self.timestamp_begin_id = self.no_timestamps_id + 1
+        # The name of this token differs between releases ("nospeech", "nocaptions"), its place does not.
+        self.no_speech_id = self.no_timestamps_id - 1
+        self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
+        self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
+        self._previous = lru_cache(_KEPT_PROMPTS)(self._encode_previous)
+        end = generation.get("eos_token_id")
+        self._stop = _ids(end) if end is not None else (self.end_id,)
+        self._suppress = _ids(generation.get("suppress_tokens"))
+        self._begin_suppress = _ids(generation.get("begin_suppress_tokens"))
+        self._max_initial_index: int | None = generation.get("max_initial_timestamp_index")
+        self._max_length: int | None = generation.get("max_length")
+
+    @classmethod
+    def from_folder(cls, folder: Path, *, name: str | None = None) -> WhisperText:
+        """Read tokenizer and configs. Raises ModelLoadError naming the file or token at fault."""
+        folder = Path(folder)
+        generation = generation_config(folder)
+        tokenizer = ByteLevelTokenizer.from_folder(folder)
+        info = read_info(folder, name or folder.name, generation, tokenizer.added_tokens)
+        return cls(tokenizer, info, generation)
+
+    def _required_id(self, token: str) -> int:
+        token_id = self.tokenizer.id_of(token)
+        if token_id is None:
+            raise ModelLoadError(f"{self.info.folder}: the tokenizer has no token {token}")
+        return token_id
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether prompts name a language and a task."""
+        return bool(self.language_ids)
+
+    def check_language(self, language: str, *, param: str = "language") -> str:
+        """The code as the model knows it; BadRequestError naming `param` if it does not."""
+        code = language.strip().lower()
+        known = self.info.languages or ("en",)
+        if code not in known:
+            raise BadRequestError(
+                f"{param}: {language!r} is not one of {', '.join(known)}",
+                param=param,
+                code="unsupported_language",
+            )
+        return code
+
+    def previous(self, text: str) -> tuple[int, ...]:
+        """`<|startofprev|>` and the last tokens of `text`; () for blank text.
+
+        At most `max_target_positions // 2 - 1` tokens of text are kept, the most recent ones, as
+        openai/whisper does. Names of control tokens inside `text` are ordinary characters.
+        """
+        return self._previous(text.strip())
+
+    def _encode_previous(self, text: str) -> tuple[int, ...]:
+        if not text:
+            return ()
+        limit = self.info.max_context // 2 - 1
+        return (self.previous_id, *self.tokenizer.encode(" " + text)[-limit:])
+
+    def prompt(
+        self,
+        *,
+        language: str | None,
+        task: Task = "transcribe",
+        timestamps: bool = False,
+        previous_text: str = "",
+    ) -> tuple[int, ...]:
+        """Decoder prompt for one window. A multilingual model needs `language` (see `detection`)."""
+        ids = [*self.previous(previous_text), self.start_id]
+        if language is not None:
+            language = self.check_language(language)
+        if self.is_multilingual:
+            if language is None:
+                raise ValueError("a multilingual prompt needs a language; run `detection` first")
+            if task not in self.task_ids:
+                raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
+            ids += [self.language_ids[language], self.task_ids[task]]
+        elif task != "transcribe":
+            raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
+        if not timestamps:
+            ids.append(self.no_timestamps_id)
+        return tuple(ids)
+
+    def sampling(
+        self,
+        *,
+        num_prompt: int,
+        timestamps: bool = False,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        logprobs: bool = False,
+        max_tokens: int | None = None,
+    ) -> SamplingParams:
+        """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens."""
+        room = self.max_tokens(num_prompt)
+        rules = TimestampRules(self.timestamp_begin_id, self.no_timestamps_id, self._max_initial_index)
+        return SamplingParams(
+            max_tokens=room if max_tokens is None else min(max_tokens, room),
+            temperature=temperature,
+            seed=seed,
+            stop_token_ids=self._stop,
+            suppress_token_ids=self._suppress,
+            begin_suppress_token_ids=self._begin_suppress,
+            timestamps=rules if timestamps else None,
+            logprobs=0 if logprobs else None,
+        )
+
+    def max_tokens(self, num_prompt: int) -> int:
+        """How many tokens may follow a prompt: the decoder's positions, and `max_length` if configured."""
+        positions = self.info.max_context
+        if self._max_length is not None:
+            # transformers: max_length does not count the prompt, up to half of the positions.
+            positions = min(positions, self._max_length + min(positions // 2 - 1, num_prompt))
+        return max(positions - num_prompt, 0)
+
+    def request(
+        self,
+        *,
+        language: str | None,
+        task: Task = "transcribe",
+        timestamps: bool = False,
+        previous_text: str = "",
+        temperature: float = 0.0,
+        seed: int | None = None,
+        logprobs: bool = False,
+    ) -> DecodeRequest:
+        """Prompt, sampling rules and the no-speech probe for one window."""
+        prompt = self.prompt(language=language, task=task, timestamps=timestamps, previous_text=previous_text)
+        sampling = self.sampling(
+            num_prompt=len(prompt),
+            timestamps=timestamps,
+            temperature=temperature,
+            seed=seed,
+            logprobs=logprobs,
+        )
+        return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
+
+    def no_speech_probe(self, prompt_token_ids: Sequence[int]) -> ProbabilityProbe:
+        """Whisper's no-speech probability: behind `<|startoftranscript|>`."""
+        return ProbabilityProbe(list(prompt_token_ids).index(self.start_id), self.no_speech_id)
+
+    def detection(self, languages: Sequence[str] = ()) -> DecodeRequest:
+        """One constrained step whose token is the language (see `language_of`), and the no-speech probe.
+
+        It is one of `languages`, if any are given. Raises BadRequestError (param `languages`).
+        """
+        if not self.is_multilingual:
+            raise ValueError("an English-only model has no languages to detect")
+        codes = [self.check_language(each, param="languages") for each in languages] or self.language_ids
+        allowed = tuple(self.language_ids[code] for code in codes)
+        sampling = SamplingParams(max_tokens=1, allowed_token_ids=allowed, logprobs=0)
+        return DecodeRequest((self.start_id,), sampling, ProbabilityProbe(0, self.no_speech_id))
+
+    def language_of(self, token_id: int) -> str:
+        """The code of a language token."""
+        for code, language_id in self.language_ids.items():
+            if language_id == token_id:
+                return code
+        raise ValueError(f"token {token_id} is not a language token")
+
+    def is_text(self, token_id: int) -> bool:
+        """Whether a token is text: neither control token nor timestamp."""
+        return token_id < self.end_id
+
+    def text_token_ids(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """The text tokens of an answer."""
+        return tuple(token_id for token_id in token_ids if self.is_text(token_id))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of an answer without control tokens and timestamps; spaces are kept as they are."""
+        return self.tokenizer.decode(self.text_token_ids(token_ids))
+
+    def parse(
+        self,
+        token_ids: Sequence[int],
+        *,
+        duration_s: float,
+        logprobs: Sequence[float] = (),
+        offset_s: float = 0.0,
+        first_id: int = 0,
+        temperature: float = 0.0,
+        no_speech_prob: float = 0.0,
+    ) -> tuple[Segment, ...]:
+        """Segments of one window's answer, timed by its timestamp tokens.
+
+        `duration_s` is the audio in this window, `offset_s` where the window starts. Text without
+        timestamps is one segment over the whole window; text behind the last timestamp lasts until the
+        window's end, so that no word is lost. Segments without text are left out.
+        """
+        segments: list[Segment] = []
+        for start_s, end_s, first, last in self._spans(token_ids, duration_s):
+            ids = tuple(token_ids[first:last])
+            text = self.decode(ids)
+            if not text.strip():
+                continue
+            part = logprobs[first:last]
+            segments.append(
+                Segment(
+                    id=first_id + len(segments),
+                    seek=round(offset_s * 100),
+                    start=round(offset_s + start_s, 3),
+                    end=round(offset_s + end_s, 3),
+                    text=text,
+                    tokens=ids,
+                    temperature=temperature,
+                    avg_logprob=sum(part) / len(part) if part else 0.0,
+                    compression_ratio=compression_ratio(text),
+                    no_speech_prob=no_speech_prob,
+                )
+            )
+        return tuple(segments)
+
+    def _spans(self, token_ids: Sequence[int], duration_s: float) -> list[tuple[float, float, int, int]]:
+        """(start, end, first token, last token + 1) of each stretch between timestamps."""
+        spans: list[tuple[float, float, int, int]] = []
+        start_s, first, has_text = 0.0, 0, False
+        for index, token_id in enumerate(token_ids):
+            if token_id < self.timestamp_begin_id:
+                has_text = has_text or self.is_text(token_id)
+                continue
+            at_s = (token_id - self.timestamp_begin_id) * self.info.position_s
+            at_s = max(start_s, min(at_s, duration_s))
+            if has_text:
+                spans.append((start_s, at_s, first, index + 1))
+                first, has_text = index + 1, False
+            else:
+                first = index
+            start_s = at_s
+        if has_text:
+            spans.append((start_s, max(start_s, duration_s), first, len(token_ids)))
+        return spans
+
+    def alignment(
+        self, token_ids: Sequence[int], *, language: str | None, task: Task = "transcribe"
+    ) -> AlignmentRequest:
+        """What to feed to find when each text token of an answer was spoken."""
+        prompt = self.prompt(language=language, task=task)
+        text = self.text_token_ids(token_ids)
+        # The decoder has no more positions than these.
+        text = text[: self.info.max_context - len(prompt) - 1]
+        return AlignmentRequest((*prompt, *text, self.end_id), len(prompt), len(prompt) + len(text))
+
+    def words(
+        self,
+        text_token_ids: Sequence[int],
+        boundaries: Sequence[int],
+        *,
+        language: str | None,
+        offset_s: float = 0.0,
+    ) -> tuple[Word, ...]:
+        """Words of aligned text tokens. `boundaries` as in `TokensAligned`, one more than tokens."""
+        if len(boundaries) != len(text_token_ids) + 1:
+            raise ValueError(f"{len(text_token_ids)} tokens need {len(text_token_ids) + 1} boundaries")
+        pieces = [self.tokenizer.token_bytes(token_id) for token_id in text_token_ids]
+        return tuple(
+            Word(
+                word=group.text.strip(),
+                start=round(offset_s + boundaries[group.start] * self.info.position_s, 3),
+                end=round(offset_s + boundaries[group.end] * self.info.position_s, 3),
+            )
+            for group in split_words(pieces, language or "en")
+            if group.text.strip()
+        )
+
+
+def compression_ratio(text: str) -> float:
+    """UTF-8 bytes per zlib-compressed byte; high for text that repeats itself."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data))
+
+
+def _ids(value: int | Sequence[int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)

@@ -1,0 +1,337 @@
+"""The ledger of encoder outputs: which content is in which slot, who holds it, what must be encoded.
+
+Pure bookkeeping over slots (integers that name an encoding and are never used again; the tensors belong to
+the runner) within a budget of bytes. Each content is encoded once, however many ask for it while it is
+encoded or kept. It knows no scheduler and no tasks: it answers with effects. `actors/engine/encoder_cache.py`
+performs them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NewType
+
+from ...protocols.errors import BadRequestError, OverloadedError
+from ...protocols.messages import ContentHash, EncoderItem, Features
+from .plan import Slot
+
+Ticket = NewType("Ticket", int)
+"""One holder's claim: made for `need`, given up by `release`, whatever became of it in between."""
+
+MAX_OVERTAKES: Final = 32
+"""Claims on what is there already that may pass the first of those who wait for room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`ticket` holds `slots` (one per item it needs) from now on; their encodes are ordered before anything
+    that will use them."""
+
+    ticket: Ticket
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Encode `features` into `slot` before the first use of it; with no use it may stay undone."""
+
+    slot: Slot
+    features: Features
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget the encode of `slot` if it has not started; answered by `dropped`, else by `encoded`."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The content of `slot` is no longer needed."""
+
+    slot: Slot
+
+
+CacheEffect = Grant | Encode | Drop | Free
+
+# encoding: asked for, holders may already use the slot · dropping: nobody wants it, `Drop` is on its way ·
+# ready: encoded · failed: holders are still to let go of it, nobody else finds it
+_State = Literal["encoding", "dropping", "ready", "failed"]
+
+_NO_FEATURES: Final = Features((0,), b"")
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    content_hash: ContentHash
+    slot: Slot
+    features: Features
+    num_bytes: int  # the estimate until it is encoded, then what the runner reported
+    state: _State = "encoding"
+    holders: set[Ticket] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Claim:
+    entries: tuple[_Entry, ...]  # one per item; an item may be named twice
+    is_granted: bool = False
+
+
+class EncoderCache:
+    """Slots by content hash: single-flight, reference counted, evicting the longest free first.
+
+    Nothing is evicted while there is room, and nothing that is held is ever evicted. A claim gets all its
+    items at once; if there is no room for them it waits, in order of arrival, and holds nothing meanwhile.
+    So nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket
+    at a time. Claims on contents that are all there may pass those who wait, `MAX_OVERTAKES` of them per
+    first in the line: after that everybody queues up, those who hold let go, and the first gets its room
+    however much it is.
+
+    `bytes_of` estimates what an item's encoding will take. Where encodings turn out larger, the budget is
+    exceeded by the difference until they are let go.
+    """
+
+    def __init__(self, *, max_bytes: int, bytes_of: Callable[[EncoderItem], int], max_waiting: int) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes is {max_bytes}; allowed: at least 1")
+        self.max_bytes = max_bytes
+        self._bytes_of = bytes_of
+        self._max_waiting = max_waiting
+        self._next_slot = 0
+        self._entries: dict[ContentHash, _Entry] = {}
+        self._by_slot: dict[Slot, _Entry] = {}
+        self._claims: dict[Ticket, _Claim] = {}
+        self._evictable: OrderedDict[ContentHash, _Entry] = OrderedDict()  # ready, free; longest free first
+        self._waiting: deque[tuple[Ticket, tuple[EncoderItem, ...]]] = deque()
+        self._num_overtakes = 0  # past the present first of `_waiting`
+        self._num_bytes = 0
+        self._evictable_bytes = 0
+        self.num_hits = 0
+        self.num_misses = 0
+
+    @property
+    def num_entries(self) -> int:
+        """Contents kept or being encoded."""
+        return len(self._entries)
+
+    @property
+    def num_references(self) -> int:
+        """Contents held, counted once per ticket that holds them."""
+        return sum(len(entry.holders) for entry in self._by_slot.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Tickets that wait for room."""
+        return len(self._waiting)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of what is kept (as the runner reported) or being encoded (as estimated)."""
+        return self._num_bytes
+
+    def need(self, ticket: Ticket, items: Iterable[EncoderItem]) -> list[CacheEffect]:
+        """Claim the contents of all `items`.
+
+        Raises BadRequestError if they can never be held together, OverloadedError if `max_waiting` others
+        wait for room.
+        """
+        wanted = tuple(items)
+        num_bytes = self._needed_bytes(wanted)
+        if num_bytes > self.max_bytes:
+            raise BadRequestError(
+                f"this request's media take {num_bytes} bytes encoded; the encoder cache has {self.max_bytes}"
+            )
+        if self._may_take(wanted) if not self._waiting else self._may_overtake(wanted):
+            return self._take(ticket, wanted)
+        if len(self._waiting) >= self._max_waiting:
+            raise OverloadedError(
+                f"all {self.max_bytes} bytes of the encoder cache are in use and {self._max_waiting} others "
+                "wait for some"
+            )
+        self._waiting.append((ticket, wanted))
+        return []
+
+    def release(self, ticket: Ticket) -> list[CacheEffect]:
+        """Give up a claim, held or waiting. Unknown tickets (refused ones) are nothing to give up."""
+        claim = self._claims.pop(ticket, None)
+        if claim is None:
+            if self._waiting and self._waiting[0][0] == ticket:
+                self._num_overtakes = 0
+            self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != ticket)
+            return self._serve_waiting()
+        effects: list[CacheEffect] = []
+        for entry in dict.fromkeys(claim.entries):
+            entry.holders.remove(ticket)
+            if not entry.holders:
+                effects += self._let_go(entry)
+        return effects + self._serve_waiting()
+
+    def encoded(self, slot: Slot, num_bytes: int) -> list[CacheEffect]:
+        """The encode of `slot` is done; its result takes `num_bytes`."""
+        entry = self._by_slot[slot]
+        entry.state = "ready"
+        entry.features = _NO_FEATURES  # only an encode needs them
+        self._num_bytes += num_bytes - entry.num_bytes
+        entry.num_bytes = num_bytes
+        if not entry.holders:
+            self._add_evictable(entry)
+        return [*self._make_room(0), *self._grants(entry), *self._serve_waiting()]
+
+    def dropped(self, slot: Slot) -> list[CacheEffect]:
+        """The encode of `slot` was forgotten before it started."""
+        entry = self._by_slot.pop(slot)
+        if entry.holders:  # wanted again meanwhile
+            entry.state = "encoding"
+            self._give_slot(entry)
+            return [Encode(entry.slot, entry.features), *self._grants(entry)]
+        del self._entries[entry.content_hash]
+        self._num_bytes -= entry.num_bytes
+        return self._serve_waiting()
+
+    def failed(self, slot: Slot) -> list[CacheEffect]:
+        """The encode of `slot` failed. Its holders learn it when they use it; the next `need` tries again."""
+        entry = self._by_slot[slot]
+        entry.state = "failed"
+        entry.features = _NO_FEATURES
+        self._num_bytes -= entry.num_bytes
+        entry.num_bytes = 0
+        del self._entries[entry.content_hash]
+        effects = self._grants(entry) if entry.holders else self._let_go(entry)
+        return [*effects, *self._serve_waiting()]
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self._num_bytes == sum(entry.num_bytes for entry in self._by_slot.values())
+        assert self._evictable_bytes == sum(entry.num_bytes for entry in self._evictable.values())
+        assert not self._waiting or not self._may_take(self._waiting[0][1]), "the first waits for nothing"
+        holders = {ticket for entry in self._by_slot.values() for ticket in entry.holders}
+        assert holders <= set(self._claims)
+        for ticket, claim in self._claims.items():
+            assert all(ticket in entry.holders for entry in claim.entries)
+            assert claim.is_granted or any(entry.state == "dropping" for entry in claim.entries)
+        for content_hash, entry in self._entries.items():
+            assert entry.content_hash == content_hash
+            assert entry.state != "failed"
+            assert (content_hash in self._evictable) == (entry.state == "ready" and not entry.holders)
+            assert entry.holders or entry.state != "encoding"
+        for slot, entry in self._by_slot.items():
+            assert entry.slot == slot < self._next_slot
+            assert entry.state != "failed" or entry.holders
+
+    def _needed_bytes(self, items: tuple[EncoderItem, ...]) -> int:
+        """What all of `items` take, the same content once."""
+        sizes: dict[ContentHash, int] = {}
+        for item in items:
+            entry = self._entries.get(item.content_hash)
+            sizes[item.content_hash] = self._bytes_of(item) if entry is None else entry.num_bytes
+        return sum(sizes.values())
+
+    def _may_take(self, items: tuple[EncoderItem, ...]) -> bool:
+        """Whether there is room for `items` beside what is held. If nothing is, there always is."""
+        if len(self._by_slot) == len(self._evictable):
+            return True
+        hashes = {item.content_hash for item in items}
+        there = {each for each in hashes if each in self._entries}
+        pinned = self._num_bytes - self._evictable_bytes
+        for content_hash in there & self._evictable.keys():
+            pinned += self._evictable[content_hash].num_bytes
+        new = tuple(item for item in items if item.content_hash not in there)
+        return not new or pinned + self._needed_bytes(new) <= self.max_bytes
+
+    def _may_overtake(self, items: tuple[EncoderItem, ...]) -> bool:
+        """Whether `items` may be given although others wait."""
+        if self._num_overtakes >= MAX_OVERTAKES:
+            return False
+        is_there = all(item.content_hash in self._entries for item in items)
+        self._num_overtakes += is_there
+        return is_there
+
+    def _take(self, ticket: Ticket, items: tuple[EncoderItem, ...]) -> list[CacheEffect]:
+        """Hold what is there, make room for the rest, and have it encoded."""
+        wanted = {item.content_hash: item for item in items}
+        for content_hash in wanted:
+            entry = self._entries.get(content_hash)
+            if entry is not None:
+                self.num_hits += 1
+                entry.holders.add(ticket)
+                if self._evictable.pop(content_hash, None) is not None:
+                    self._evictable_bytes -= entry.num_bytes
+        new = [item for content_hash, item in wanted.items() if content_hash not in self._entries]
+        effects = self._make_room(sum(map(self._bytes_of, new)))
+        for item in new:
+            self.num_misses += 1
+            num_bytes = self._bytes_of(item)
+            self._num_bytes += num_bytes
+            entry = _Entry(item.content_hash, -1, item.features, num_bytes)
+            entry.holders.add(ticket)
+            self._entries[item.content_hash] = entry
+            self._give_slot(entry)
+            effects.append(Encode(entry.slot, item.features))
+        self._claims[ticket] = _Claim(tuple(self._entries[item.content_hash] for item in items))
+        return effects + self._grant(ticket)
+
+    def _give_slot(self, entry: _Entry) -> None:
+        entry.slot = self._next_slot
+        self._next_slot += 1
+        self._by_slot[entry.slot] = entry
+
+    def _make_room(self, num_bytes: int) -> list[CacheEffect]:
+        """Evict the longest free until `num_bytes` more fit, as far as that goes."""
+        effects: list[CacheEffect] = []
+        while self._evictable and self._num_bytes + num_bytes > self.max_bytes:
+            _, entry = self._evictable.popitem(last=False)
+            self._evictable_bytes -= entry.num_bytes
+            self._num_bytes -= entry.num_bytes
+            del self._entries[entry.content_hash], self._by_slot[entry.slot]
+            effects.append(Free(entry.slot))
+        return effects
+
+    def _grant(self, ticket: Ticket) -> list[CacheEffect]:
+        """Tell `ticket` its slots, unless what becomes of one of them is not known yet."""
+        claim = self._claims[ticket]
+        if claim.is_granted or any(entry.state == "dropping" for entry in claim.entries):
+            return []
+        claim.is_granted = True
+        return [Grant(ticket, tuple(entry.slot for entry in claim.entries))]
+
+    def _grants(self, entry: _Entry) -> list[CacheEffect]:
+        return [grant for ticket in sorted(entry.holders) for grant in self._grant(ticket)]
+
+    def _add_evictable(self, entry: _Entry) -> None:
+        self._evictable[entry.content_hash] = entry
+        self._evictable_bytes += entry.num_bytes
+
+    def _let_go(self, entry: _Entry) -> list[CacheEffect]:
+        """Nobody holds `entry` any more."""
+        match entry.state:
+            case "encoding":
+                entry.state = "dropping"
+                return [Drop(entry.slot)]
+            case "ready":
+                self._add_evictable(entry)
+                return self._make_room(0)
+            case "failed":
+                del self._by_slot[entry.slot]
+            case "dropping":
+                pass
+        return []
+
+    def _serve_waiting(self) -> list[CacheEffect]:
+        """Give room to those who wait: the first, as far as it goes, then those whose contents are there."""
+        effects: list[CacheEffect] = []
+        while self._waiting and self._may_take(self._waiting[0][1]):
+            self._num_overtakes = 0
+            effects += self._take(*self._waiting.popleft())
+        if self._num_overtakes >= MAX_OVERTAKES:
+            return effects
+        still_waiting: deque[tuple[Ticket, tuple[EncoderItem, ...]]] = deque()
+        for index, (ticket, items) in enumerate(self._waiting):
+            if index and self._may_overtake(items):
+                effects += self._take(ticket, items)
+            else:
+                still_waiting.append((ticket, items))
+        self._waiting = still_waiting
+        return effects

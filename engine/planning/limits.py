@@ -1,0 +1,139 @@
+"""The bounds of one engine, and the check of each request against them before it is queued.
+
+A request that passes can be run to its end, if need be alone. Read `engine/planning/scheduler.py` next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import Align, Generate, MediaSpan, NgramDraft
+
+_MAX_VOCAB_SIZE: Final = 2**31
+_MAX_MATCH: Final = 16  # n-grams of every length are indexed
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Bounds of one engine. `num_blocks` and `block_size` must be the runner's."""
+
+    num_blocks: int
+    block_size: int = 16
+    max_context: int = 448
+    """Tokens of prompt and answer together: the model's own limit."""
+    max_running: int = 64
+    """Sequences in one forward."""
+    max_waiting: int = 1024
+    """Requests and alignments that may wait before new ones are refused."""
+    max_tokens_per_step: int = 4096
+    """Decoder tokens of one forward, drafts included; alignments have as many of their own."""
+    max_prefill_chunk: int | None = None
+    """Prompt tokens one request may feed in a step. None: all it wants while nobody else has prompt tokens to
+    feed, else half of what is left of the budget (but a block)."""
+    max_encodes_per_step: int = 4
+    """Items per step: an encode delays the tokens of every running request by its own duration."""
+    max_encoder_tokens_per_step: int = 4096
+    """Rows of encodings per step; one item always goes, however large. Items without rows count 0."""
+    max_plans_in_flight: int = 2
+    """How many plans the actor lets be in flight at once; the scheduler itself takes any number."""
+    prefix_caching: bool = True
+    """Whether requests find the KV of blocks that others computed."""
+    max_parked_blocks: int | None = None
+    """Blocks that sessions may keep between their requests (None: half of the pool)."""
+    vocab_size: int | None = None
+    """Prompt and draft ids are below it (None: below 2³¹)."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "max_parked_blocks" else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise ValueError(f"{field.name} is {value}; allowed: at least {least}")
+
+    def check_generate(self, generate: Generate) -> None:
+        """Raise BadRequestError, with the numbers, if this request could never run."""
+        num_prompt = len(generate.prompt_token_ids)
+        max_tokens = generate.sampling.max_tokens
+        if num_prompt == 0:
+            raise BadRequestError("the prompt is empty")
+        if max_tokens < 1:
+            raise BadRequestError(f"max_tokens is {max_tokens}; allowed: at least 1", param="max_tokens")
+        if num_prompt + max_tokens > self.max_context:
+            raise BadRequestError(
+                f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}; the model's context is "
+                f"{self.max_context} tokens for both"
+            )
+        num_blocks = -(-(num_prompt + max_tokens - 1) // self.block_size)  # the last token is never fed
+        if num_blocks > self.num_blocks:
+            raise BadRequestError(
+                f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}: together they need "
+                f"{num_blocks} blocks of {self.block_size} tokens, the engine has {self.num_blocks}"
+            )
+        if generate.probe is not None and not 0 <= generate.probe.position < num_prompt:
+            raise BadRequestError(f"the probe's position {generate.probe.position} is not in the prompt")
+        if generate.probe is not None:
+            self._check_ids("probe", (generate.probe.token_id,))
+        self._check_ids("prompt", generate.prompt_token_ids)
+        self._check_ids("draft", generate.draft_token_ids)
+        _check_media(generate.media, num_prompt)
+        if generate.ngram is not None:
+            _check_ngram(generate.ngram)
+
+    def check_align(self, command: Align) -> None:
+        """Raise BadRequestError, with the numbers, if this alignment could never run."""
+        num_tokens = len(command.token_ids)
+        if num_tokens > self.max_context:
+            raise BadRequestError(
+                f"{num_tokens} tokens to align; the model's context is {self.max_context} tokens"
+            )
+        if not 0 < command.text_start <= command.text_end < num_tokens:
+            raise BadRequestError(
+                f"the text to align, {command.text_start} to {command.text_end}, is not inside the "
+                f"{num_tokens} tokens between the prompt and the end token"
+            )
+        if command.num_frames < 1:
+            raise BadRequestError("there is no audio to align to")
+        self._check_ids("text to align", command.token_ids)
+
+    def _check_ids(self, name: str, token_ids: tuple[int, ...]) -> None:
+        if not token_ids:
+            return
+        least, most = min(token_ids), max(token_ids)
+        if least < 0:
+            raise BadRequestError(f"the {name} has the token id {least}; allowed: at least 0")
+        vocab_size = _MAX_VOCAB_SIZE if self.vocab_size is None else self.vocab_size
+        if most >= vocab_size:
+            raise BadRequestError(
+                f"the {name} has the token id {most}; the model's vocabulary ends at {vocab_size - 1}"
+            )
+
+
+def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:
+    end = 0
+    for number, span in enumerate(spans):
+        where = f"media item {number} at tokens {span.start} to {span.start + span.num_tokens}"
+        if span.num_tokens < 1:
+            raise BadRequestError(f"media item {number} has {span.num_tokens} tokens; allowed: at least 1")
+        if span.start < end:
+            raise BadRequestError(f"{where} begins before the end of what precedes it, {end}")
+        end = span.start + span.num_tokens
+        if end > num_prompt:
+            raise BadRequestError(f"{where} is not inside the prompt of {num_prompt} tokens")
+        if span.grid is not None:
+            time, height, width = span.grid
+            if min(span.grid) < 1 or time * height * width != span.num_tokens:
+                raise BadRequestError(
+                    f"{where} has a grid of {time}×{height}×{width} for {span.num_tokens} tokens"
+                )
+
+
+def _check_ngram(ngram: NgramDraft) -> None:
+    if ngram.num_tokens < 1:
+        raise BadRequestError(f"the n-gram draft's num_tokens is {ngram.num_tokens}; allowed: at least 1")
+    if not 1 <= ngram.min_match <= ngram.max_match <= _MAX_MATCH:
+        raise BadRequestError(
+            f"the n-gram draft matches {ngram.min_match} to {ngram.max_match} tokens; allowed: 1 to "
+            f"{_MAX_MATCH}, in rising order"
+        )

@@ -1,0 +1,149 @@
+"""One step of device work as plain data: what the scheduler hands the runner, and what comes back.
+
+Torch-free. The scheduler fills a `Plan`, the runner answers with a `StepResult`; neither knows the
+other. Slots are encoder-cache slots (integers given out by `engine/planning/encoder_cache.py`), blocks are KV
+blocks of the pool in `engine/planning/blocks.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NewType
+
+import msgspec
+
+from ...protocols.messages import (
+    Align,
+    Features,
+    FinishReason,
+    ProbabilityProbe,
+    PromptLogprobs,
+    RequestId,
+    SamplingParams,
+    TopLogprobs,
+)
+
+Slot = int  # names one encoding in the runner
+SequenceId = NewType("SequenceId", int)
+"""One stay of a request on the device; never used again. A preempted request comes back as another."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeStep:
+    """Encode `features` and keep the result under `slot` until a later plan frees it."""
+
+    slot: Slot
+    features: Features
+
+
+class MediaRows(msgspec.Struct, frozen=True, gc=False):
+    """Fed tokens `first_row` to `first_row + num_rows` of a step are placeholders: their embeddings are rows
+    `offset` to `offset + num_rows` of the encoding in `slot`."""
+
+    slot: Slot
+    first_row: int
+    num_rows: int
+    offset: int
+
+
+class SequenceStart(msgspec.Struct, frozen=True):
+    """What the runner learns of a sequence once, in its first step. `generated` is not empty after a
+    preemption or when a request resumes."""
+
+    request_id: RequestId
+    prompt_token_ids: tuple[int, ...]
+    generated: tuple[int, ...]
+    sampling: SamplingParams
+
+
+class SequenceStep(msgspec.Struct, frozen=True):
+    """Feed tokens at positions `start`, `start + 1`, … of one sequence and sample behind them.
+
+    The KV of positions < `start` is already in the blocks of `block_table` (or an earlier plan in flight
+    puts it there); the KV of the fed tokens is written there. If `feeds_sampled`, one more token is fed in
+    front of `token_ids`: the newest the runner itself sampled for this sequence, which the scheduler need
+    not know yet. The last `num_draft` of `token_ids` are a draft to verify. Sampling happens only if
+    `samples` is true (a chunk in the middle of a prompt does not sample).
+
+    `positions` are the rows' (time, height, width) rotary positions where those are not the token's
+    position thrice, else None. A sequence the runner has finished (it sampled a stop token, reached
+    `max_tokens` or failed) may still be in the next plan; it is answered with an empty `Sampled`.
+    """
+
+    sequence_id: SequenceId
+    token_ids: tuple[int, ...]
+    start: int
+    block_table: tuple[int, ...]
+    encoder_slot: Slot | None = None
+    feeds_sampled: bool = False
+    samples: bool = True
+    num_draft: int = 0
+    begin: SequenceStart | None = None
+    media: tuple[MediaRows, ...] = ()
+    positions: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    probe: ProbabilityProbe | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Tokens fed."""
+        return len(self.token_ids) + self.feeds_sampled
+
+
+@dataclass(frozen=True, slots=True)
+class AlignStep:
+    """Run one teacher-forced forward for `command` and warp its cross-attention."""
+
+    command: Align
+    encoder_slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything the device does in one step: ends and frees first, then encodes, sequences, alignments."""
+
+    step: int
+    ends: tuple[SequenceId, ...] = ()
+    """Sequences the runner can forget: finished, aborted, preempted or revised."""
+    frees: tuple[Slot, ...] = ()
+    encodes: tuple[EncodeStep, ...] = ()
+    sequences: tuple[SequenceStep, ...] = ()
+    aligns: tuple[AlignStep, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ends or self.frees or self.encodes or self.sequences or self.aligns)
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """Tokens one sequence gained in a step: accepted draft tokens, then one the model chose.
+
+    If a stop token was chosen (or met inside the draft) `finish_reason` is "stop" and the stop token is
+    not among `token_ids`; the runner also says "length" when `max_tokens` are generated, and "stop" when
+    a grammar is complete. `error` is set when this sequence alone failed (NaN logits, for one); its fed
+    tokens' KV is then not to be trusted.
+    """
+
+    sequence_id: SequenceId
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: PromptLogprobs | None = None
+    """The step that feeds prompt position i tells the log-probability of prompt token i + 1, if there is one:
+    a chunk from `start` tells of tokens `start + 1` onwards. Nothing is told of what came from the prefix
+    cache, so a request for these must be fed its whole prompt."""
+    num_draft_accepted: int = 0
+    probe_probability: float | None = None
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The runner's answer to one plan. `encode_errors` maps a slot to a message for the client."""
+
+    step: int
+    sampled: tuple[Sampled, ...] = ()
+    boundaries: dict[RequestId, tuple[int, ...]] = field(default_factory=dict)
+    align_errors: dict[RequestId, str] = field(default_factory=dict)
+    encode_errors: dict[Slot, str] = field(default_factory=dict)
+    encoder_bytes: dict[Slot, int] = field(default_factory=dict)
+    busy_s: float = 0.0

@@ -1,0 +1,254 @@
+"""One `Generate` while the scheduler has it: its tokens, its blocks, how far its KV reaches and is planned.
+
+Knows no other request and no pool. Read `engine/planning/scheduler.py` next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ...protocols.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
+from .blocks import Block
+from .drafts import make_drafters
+from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
+from .positions import rotary_positions
+from .prefix_cache import BlockHash, BlockHasher
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedItem:
+    """Tokens `start` to `end` of the prompt stand for the rows of the encoding in `slot`."""
+
+    slot: Slot
+    start: int
+    end: int
+
+
+class Request:
+    """Mutable state of one request.
+
+    `tokens` are known: the prompt, then what results brought. KV of positions < `num_computed` is in
+    `blocks`, because the results of those steps are in; positions < `num_planned` are computed, or will be
+    by plans in flight, `num_sampling` of which sample one token each (a plan with a draft is in flight
+    alone). A stay on the device begins with the tokens known then, `num_begun`; later ones the runner
+    feeds itself. Without `sequence_id` the request is not on the device: it waits, or it is over.
+    """
+
+    __slots__ = (
+        "arrival",
+        "awaited",
+        "blocks",
+        "capacity",
+        "drafters",
+        "generate",
+        "has_run",
+        "hasher",
+        "is_first",
+        "items",
+        "max_length",
+        "next_full",
+        "next_item",
+        "num_begun",
+        "num_cached",
+        "num_computed",
+        "num_left",
+        "num_planned",
+        "num_prompt",
+        "num_registered",
+        "num_sampling",
+        "order",
+        "probe_probability",
+        "prompt_logprobs",
+        "request_id",
+        "rotary",
+        "sequence_id",
+        "slot",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        generate: Generate,
+        slot: Slot | None,
+        media_slots: tuple[Slot, ...],
+        arrival: int,
+        block_size: int,
+    ) -> None:
+        self.generate = generate
+        self.request_id = generate.request_id
+        self.slot = slot
+        self.items = tuple(
+            PlacedItem(each, span.start, span.start + span.num_tokens)
+            for each, span in zip(media_slots, generate.media, strict=True)
+        )
+        self.rotary = rotary_positions(generate.media)
+        self.arrival = arrival
+        self.order = (generate.priority, arrival)
+        self.num_prompt = len(generate.prompt_token_ids)
+        self.max_length = self.num_prompt + generate.sampling.max_tokens
+        self.tokens = list(generate.prompt_token_ids)
+        self.drafters = make_drafters(generate)
+        self.hasher = BlockHasher(generate, block_size)
+        self.awaited: BlockHash | None = None  # the block that a running request is computing for us
+        self.num_cached = 0
+        self.has_run = False  # on the device, now or before
+        self.is_first = True  # nothing was reported yet
+        self.probe_probability: float | None = None
+        self.prompt_logprobs: PromptLogprobs | None = None
+        self.leave()
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens that are still to be planned: one while decoding, all that lacks KV after a preemption."""
+        return len(self.tokens) + self.num_sampling - self.num_planned
+
+    @property
+    def max_reused(self) -> int:
+        """How many tokens' KV may be taken from elsewhere: what is sampled behind or asked about is fed."""
+        limit = len(self.tokens) - 1
+        if self.is_first and self.generate.sampling.prompt_logprobs is not None:
+            return 0
+        probe = self.generate.probe
+        if probe is not None and self.is_first and self.probe_probability is None:
+            limit = min(limit, probe.position)
+        return limit
+
+    def uses(self, slot: Slot) -> bool:
+        """Whether it cross-attends to `slot` or has its rows in the prompt."""
+        return self.slot == slot or any(item.slot == slot for item in self.items)
+
+    def leave(self) -> None:
+        """Be on the device no longer: all known tokens are to be planned again."""
+        self.sequence_id: SequenceId | None = None
+        self.blocks: tuple[Block, ...] = ()
+        self.capacity = 0  # positions that `blocks` hold
+        self.num_computed = self.num_planned = 0
+        self.num_sampling = 0
+        self.num_begun = 0
+        self.num_left = 0  # tokens that may yet be sampled by further plans
+        self.num_registered = 0  # blocks
+        self.next_full = 0  # computed positions at which the next block is full
+        self.next_item = 0  # the first of `items` that ends behind `num_planned`
+        if self.is_first:
+            self.prompt_logprobs = None
+
+    def enter(self, sequence_id: SequenceId, blocks: tuple[Block, ...], num_computed: int) -> None:
+        """Begin a stay on the device with `blocks`, which hold KV of the first `num_computed` tokens."""
+        self.sequence_id = sequence_id
+        self.has_run = True
+        self.blocks = blocks
+        self.num_computed = self.num_planned = num_computed
+        self.num_begun = len(self.tokens)
+        self.num_left = self.max_length - self.num_begun
+        self.awaited = None
+
+    def draft(self, limit: int) -> tuple[int, ...]:
+        """A guess at what follows the known tokens, at most `limit` and one less than may be sampled."""
+        limit = min(limit, self.num_left - 1)
+        if limit < 1:
+            return ()
+        for drafter in self.drafters:
+            guess = drafter.propose(self.tokens, limit)
+            if guess:
+                return tuple(guess)
+        return ()
+
+    def step(
+        self, num_known: int, draft: tuple[int, ...] = (), begin: SequenceStart | None = None
+    ) -> SequenceStep:
+        """Plan the next `num_known` tokens and a draft; `begin` comes with the first step of a stay."""
+        assert self.sequence_id is not None
+        start = self.num_planned
+        end = start + num_known
+        is_decode = start >= self.num_begun
+        samples = is_decode or end == self.num_begun
+        probe = self.generate.probe
+        if probe is not None and not start <= probe.position < end:
+            probe = None
+        step = SequenceStep(
+            sequence_id=self.sequence_id,
+            token_ids=draft if is_decode else (*self.tokens[start:end], *draft),
+            start=start,
+            block_table=self.blocks,
+            encoder_slot=self.slot,
+            feeds_sampled=is_decode,
+            samples=samples,
+            num_draft=len(draft),
+            begin=begin,
+            media=self._media_rows(start, end),
+            positions=None if self.rotary is None else self.rotary.rows(start, num_known + len(draft)),
+            probe=probe,
+        )
+        self.num_planned = end + len(draft)
+        if samples:
+            self.num_sampling += 1
+            self.num_left -= 1
+        return step
+
+    def start(self) -> SequenceStart:
+        """What the runner is told with the first step of a stay."""
+        return SequenceStart(
+            self.request_id,
+            self.generate.prompt_token_ids,
+            tuple(self.tokens[self.num_prompt :]),
+            self.generate.sampling,
+        )
+
+    def take(self, step: SequenceStep, sampled: Sampled) -> None:
+        """Grow by what a step did."""
+        if sampled.probe_probability is not None:
+            self.probe_probability = sampled.probe_probability
+        if sampled.prompt_logprobs is not None and self.is_first:
+            self.prompt_logprobs = _joined(self.prompt_logprobs, sampled.prompt_logprobs)
+        self.num_computed += step.num_rows - step.num_draft + sampled.num_draft_accepted
+        if not step.samples:
+            return
+        self.tokens += sampled.token_ids
+        self.num_sampling -= 1
+        if step.num_draft:
+            self.num_planned = self.num_computed
+            self.num_left = self.max_length - len(self.tokens)
+        if self.drafters:
+            self.drafters = tuple(each for each in self.drafters if not each.is_over(self.tokens))
+
+    def report(self, sampled: Sampled, reason: FinishReason | None) -> TokensSampled:
+        """The event for what was sampled; the first one says what is said once."""
+        event = TokensSampled(
+            request_id=self.request_id,
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            top_logprobs=sampled.top_logprobs,
+            finish_reason=reason,
+            num_draft_accepted=sampled.num_draft_accepted,
+            error=sampled.error,
+        )
+        if not self.is_first:
+            return event
+        self.is_first = False
+        return msgspec.structs.replace(
+            event,
+            prompt_logprobs=self.prompt_logprobs,
+            num_cached=self.num_cached,
+            probe_probability=self.probe_probability,
+        )
+
+    def _media_rows(self, start: int, end: int) -> tuple[MediaRows, ...]:
+        """Rows of items among tokens `start` to `end`. Call once per chunk, in order."""
+        rows: list[MediaRows] = []
+        while self.next_item < len(self.items):
+            item = self.items[self.next_item]
+            first, last = max(item.start, start), min(item.end, end)
+            if first < last:
+                rows.append(MediaRows(item.slot, first - start, last - first, first - item.start))
+            if item.end > end:
+                break
+            self.next_item += 1
+        return tuple(rows)
+
+
+def _joined(first: PromptLogprobs | None, second: PromptLogprobs) -> PromptLogprobs:
+    if first is None:
+        return second
+    return PromptLogprobs(first.logprobs + second.logprobs, first.top + second.top)

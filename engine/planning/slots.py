@@ -1,0 +1,88 @@
+"""The scheduler's view of encodings: encodes to plan on demand, slots that are filled, slots to free.
+
+What content is in a slot and who holds it is the ledger's business (`engine/planning/encoder_cache.py`); here
+a slot is only waiting for its encode, filled (its encode is planned, so this and later plans may use it) or
+failed. Slots are never used again. Read `engine/planning/scheduler.py` next.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from ...protocols.messages import Features
+from .plan import EncodeStep, Slot
+
+_MAX_FAILED: Final = 1024
+"""Failures that are remembered, so that a late request is told why."""
+
+
+class SlotQueue:
+    """Encodes and frees that the next plans carry. An encode nobody demands waits."""
+
+    def __init__(self, *, max_encodes_per_step: int, max_tokens_per_step: int) -> None:
+        self._max_encodes = max_encodes_per_step
+        self._max_tokens = max_tokens_per_step
+        self._encodes: dict[Slot, Features] = {}
+        self._filled: set[Slot] = set()
+        self._failed: OrderedDict[Slot, str] = OrderedDict()
+        self._frees: list[Slot] = []
+        self._taken: list[EncodeStep] = []  # for the plan being made
+        self._num_taken_tokens = 0
+        self.num_tokens = 0
+        """Rows of all encodes planned so far."""
+
+    def encode(self, slot: Slot, features: Features) -> None:
+        """Queue an encode into a new slot."""
+        assert slot not in self._filled, f"slot {slot} is in use"
+        assert slot not in self._encodes, f"slot {slot} is already to be encoded"
+        self._failed.pop(slot, None)
+        self._encodes[slot] = features
+
+    def drop(self, slot: Slot) -> bool:
+        """Forget a queued encode. False if there is none."""
+        return self._encodes.pop(slot, None) is not None
+
+    def free(self, slot: Slot) -> None:
+        """Queue the free of a filled slot."""
+        self._filled.remove(slot)
+        self._frees.append(slot)
+
+    def fail(self, slot: Slot, error: str) -> None:
+        """Note that the planned encode of `slot` failed."""
+        self._filled.discard(slot)
+        self._failed[slot] = error
+        if len(self._failed) > _MAX_FAILED:
+            self._failed.popitem(last=False)
+
+    def problem(self, slot: Slot) -> str | None:
+        """Why a request on `slot` could never run, or None."""
+        if slot in self._filled or slot in self._encodes:
+            return None
+        return self._failed.get(slot, f"encoder slot {slot} is empty")
+
+    def demand(self, slot: Slot, num_tokens: int = 0) -> bool:
+        """Whether the plan being made may use `slot`, of `num_tokens` rows; plans its encode if it fits."""
+        if slot in self._filled:
+            return True
+        if slot not in self._encodes or not self._fits(num_tokens):
+            return False
+        self._filled.add(slot)
+        self._taken.append(EncodeStep(slot, self._encodes.pop(slot)))
+        self._num_taken_tokens += num_tokens
+        self.num_tokens += num_tokens
+        return True
+
+    def take(self) -> tuple[tuple[Slot, ...], tuple[EncodeStep, ...]]:
+        """Frees and encodes of the plan being made; the next one begins with its budget whole."""
+        frees, encodes = tuple(self._frees), tuple(self._taken)
+        self._frees.clear()
+        self._taken.clear()
+        self._num_taken_tokens = 0
+        return frees, encodes
+
+    def _fits(self, num_tokens: int) -> bool:
+        if not self._taken:
+            return True
+        is_within = self._num_taken_tokens + num_tokens <= self._max_tokens
+        return is_within and len(self._taken) < self._max_encodes

@@ -1,0 +1,230 @@
+"""A conversation → token ids, by the checkpoint's own Jinja template, as `transformers` renders it.
+
+Text from outside cannot become a control token: where it contains the name of one, a stand-in character goes
+through the template instead, and the text around it is encoded without control tokens. Where it contains
+none, the ids are exactly those of `apply_chat_template`. Read next: `engine/models/prompts.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import count, groupby
+from typing import Any, Final, TypeVar, cast
+
+import jinja2
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from ...protocols.chat import Conversation
+from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from ...protocols.errors import BadRequestError
+from .tokenizer import TextTokenizer
+
+_V = TypeVar("_V")
+
+_FIRST_STAND_IN: Final = 0xF0000  # a private plane: no text means anything by it
+_MAX_MESSAGE: Final = 500
+_PROBE: Final = "content-parts-probe"
+
+
+class ChatTemplate:
+    """Renders conversations for one tokenizer. Thread-safe; a long conversation takes a while, so use one."""
+
+    def __init__(self, text: TextTokenizer) -> None:
+        if text.chat_template is None:
+            raise BadRequestError(
+                "The model has no chat template; use /v1/completions.",
+                param="messages",
+                code="no_chat_template",
+            )
+        self._text = text
+        self._source = text.chat_template
+        added = text.backend.get_added_tokens_decoder()
+        control = {
+            token.content: token.special for token_id, token in added.items() if text.is_control(token_id)
+        }
+        self._any_control = _pattern(control)
+        self._special = _pattern(name for name, special in control.items() if special)
+
+    def encode(self, conversation: Conversation) -> tuple[int, ...]:
+        """The prompt's ids. Raises BadRequestError with the template's own message if it refuses."""
+        try:
+            hider = _Hider(conversation)
+            messages = [self._message(each, hider) for each in conversation.messages]
+            tools = None if conversation.tools is None else hider.hide(conversation.tools, self._any_control)
+            rendered = self._render(messages, tools, conversation, hider)
+        except RecursionError:
+            raise BadRequestError("The request is nested too deeply.", param="messages") from None
+        return self._encode(rendered, hider)
+
+    @cached_property
+    def takes_parts(self) -> bool:
+        """Whether a message's content may be a list of parts. Templates of text models want one string."""
+        message = {"role": "user", "content": [{"type": "text", "text": _PROBE}]}
+        try:
+            (rendered,), _ = render_jinja_template(
+                [[message]], chat_template=self._source, **self._text.names
+            )
+        except Exception:  # a template may fail in any way on what it does not expect
+            return False
+        return _PROBE in rendered and "'text'" not in rendered and '"text"' not in rendered
+
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        conversation: Conversation,
+        hider: _Hider,
+    ) -> str:
+        try:
+            (rendered,), _ = render_jinja_template(
+                [messages],
+                tools=tools,
+                chat_template=self._source,
+                add_generation_prompt=conversation.add_generation_prompt,
+                continue_final_message=conversation.continue_final_message,
+                **{**self._text.names, **hider.hide(conversation.template_kwargs, self._any_control)},
+            )
+        except (
+            jinja2.TemplateError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+        ) as error:
+            message = hider.show(str(error))[:_MAX_MESSAGE]
+            raise BadRequestError(
+                f"The model's chat template refuses the messages: {message}",
+                param="messages",
+                code="chat_template",
+            ) from None
+        found: str = rendered
+        return found
+
+    def _message(self, message: ChatMessage, hider: _Hider) -> dict[str, Any]:
+        # What the model itself wrote may hold the control tokens that decoding shows (<think>, <tool_call>).
+        pattern = self._special if message.role == "assistant" else self._any_control
+        role = "system" if message.role == "developer" else message.role
+        return {
+            "role": role,
+            "content": self._content(message, hider, pattern),
+            **hider.hide(message.extra, pattern),
+        }
+
+    def _content(
+        self, message: ChatMessage, hider: _Hider, pattern: re.Pattern[str]
+    ) -> str | list[dict[str, str]]:
+        content = message.content
+        if content is None or isinstance(content, str):
+            return hider.hide(content or "", pattern)
+        if self.takes_parts:
+            return hider.hide_parts(content, pattern)
+        if media := next((part for part in content if isinstance(part, MediaPart)), None):
+            raise BadRequestError(f"`{media.param}`: the model takes text only.", param=media.param)
+        return hider.hide("\n".join(part.text for part in content if isinstance(part, TextPart)), pattern)
+
+    def _encode(self, rendered: str, hider: _Hider) -> tuple[int, ...]:
+        if not hider.has_hidden:
+            return self._text.encode(rendered, allow_special=True)
+        ids: list[int] = []
+        trusted = ""
+        for piece in self._any_control.split(rendered):
+            if hider.is_in(piece):
+                ids += self._text.encode(trusted, allow_special=True)
+                ids += self._text.encode(hider.show(piece), allow_special=False)
+                trusted = ""
+            else:
+                trusted += piece
+        return (*ids, *self._text.encode(trusted, allow_special=True))
+
+
+class _Hider:
+    """Stand-in characters for the control tokens' names in one conversation's text."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._taken = set(_private(_strings(conversation)))
+        self._free = count(_FIRST_STAND_IN)
+        self._names: dict[str, str] = {}
+        self._stand_ins: dict[str, str] = {}
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether anything was hidden."""
+        return bool(self._names)
+
+    def hide(self, value: _V, names: re.Pattern[str]) -> _V:
+        """`value` with `names` replaced in every string, keys included."""
+        found: object = value
+        if isinstance(value, str):
+            found = names.sub(lambda match: self._stand_in(match[0]), value)
+        elif isinstance(value, dict):
+            found = {self.hide(key, names): self.hide(each, names) for key, each in value.items()}
+        elif isinstance(value, list):
+            found = [self.hide(each, names) for each in value]
+        return cast(_V, found)
+
+    def hide_parts(self, parts: Iterable[Part], names: re.Pattern[str]) -> list[dict[str, str]]:
+        """Parts as templates take them. Neighbouring texts do not form a name together either."""
+        found: list[dict[str, str]] = []
+        for kind, group in groupby(parts, type):
+            run = list(group)
+            texts = [self.hide(part.text, names) for part in run if isinstance(part, TextPart)]
+            if kind is TextPart and names.search("".join(texts)):
+                texts = [self._stand_in("") + text for text in texts]
+            found += [{"type": "text", "text": text} for text in texts]
+            found += [{"type": part.kind} for part in run if isinstance(part, MediaPart)]
+        return found
+
+    def is_in(self, piece: str) -> bool:
+        """Whether `piece` has stand-ins."""
+        return any(stand_in in piece for stand_in in self._names)
+
+    def show(self, piece: str) -> str:
+        """`piece` with the names put back."""
+        for stand_in, name in self._names.items():
+            piece = piece.replace(stand_in, name)
+        return piece
+
+    def _stand_in(self, name: str) -> str:
+        if name not in self._stand_ins:
+            stand_in = next(chr(code) for code in self._free if chr(code) not in self._taken)
+            self._stand_ins[name] = stand_in
+            self._names[stand_in] = name
+        return self._stand_ins[name]
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the names, longer ones first, as one group; nothing where there are none."""
+    ordered = sorted(names, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
+
+
+def _strings(conversation: Conversation) -> Iterable[str]:
+    yield from _nested(conversation.template_kwargs)
+    yield from _nested(conversation.tools)
+    for message in conversation.messages:
+        yield from _nested(message.extra)
+        content = message.content
+        if isinstance(content, str):
+            yield content
+        elif content is not None:
+            yield from (part.text for part in content if isinstance(part, TextPart))
+
+
+def _nested(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _nested(list(value))
+        yield from _nested(list(value.values()))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _nested(each)
+
+
+def _private(texts: Iterable[str]) -> Iterable[str]:
+    for text in texts:
+        if not text.isascii() and max(text) >= chr(_FIRST_STAND_IN):
+            yield from (character for character in text if ord(character) >= _FIRST_STAND_IN)

@@ -1,0 +1,200 @@
+"""A language model's tokenizer: text ↔ ids, and the chat template's text. Knows files, no prompts.
+
+Text from outside is encoded without control tokens, so that no text whatever can become one. Read
+`engine/models/prompts.py` for who decides what is outside, `engine/text/detokenizer.py` for incremental
+decoding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, Tokenizer
+
+from ...protocols.errors import ModelLoadError
+from ..models.info import read_json
+
+_NAMED: Final = ("bos_token", "eos_token", "pad_token", "unk_token")
+_UNTYPABLE: Final = "\ufdd0"
+"""A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
+_SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+
+
+class TextTokenizer:
+    """Text to ids and back, by a `tokenizers.Tokenizer`."""
+
+    def __init__(
+        self, backend: Tokenizer, *, chat_template: str | None = None, names: dict[str, str] | None = None
+    ) -> None:
+        self.backend = backend
+        """Knows every token; adds nothing in front or behind unless asked to."""
+        self.chat_template = chat_template
+        """The Jinja source, or None."""
+        self.names = names or {}
+        """`bos_token`, `eos_token`, … as text, as far as there are any: templates use them."""
+        backend.no_truncation()
+        backend.no_padding()
+        self._plain, self._control_ids = _without_control_tokens(backend)
+        self.start_ids: tuple[int, ...] = tuple(backend.encode("").ids)
+        """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing."""
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> TextTokenizer:
+        """Read `tokenizer.json`, or an older format through `transformers` (none of its remote code).
+
+        Raises ModelLoadError naming the file that is missing or cannot be read.
+        """
+        path = folder / "tokenizer_config.json"
+        config = read_json(path) if path.is_file() else {}
+        backend = _read_backend(folder)
+        _add_missing(backend, config)
+        names = {name: _text_of(config.get(name)) for name in _NAMED}
+        return cls(
+            backend,
+            chat_template=_chat_template(folder, config),
+            names={name: text for name, text in names.items() if text is not None},
+        )
+
+    @property
+    def num_ids(self) -> int:
+        """Ids are below this; a model's vocabulary may be larger."""
+        vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return max(vocabulary.values()) + 1
+
+    def encode(self, text: str, *, allow_special: bool) -> tuple[int, ...]:
+        """Ids of `text`; nothing is put in front or behind. Lone surrogates become `?`.
+
+        Without `allow_special` the names of control tokens are ordinary characters.
+        """
+        chosen = self.backend if allow_special else self._plain
+        clean = text.encode("utf-8", "replace").decode("utf-8")
+        if not allow_special:
+            clean = clean.replace(_UNTYPABLE, "\ufffd")
+        ids: list[int] = chosen.encode(clean, add_special_tokens=False).ids
+        return tuple(ids)
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Text of the ids: special tokens and unknown ids left out, broken UTF-8 as U+FFFD."""
+        text: str = self.backend.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def id_of(self, name: str) -> int | None:
+        """The id of a token by its exact name, or None."""
+        token_id: int | None = self.backend.token_to_id(name)
+        return token_id
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The id of `eos_token`, if it has one."""
+        token_id = self.id_of(self.names.get("eos_token", ""))
+        return () if token_id is None else (token_id,)
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether text from outside can never become this token."""
+        return token_id in self._control_ids
+
+
+def _read_backend(folder: Path) -> Tokenizer:
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # the tokenizers library raises bare Exception
+            raise ModelLoadError(f"{path}: not a readable tokenizer ({error})") from error
+    if not any((folder / name).is_file() for name in _SLOW_FILES):
+        raise ModelLoadError(f"{folder}: no tokenizer (tokenizer.json, {', '.join(_SLOW_FILES)})")
+    from transformers import AutoTokenizer
+
+    try:
+        loaded: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # transformers raises whatever its many readers raise
+        raise ModelLoadError(f"{folder}: not a readable tokenizer ({_first_line(error)})") from error
+    backend: Tokenizer | None = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelLoadError(f"{folder}: {type(loaded).__name__} has no fast version; add a tokenizer.json")
+    return backend
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _add_missing(backend: Tokenizer, config: dict[str, Any]) -> None:
+    """Tokens that only `tokenizer_config.json` names, or names as special, as `transformers` adds them."""
+    listed = config.get("added_tokens_decoder")
+    if not isinstance(listed, dict):
+        return
+    known = backend.get_added_tokens_decoder()
+    for token_id, token in sorted(listed.items(), key=lambda pair: int(pair[0])):
+        there = known.get(int(token_id))
+        if (
+            there is not None
+            and there.content == token["content"]
+            and there.special >= token.get("special", False)
+        ):
+            continue
+        kept = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        options = {name: bool(token[name]) for name in kept if name in token}
+        added = AddedToken(token["content"], **options)
+        if added.special:
+            backend.add_special_tokens([added])
+        else:
+            backend.add_tokens([added])
+
+
+def _text_of(token: object) -> str | None:
+    """A token as `tokenizer_config.json` writes it: a string, or an object with its content."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+    jinja, legacy = folder / "chat_template.jinja", folder / "chat_template.json"
+    if jinja.is_file():
+        return jinja.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if template is None and legacy.is_file():
+        template = read_json(legacy).get("chat_template")
+    if isinstance(template, list):  # several, by name
+        by_name = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
+        template = by_name.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[int]]:
+    """The same tokenizer for text from outside, and the ids it cannot give.
+
+    Control tokens keep their ids but get names no text has, so that neither a split at added tokens nor
+    the model itself (a merge, a whole word found in the vocabulary, a likely piece) gives one. Added
+    tokens of white space only (Gemma's, GPT-NeoX's) are text and stay.
+    """
+    description: dict[str, Any] = json.loads(backend.to_str())
+    added: list[dict[str, Any]] = description["added_tokens"]
+    control = {str(t["content"]): int(t["id"]) for t in added if t["special"] or not t["content"].isspace()}
+    names = {name: f"{_UNTYPABLE}{token_id}" for name, token_id in control.items()}
+    model, vocabulary = description["model"], description["model"].get("vocab")
+    if isinstance(vocabulary, list):  # unigram: [piece, score]; places are ids
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+    elif isinstance(vocabulary, dict):
+        unknown = model.get("unk_token")  # models look it up by name; it means nothing anyway
+        if names.pop(unknown, None):
+            added = [token for token in added if token["content"] != unknown]
+        model["vocab"] = {names.get(piece, piece): token_id for piece, token_id in vocabulary.items()}
+    if model.get("merges"):
+        model["merges"] = [pair for pair in model["merges"] if not _makes(pair, control)]
+    description["added_tokens"] = [
+        token | {"content": names.get(token["content"], token["content"])} for token in added
+    ]
+    description["post_processor"] = None
+    return Tokenizer.from_str(json.dumps(description)), frozenset(control.values())
+
+
+def _makes(pair: Sequence[str] | str, control: dict[str, int]) -> bool:
+    """Whether a merge makes a control token, or something of one."""
+    left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
+    return left + right in control or left in control or right in control

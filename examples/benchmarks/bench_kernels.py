@@ -1,0 +1,290 @@
+"""Each kernel at the shapes of Qwen3-0.6B beside its torch reference, as a share of what the machine can do.
+
+    python examples/benchmarks/bench_kernels.py [--threads 1 2] [--dtype bfloat16] [--only linear]
+
+Ceilings are measured in the same run: reading a gigabyte, and a large matrix product. A kernel's floor is
+the larger of its bytes over the one and its operations over the other; `share` is the floor over the fastest
+round, since ceilings are of the fastest round too. Contenders are interleaved and work on data that no cache
+holds (but for what lies between products); medians and the 10–90 % spread are printed. Linear products are
+also compared with oneDNN's packed product, which `linear` uses for many rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.linear import LinearWeight, linear, linear_reference, pack_linear
+from sensorium.kernels.native import library
+from sensorium.kernels.paged_attention import (
+    PagedBatch,
+    PagedSequence,
+    paged_attention,
+    paged_attention_reference,
+    paged_batch,
+)
+from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
+from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
+from sensorium.kernels.silu_mul import silu_mul
+from torch import Tensor
+
+HIDDEN, HEADS, KV_HEADS, DIM, MIDDLE, VOCAB, LAYERS, BLOCK = 1024, 16, 8, 128, 3072, 151_936, 28, 16
+PROJECTIONS = {
+    "qkv": (2 * HEADS * DIM, HIDDEN),
+    "out": (HIDDEN, HEADS * DIM),
+    "gate_up": (2 * MIDDLE, HIDDEN),
+    "down": (HIDDEN, MIDDLE),
+    "head": (VOCAB, HIDDEN),
+}
+ROWS = (1, 2, 4, 8, 16, 32, 128, 512, 2048)
+COLD_BYTES = 200_000_000  # more than any cache holds
+CPU = torch.device("cpu")
+Work = Callable[[], object]
+Contender = Callable[[int], object]  # takes the number of the round, to choose cold data
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Bytes and operations a second."""
+
+    read: float
+    product: float
+
+
+def times_of(contenders: dict[str, Contender], rounds: int) -> dict[str, list[float]]:
+    """Sorted seconds of each contender, A B A B."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 1):
+        for name, run in contenders.items():
+            begin = time.perf_counter()
+            run(number)
+            if number:
+                times[name].append(time.perf_counter() - begin)
+    return {name: sorted(values) for name, values in times.items()}
+
+
+def measure_ceilings(dtype: torch.dtype, rounds: int) -> Ceilings:
+    """The fastest of a few rounds: a ceiling is what was once reached."""
+    large = torch.zeros(1 << 28, dtype=torch.int32)
+    square = torch.randn(2048, 2048).to(dtype)
+    times = times_of(
+        {"read": lambda _: large.sum(dtype=torch.int32), "product": lambda _: square @ square}, rounds
+    )
+    return Ceilings(read=large.nbytes / times["read"][0], product=2 * 2048**3 / times["product"][0])
+
+
+def report(
+    title: str,
+    contenders: dict[str, Contender],
+    num_bytes: float,
+    operations: float,
+    at: Ceilings,
+    rounds: int,
+) -> None:
+    """One line per contender; the first is ours."""
+    floor = max(num_bytes / at.read, operations / at.product)
+    times = times_of(contenders, rounds)
+    ours = statistics.median(next(iter(times.values())))
+    for name, values in times.items():
+        median, low, high = (
+            statistics.median(values),
+            values[len(values) // 10],
+            values[-1 - len(values) // 10],
+        )
+        print(
+            f"{title:<26} {name:<9} {median * 1e3:9.3f} ms ({low * 1e3:8.3f} – {high * 1e3:8.3f})"
+            f" {num_bytes / median / 1e9:6.1f} GB/s {operations / median / 1e9:7.1f} GFLOP/s"
+            f"  share {floor / values[0]:5.0%}  {median / ours:6.2f} × ours",
+            flush=True,
+        )
+
+
+def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[int, ...]) -> None:
+    """All projections of a layer and the head."""
+    for name, (out, size) in PROJECTIONS.items():
+        weights = [
+            torch.randn(out, size).to(dtype)
+            for _ in range(max(1, COLD_BYTES // (out * size * dtype.itemsize)))
+        ]
+        packed = [pack_linear(weight) for weight in weights]
+        others = [LinearWeight(each.weight, each.bias, each.packed) for each in packed]
+        for rows in num_rows:
+            if name == "head" and rows > 32:
+                continue  # only rows that are sampled meet the head
+            x = torch.randn(rows, size).to(dtype)
+            _report_linear(f"{name} rows {rows}", x, packed, others, weights, at, rounds)
+
+
+def _report_linear(
+    title: str,
+    x: Tensor,
+    packed: list[LinearWeight],
+    others: list[LinearWeight],
+    weights: list[Tensor],
+    at: Ceilings,
+    rounds: int,
+) -> None:
+    out, size = weights[0].shape
+    num, rows = len(weights), x.shape[0]
+    report(
+        title,
+        {
+            "ours": lambda number: linear(x, packed[number % num]),
+            "oneDNN": lambda number: linear(x, others[(number + num // 3) % num]),
+            "F.linear": lambda number: linear_reference(x, weights[number % num], None),
+        },
+        (out * size + rows * (out + size)) * x.itemsize,
+        2.0 * rows * out * size,
+        at,
+        rounds,
+    )
+
+
+def _attend_layer(
+    attend: Callable[[Tensor, Tensor, PagedBatch], Tensor],
+    query: Tensor,
+    cache: Tensor,
+    batch: PagedBatch,
+    number: int,
+) -> Tensor:
+    return attend(query, cache[number % cache.shape[0]], batch)
+
+
+def bench_attention(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
+    """Decode, draft checks, prompts and a chunk behind a long context; blocks lie scattered."""
+    blocks = 1400
+    cache = torch.randn(3, blocks, 2, KV_HEADS, BLOCK, DIM).to(dtype)
+    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(1)).tolist()
+    cases = {
+        **{f"decode 1 × {context}": [(context, 1)] for context in (100, 1000, 4000)},
+        **{f"decode 16 × {context}": [(context, 1)] * 16 for context in (100, 500, 1000)},
+        "draft 8 at 500": [(500, 8)],
+        "draft 33 at 500": [(500, 33)],
+        "prompt 512": [(0, 512)],
+        "prompt 2048": [(0, 2048)],
+        "512 behind 4096": [(4096, 512)],
+    }
+    for title, spans in cases.items():
+        free = iter(order)
+        batch = paged_batch(
+            [PagedSequence([next(free) for _ in range(-(-(s + n) // BLOCK))], s, n) for s, n in spans],
+            BLOCK,
+            CPU,
+        )
+        query = torch.randn(sum(n for _, n in spans), HEADS, DIM).to(dtype)
+        seen = sum(sum(range(s + 1, s + n + 1)) for s, n in spans)
+        ours = partial(_attend_layer, paged_attention, query, cache, batch)
+        plain = partial(_attend_layer, paged_attention_reference, query, cache, batch)
+        report(
+            title,
+            {"ours": ours, "torch": plain},
+            sum(s + n for s, n in spans) * 2 * KV_HEADS * DIM * dtype.itemsize,
+            4.0 * HEADS * DIM * seen,
+            at,
+            rounds if seen < 1e6 else 3,
+        )
+
+
+def _ignore_round(work: Work, _: int) -> object:
+    return work()
+
+
+def bench_rest(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
+    """What lies between the products, at 1, 16 and 512 rows; data is warm, as a step leaves it."""
+    norm, head_norm = torch.rand(HIDDEN).to(dtype), torch.rand(DIM).to(dtype)
+    cache = torch.zeros(200, 2, KV_HEADS, BLOCK, DIM, dtype=dtype)
+    for rows in (1, 16, 512):
+        x, qkv = torch.randn(rows, HIDDEN).to(dtype), torch.randn(rows, HEADS + 2 * KV_HEADS, DIM).to(dtype)
+        gate_up, table = (
+            torch.randn(rows, 2 * MIDDLE).to(dtype),
+            rotary_table(torch.arange(rows), torch.rand(64)),
+        )
+        query, key, value = qkv.tensor_split((HEADS, HEADS + KV_HEADS), 1)
+        slots = torch.randperm(3200)[:rows]
+        logits = torch.randn(min(rows, 16), VOCAB)
+        pairs: dict[str, tuple[Work, Work, int]] = {
+            "rms_norm": (
+                partial(rms_norm, x, norm, 1e-6),
+                partial(rms_norm_reference, x, norm, 1e-6),
+                2 * x.nbytes,
+            ),
+            "rms_norm of heads": (
+                partial(rms_norm, query, head_norm, 1e-6),
+                partial(rms_norm_reference, query, head_norm, 1e-6),
+                2 * query.nbytes,
+            ),
+            "rotary": (
+                partial(apply_rotary, query, table),
+                partial(apply_rotary_reference, query, table),
+                2 * query.nbytes,
+            ),
+            "write_kv": (
+                partial(write_kv, cache, slots, key, value),
+                partial(write_kv_reference, cache, slots, key, value),
+                4 * key.nbytes,
+            ),
+            "argmax": (partial(argmax, logits), partial(argmax_reference, logits), logits.nbytes),
+            "silu_mul": (
+                partial(silu_mul, gate_up),
+                partial(silu_mul, gate_up.clone()),
+                gate_up.nbytes * 3 // 2,
+            ),
+        }
+        for name, (ours, reference, num_bytes) in pairs.items():
+            report(
+                f"{name} rows {rows}",
+                {"ours": partial(_ignore_round, ours), "torch": partial(_ignore_round, reference)},
+                num_bytes,
+                0.0,
+                at,
+                5 * rounds,
+            )
+
+
+@torch.inference_mode()
+def main() -> None:
+    """Print a table for each type and number of threads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
+    parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=["bfloat16", "float32"])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="of linear products")
+    parser.add_argument("--only", choices=["linear", "attention", "rest"])
+    options = parser.parse_args()
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.split(": ")[1] for line in cpuinfo if line.startswith("model name")), platform.processor()
+    )
+    print(f"{model}, torch {torch.__version__}, C kernels {'yes' if library() else 'no'}")
+    for name in options.dtype:
+        dtype: torch.dtype = getattr(torch, name)
+        weights = (
+            LAYERS * sum(o * i for o, i in list(PROJECTIONS.values())[:4]) + VOCAB * HIDDEN
+        ) * dtype.itemsize
+        for threads in options.threads:
+            torch.set_num_threads(threads)
+            at = measure_ceilings(dtype, options.rounds)
+            print(
+                f"\n{name}, {threads} threads: reads {at.read / 1e9:.1f} GB/s,"
+                f" products {at.product / 1e9:.0f} GFLOP/s; one token's weights"
+                f" ({weights / 1e9:.2f} GB) take {weights / at.read * 1e3:.0f} ms at least"
+            )
+            if options.only in (None, "linear"):
+                bench_linear(dtype, at, options.rounds, tuple(options.rows))
+            if options.only in (None, "attention"):
+                bench_attention(dtype, at, options.rounds)
+            if options.only in (None, "rest"):
+                bench_rest(dtype, at, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Two ways of transcribing live with one Qwen3-ASR model: incrementally, and by feeding everything again.
+
+    python examples/benchmarks/bench_live_methods.py [MODEL] [--streams 8] [--update-ms 1000] [--rounds 3]
+
+`feed again` is the published streaming method (github.com/QwenLM/Qwen3-ASR, `streaming_transcribe`): every
+update sends all audio of the turn, and from the third on the answer is forced to begin with the previous one
+less its last five tokens; so is its last update. Both run on the same engine, turn about, paced like live
+streams: an update is asked for when its audio has been spoken and the one before is answered. Work is counted
+by the engine; latency is the end of a turn's audio to its last answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import torch
+import trio
+from sensorium.actors.config import EngineConfig
+from sensorium.actors.models import load_model
+from sensorium.actors.speech.asr import AsrTranscriber
+from sensorium.actors.speech.model import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, Samples
+from sensorium.client.audio import read_wav
+from sensorium.client.bench.bench import interleave, this_machine
+from sensorium.client.bench.report import table
+from sensorium.client.bench.statistics import WordErrors, percentile, word_errors
+from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
+from sensorium.engine.models.qwen3_asr.text import parse_answer
+from sensorium.media.resample import StreamingResampler
+from sensorium.protocols.messages import ContentHash, EngineStatistics, Generate, RequestId, SamplingParams
+from sensorium.protocols.transcript import TranscriptionOptions
+
+RECORDING = Path(__file__).parents[1] / "data" / "conversation.wav"
+RATE = 16_000
+PADDING_S = 0.2
+NOISE = 3e-5
+"""About one step of 16-bit audio: enough that nothing is found again that another stream computed."""
+STAGGER_S = 3.0
+FREE_UPDATES, ROLLBACK_TOKENS, MAX_TOKENS = 2, 5, 128
+"""As in the published method."""
+
+
+Ask = Callable[[int, bool], Awaitable[str]]
+"""End of the audio in samples of the turn, whether it is the last update → the text so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechTurn:
+    """What one speaker says at a stretch."""
+
+    samples: Samples
+    text: str
+
+
+@dataclass(slots=True)
+class Round:
+    """Measurements of one method over all streams."""
+
+    audio_s: float = 0.0
+    final_s: list[float] = field(default_factory=list)
+    update_s: list[float] = field(default_factory=list)
+    errors: WordErrors = field(default_factory=WordErrors)
+    work: dict[str, int] = field(default_factory=dict)
+
+
+class Incremental:
+    """Ours: `actors/speech/live_asr.py`."""
+
+    name = "incremental"
+
+    def __init__(self, speech: AsrTranscriber, samples: Samples) -> None:
+        self._turn = speech.live(lambda start, end: samples[start:end], TranscriptionOptions(), start=0)
+
+    async def ask(self, end: int, is_last: bool) -> str:
+        """The transcript up to `end`."""
+        return (await self._turn.hypothesis(end, final=is_last)).text
+
+    def close(self) -> None:
+        """Let go of what the engine keeps."""
+        self._turn.close()
+
+
+class FeedAgain:
+    """The published method. Nothing is found again: addresses are new in every update."""
+
+    name = "feed again"
+
+    def __init__(self, speech: AsrTranscriber, samples: Samples) -> None:
+        self._decoder = speech.decoder
+        self._samples = samples
+        self._answer: tuple[int, ...] = ()
+        self._num_updates = 0
+
+    async def ask(self, end: int, is_last: bool) -> str:
+        """The transcript up to `end`."""
+        decoder, mark = self._decoder, uuid4().hex
+        plain = await trio.to_thread.run_sync(decoder.items, self._samples[:end])
+        items = [
+            msgspec.structs.replace(item, content_hash=ContentHash(f"{mark}-{index}"))
+            for index, item in enumerate(plain)
+        ]
+        forced = self._forced()
+        prompt = decoder.text.prompt(items)
+        request = Generate(
+            request_id=RequestId(mark),
+            prompt_token_ids=(*prompt.token_ids, *forced),
+            media=prompt.spans,
+            sampling=SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=decoder.text.info.stop_token_ids),
+            cache_salt=mark,
+            priority=LIVE_FINAL_PRIORITY if is_last else LIVE_PARTIAL_PRIORITY,
+        )
+        async with decoder.engine.encoded(*items):
+            answer = await decoder.engine.complete(request)
+        self._answer = (*forced, *answer.token_ids)
+        self._num_updates += 1
+        return parse_answer(decoder.text.tokenizer.decode(self._answer)).text
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def _forced(self) -> tuple[int, ...]:
+        if self._num_updates < FREE_UPDATES:
+            return ()
+        forced = self._answer[: max(0, len(self._answer) - ROLLBACK_TOKENS)]
+        while forced and self._decoder.text.tokenizer.decode(forced).endswith("\ufffd"):
+            forced = forced[:-1]
+        return forced
+
+
+Method = type[Incremental] | type[FeedAgain]
+METHODS: tuple[Method, ...] = (Incremental, FeedAgain)
+
+
+def speech_turns(turn_s: float) -> list[SpeechTurn]:
+    """The recording's turns, those of a language one after the other until a turn is `turn_s` long."""
+    audio = read_wav(RECORDING)
+    pcm = np.frombuffer(audio.pcm, np.int16).astype(np.float32) / np.float32(32768)
+    samples = StreamingResampler(audio.rate).push(pcm, last=True)
+    spoken = read_spoken_turns(RECORDING.with_suffix(".json"))
+    found = []
+    for language in sorted({turn.language for turn in spoken}):
+        own = [turn for turn in spoken if turn.language == language]
+        parts: list[SpokenTurn] = []
+        while not parts or sum(part.end_ms - part.start_ms for part in parts) < 1000 * turn_s:
+            parts.append(own[len(parts) % len(own)])
+        padding = int(1000 * PADDING_S)
+        cuts = [
+            samples[(part.start_ms - padding) * RATE // 1000 : (part.end_ms + padding) * RATE // 1000]
+            for part in parts
+        ]
+        found.append(SpeechTurn(np.concatenate(cuts), " ".join(part.text for part in parts)))
+    return found
+
+
+def varied(turn: SpeechTurn, *seed: int) -> SpeechTurn:
+    """The same, in samples of its own."""
+    noise = np.random.default_rng(seed).standard_normal(len(turn.samples)).astype(np.float32)
+    return SpeechTurn(turn.samples + np.float32(NOISE) * noise, turn.text)
+
+
+async def stream(
+    method: Method, speech: AsrTranscriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
+) -> None:
+    """One speaker."""
+    for turn in turns:
+        begun, num_samples, step = trio.current_time(), len(turn.samples), RATE * update_ms // 1000
+        live = method(speech, turn.samples)
+        end = step
+        while end < num_samples:
+            await trio.sleep_until(begun + end / RATE)
+            asked = trio.current_time()
+            await live.ask(end, False)
+            measured.update_s.append(trio.current_time() - asked)
+            heard = int((trio.current_time() - begun) * RATE)
+            end = max(end + step, heard - heard % step)
+        await trio.sleep_until(begun + num_samples / RATE)
+        text = await live.ask(num_samples, True)
+        measured.final_s.append(trio.current_time() - begun - num_samples / RATE)
+        measured.errors += word_errors(turn.text, text)
+        measured.audio_s += num_samples / RATE
+        live.close()
+
+
+async def run_round(
+    method: Method,
+    speech: AsrTranscriber,
+    turns: list[SpeechTurn],
+    arguments: argparse.Namespace,
+    number: int,
+) -> Round:
+    """All streams side by side."""
+    measured, before = Round(), speech.decoder.engine.statistics()
+    async with trio.open_nursery() as nursery:
+
+        async def one(index: int) -> None:
+            await trio.sleep(STAGGER_S * index / arguments.streams)
+            order = [*turns[index % len(turns) :], *turns[: index % len(turns)]]
+            own = (varied(turn, number, index, place) for place, turn in enumerate(order))
+            await stream(method, speech, own, arguments.update_ms, measured)
+
+        for index in range(arguments.streams):
+            nursery.start_soon(one, index)
+    measured.work = spent(before, speech.decoder.engine.statistics())
+    return measured
+
+
+def spent(before: EngineStatistics, after: EngineStatistics) -> dict[str, int]:
+    """What the engine did in between."""
+    names = ("num_encoder_tokens", "num_prefill_tokens", "num_decode_tokens", "num_steps")
+    return {name: getattr(after, name) - getattr(before, name) for name in names}
+
+
+def report(results: dict[str, list[Round]], turns: list[SpeechTurn]) -> str:
+    """One row a method."""
+    rows = []
+    for name, rounds in results.items():
+        audio_s = sum(each.audio_s for each in rounds)
+        finals = [value for each in rounds for value in each.final_s]
+        updates = [value for each in rounds for value in each.update_s]
+        errors = sum((each.errors for each in rounds), WordErrors())
+        work = [sum(each.work[key] for each in rounds) / audio_s for key in rounds[0].work]
+        rows.append(
+            [
+                name,
+                f"{audio_s:.0f}",
+                *(f"{value:.1f}" for value in work),
+                *(f"{1000 * percentile(updates, share):.0f}" for share in (50, 95)),
+                *(f"{1000 * percentile(finals, share):.0f}" for share in (50, 95)),
+                f"{100 * errors.rate:.2f}",
+            ]
+        )
+    headers = ["method", "audio s", "encoder tokens/s", "prefill/s", "decode/s", "steps/s"]
+    headers += ["update p50 ms", "p95", "final p50 ms", "p95", "WER %"]
+    longest = max(len(turn.samples) for turn in turns) / RATE
+    return f"{len(turns)} turns a stream, the longest {longest:.1f} s\n\n{table(headers, rows)}"
+
+
+async def bench(arguments: argparse.Namespace) -> str:
+    """The whole benchmark."""
+    config = EngineConfig(device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
+    loaded = await trio.to_thread.run_sync(partial(load_model, "bench", arguments.model, config))
+    speech = loaded.speech
+    if not isinstance(speech, AsrTranscriber):
+        raise SystemExit(f"{arguments.model} is not a Qwen3-ASR model")
+    turns = speech_turns(arguments.turn_seconds)
+    results: dict[str, list[Round]] = {method.name: [] for method in METHODS}
+    async with trio.open_nursery() as nursery:
+        await nursery.start(loaded.engine.run)
+        for method in METHODS:
+            await stream(method, speech, iter(turns[:1]), arguments.update_ms, Round())
+        for number, (_, index) in enumerate(interleave(len(METHODS), arguments.rounds)):
+            method = METHODS[index]
+            results[method.name].append(await run_round(method, speech, turns, arguments, number))
+        nursery.cancel_scope.cancel()
+    return report(results, turns)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description="Incremental live transcription against feeding again.")
+    parser.add_argument("model", nargs="?", default="tiny-qwen3-asr")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--update-ms", type=int, default=1000)
+    parser.add_argument("--turn-seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--threads", type=int, default=0)
+    arguments = parser.parse_args()
+    machine = this_machine()
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    print(f"{machine.processor}, {machine.num_cpus} CPUs; {versions}")
+    print(f"{arguments.model}, {arguments.streams} streams, an update every {arguments.update_ms} ms")
+    print(trio.run(bench, arguments))
+
+
+if __name__ == "__main__":
+    main()

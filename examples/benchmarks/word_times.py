@@ -1,0 +1,169 @@
+"""How far a model's word times are from the truth, on held-out sentences spoken by espeak-ng.
+
+    python examples/benchmarks/word_times.py tiny-whisper
+    python examples/benchmarks/word_times.py --true-text --count 60
+    python examples/benchmarks/word_times.py --save tests/data/timed_speech --seed 7 --count 6
+
+The model transcribes each recording with word and segment times; words it heard right are compared with when
+they were spoken (`timed_speech.py`). With `--true-text` no model runs: the audio alone times the true text
+(`media/word_times.py`), as is done for models without cross-attention. The same seed gives the same table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import trio
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+
+from sensorium.actors.config import EngineConfig
+from sensorium.actors.models import load_model
+from sensorium.actors.speech.model import SpeechModel
+from sensorium.media.word_times import time_words
+from sensorium.protocols.transcript import Segment, TranscriptionOptions, Word
+from speech_grammar import LANGUAGES, Language
+from speech_synthesis import SAMPLE_RATE_HZ
+from timed_speech import TimedRecording, TimingStudio
+
+
+@dataclass(slots=True)
+class Errors:
+    """Seconds between measured and true starts and ends, of words or of sentences; early is negative."""
+
+    starts_s: list[float] = field(default_factory=list)
+    ends_s: list[float] = field(default_factory=list)
+
+    def line(self, name: str) -> str:
+        """Mean, median and 95th percentile of the distance, and the median with its sign."""
+        return f"{name:14s} {len(self.starts_s):6d}   {_numbers(self.starts_s)}   {_numbers(self.ends_s)}"
+
+
+HEADER = f"{'':14s} {'number':>6s}   {'starts: mean, median, 95 %, bias':>34s}   {'ends':>34s}"
+
+
+def _numbers(errors_s: Sequence[float]) -> str:
+    if not errors_s:
+        return f"{'-':>34s}"
+    values = 1000 * np.array(errors_s)
+    off = np.abs(values)
+    middle, late = np.quantile(off, [0.5, 0.95])
+    return f"{off.mean():6.0f} {middle:6.0f} {late:6.0f} {np.median(values):+6.0f} ms   "
+
+
+def add_words(errors: Errors, found: Sequence[Word], recording: TimedRecording) -> None:
+    """Compare the words that were heard right, in order, where espeak-ng reported the boundary."""
+    true = [_plain(word.text) for word in recording.words]
+    matcher = difflib.SequenceMatcher(None, [_plain(word.word) for word in found], true, autojunk=False)
+    known = (*recording.is_known, True)
+    for block in matcher.get_matching_blocks():
+        for here, there in zip(
+            range(block.a, block.a + block.size), range(block.b, block.b + block.size), strict=True
+        ):
+            if known[there]:
+                errors.starts_s.append(found[here].start - recording.words[there].start_s)
+            if known[there + 1]:
+                errors.ends_s.append(found[here].end - recording.words[there].end_s)
+
+
+def add_segments(errors: Errors, found: Sequence[Segment], recording: TimedRecording) -> None:
+    """Compare where sentences begin and end, if there are as many segments as sentences."""
+    words = recording.words
+    last = [index for index, word in enumerate(words) if word.text[-1] in ".?!" or index + 1 == len(words)]
+    if len(last) != len(found):
+        return
+    for segment, begin, end in zip(found, [0, *(index + 1 for index in last)], last, strict=False):
+        errors.starts_s.append(segment.start - words[begin].start_s)
+        errors.ends_s.append(segment.end - words[end].end_s)
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"\W", "", word).lower()
+
+
+async def measure(speech: SpeechModel, recordings: Sequence[TimedRecording]) -> tuple[Errors, Errors]:
+    """Errors of words and of segments."""
+    words, segments = Errors(), Errors()
+    for recording in recordings:
+        options = TranscriptionOptions(
+            language=recording.language, word_timestamps=True, segment_timestamps=True
+        )
+        transcript = await speech.transcribe(recording.audio, options)
+        add_words(words, transcript.words, recording)
+        add_segments(segments, transcript.segments, recording)
+    return words, segments
+
+
+async def measure_model(model: str, sets: dict[Language, list[TimedRecording]]) -> None:
+    """Print the table of a model: an embedded name or a folder."""
+    loaded = load_model(model, model, EngineConfig(device="cpu", dtype="float32", num_threads=1))
+    if loaded.speech is None:
+        raise SystemExit(f"{model} does not transcribe speech")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(loaded.engine.run)
+        for language, recordings in sets.items():
+            words, segments = await measure(loaded.speech, recordings)
+            print(
+                words.line(f"{language} words"), segments.line(f"{language} segments"), sep="\n", flush=True
+            )
+        nursery.cancel_scope.cancel()
+
+
+def measure_true_text(sets: dict[Language, list[TimedRecording]]) -> None:
+    """Print the table of the audio's own times."""
+    for language, recordings in sets.items():
+        errors = Errors()
+        for recording in recordings:
+            text = " ".join(word.text for word in recording.words)
+            add_words(errors, time_words(text, recording.audio), recording)
+        print(errors.line(f"{language} words"))
+
+
+def save(folder: Path, sets: dict[Language, list[TimedRecording]]) -> None:
+    """Write the first recording of two sentences of each language as FLAC, and all their words' times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    described: dict[str, object] = {}
+    for language, recordings in sets.items():
+        recording = next(each for each in recordings if sum(w.text[-1] in ".?!" for w in each.words) == 2)
+        # Eleven bits: what is lost is softer than the recordings' noise, and halves the files.
+        samples = (np.round(recording.audio * 1023) * 32).astype(np.int16)
+        soundfile.write(folder / f"{language}.flac", samples, SAMPLE_RATE_HZ, subtype="PCM_16")
+        described[language] = {
+            "text": recording.text,
+            "words": [[word.text, round(word.start_s, 3), round(word.end_s, 3)] for word in recording.words],
+        }
+    text = json.dumps(described, ensure_ascii=False, indent=1)
+    (folder / "words.json").write_text(text + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", nargs="?", default="tiny-whisper", help="embedded name or folder")
+    parser.add_argument("--true-text", action="store_true", help="time the true text by the audio alone")
+    parser.add_argument("--count", type=int, default=60, help="recordings a language")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write a few recordings and stop")
+    arguments = parser.parse_args()
+    studio = TimingStudio(arguments.seed)
+    sets = {name: [studio.recording(index, name) for index in range(arguments.count)] for name in LANGUAGES}
+    if arguments.save:
+        save(arguments.save, sets)
+        return
+    print(HEADER)
+    if arguments.true_text:
+        measure_true_text(sets)
+    else:
+        trio.run(measure_model, arguments.model, sets)
+
+
+if __name__ == "__main__":
+    main()

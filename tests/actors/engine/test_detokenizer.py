@@ -1,0 +1,153 @@
+"""Streams of text: order, ends, overruns, and tokens that come too late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+from sensorium.actors.engine.detokenizer import DetokenizerActor, StreamId, TextStream
+from sensorium.engine.text.text_decoder import WindowedDecoder
+from sensorium.protocols.errors import UnavailableError
+from sensorium.protocols.messages import FinishReason, RequestId, SamplingParams, TextGenerated, TokensSampled
+from support.fake_runner import decode
+from trio.testing import wait_all_tasks_blocked
+
+R = RequestId("r")
+
+
+def make_decoder() -> WindowedDecoder:
+    return WindowedDecoder(decode)
+
+
+def text(number: int, reason: FinishReason | None = None) -> TextGenerated:
+    return TextGenerated(R, str(number), (number,), finish_reason=reason)
+
+
+def sampled(*token_ids: int, reason: FinishReason | None = None) -> TokensSampled:
+    return TokensSampled(R, token_ids, finish_reason=reason)
+
+
+async def test_a_stream_ends_after_its_last_message() -> None:
+    stream = TextStream(R)
+    for each in (text(1), text(2, "stop")):
+        assert stream.put_nowait(each)
+    assert stream.is_finished
+    assert stream.put_nowait(text(3)), "nothing comes after the end"
+    assert [each.text async for each in stream] == ["1", "2"]
+    with pytest.raises(trio.EndOfChannel):
+        await stream.receive()
+
+
+async def test_an_overrun_keeps_what_was_there_and_says_so() -> None:
+    stream = TextStream(R, capacity=2)
+    assert [stream.put_nowait(text(number)) for number in range(3)] == [True, True, False]
+    parts = [each async for each in stream]
+    assert [each.text for each in parts] == ["0", "1", ""]
+    assert (parts[-1].finish_reason, parts[-1].error) == ("error", "the reader fell 2 messages behind")
+
+
+async def test_a_failed_stream_raises_after_what_was_there() -> None:
+    stream = TextStream(R)
+    stream.put_nowait(text(1))
+    stream.fail(UnavailableError("down"))
+    stream.fail(UnavailableError("the first error counts"))
+    assert (await stream.receive()).text == "1"
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="down"):
+            await stream.receive()
+
+
+async def test_a_finished_stream_cannot_fail() -> None:
+    stream = TextStream(R)
+    stream.put_nowait(text(1, "stop"))
+    stream.fail(UnavailableError("down"))
+    assert [each.text async for each in stream] == ["1"]
+
+
+async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nursery) -> None:
+    actor = DetokenizerActor(make_decoder=make_decoder, abort=lambda request_id, stream_id: None)
+    await nursery.start(actor.run)
+    stream = TextStream(R, whole=True)
+    actor.handle.open(StreamId(1), stream)
+    parts = [
+        TokensSampled(R, (1, 2), (-0.5, -1.0), num_draft_accepted=1, probe_probability=0.25),
+        TokensSampled(R, (3,), (-2.0,), num_draft_accepted=2),
+        TokensSampled(R, (), finish_reason="stop"),
+    ]
+    for part in parts:
+        actor.handle.decode([(StreamId(1), part)])
+    assert [each async for each in stream] == [
+        TextGenerated(
+            R,
+            "bcd",
+            (1, 2, 3),
+            (-0.5, -1.0, -2.0),
+            finish_reason="stop",
+            num_draft_accepted=3,
+            probe_probability=0.25,
+        ),
+    ]
+
+
+async def test_slow_and_closed_readers_hold_nobody_up(nursery: trio.Nursery) -> None:
+    aborted: list[tuple[RequestId, StreamId]] = []
+    actor = DetokenizerActor(
+        make_decoder=make_decoder, abort=lambda request_id, stream_id: aborted.append((request_id, stream_id))
+    )
+    await nursery.start(actor.run)
+    slow, closed, good = TextStream(R, capacity=1), TextStream(R), TextStream(R)
+    ids = [StreamId(number) for number in range(3)]
+    for stream_id, stream in zip(ids, (slow, closed, good), strict=True):
+        actor.handle.open(stream_id, stream)
+    actor.handle.close(ids[1])
+    for token in range(3):
+        actor.handle.decode([(stream_id, sampled(token)) for stream_id in ids])
+    actor.handle.decode([(ids[2], sampled(reason="length"))])
+    await wait_all_tasks_blocked()
+    assert aborted == [(R, ids[0])]
+    assert [each.text async for each in slow] == ["a", ""]
+    assert not closed.is_finished
+    assert [each.text async for each in good] == ["a", "b", "c", ""]
+    assert actor.num_streams == 0
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_stop_string_ends_the_stream_and_aborts_the_request(
+    nursery: trio.Nursery, whole: bool
+) -> None:
+    aborted: list[tuple[RequestId, StreamId]] = []
+    actor = DetokenizerActor(
+        make_decoder=make_decoder, abort=lambda request_id, stream_id: aborted.append((request_id, stream_id))
+    )
+    await nursery.start(actor.run)
+    stream = TextStream(R, whole=whole)
+    actor.handle.open(StreamId(1), stream, SamplingParams(max_tokens=9, stop=("cd",)))
+    for token in range(6):
+        actor.handle.decode([(StreamId(1), sampled(token))])
+    parts = [each async for each in stream]
+    assert "".join(part.text for part in parts) == "ab"
+    assert tuple(token for part in parts for token in part.token_ids) == (0, 1)
+    assert (parts[-1].finish_reason, parts[-1].stop) == ("stop", "cd")
+    await wait_all_tasks_blocked()
+    assert aborted == [(R, StreamId(1))]
+    assert actor.num_streams == 0
+
+
+async def test_text_of_a_whole_stream_is_made_once(nursery: trio.Nursery) -> None:
+    calls: list[int] = []
+
+    def counting(token_ids: Sequence[int]) -> str:
+        calls.append(len(token_ids))
+        return decode(token_ids)
+
+    actor = DetokenizerActor(
+        make_decoder=lambda: WindowedDecoder(counting), abort=lambda request_id, stream_id: None
+    )
+    await nursery.start(actor.run)
+    stream = TextStream(R, whole=True)
+    actor.handle.open(StreamId(1), stream)
+    for token in range(8):
+        actor.handle.decode([(StreamId(1), sampled(token, reason="length" if token == 7 else None))])
+    assert (await stream.receive()).text == "abcdefgh"
+    assert calls == [8]

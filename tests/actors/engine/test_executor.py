@@ -1,0 +1,184 @@
+"""The device's thread: one and the same, never in the loop's way, waited for when stopping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+import trio
+from sensorium.actors.engine.engine import EngineBounds
+from sensorium.actors.engine.executor import ThreadWorker, run_in
+from sensorium.engine.planning.plan import Plan, StepResult
+from sensorium.protocols.errors import UnavailableError
+from support.fake_engine import NUM_BLOCKS, make_fake_engine, request
+from support.fake_runner import FakeRunner, answer_alone, decode, item
+
+pytestmark = pytest.mark.slow
+
+
+class SlowRunner(FakeRunner):
+    """Takes real time for a step, and notes in which threads it was used."""
+
+    def __init__(self, step_s: float) -> None:
+        super().__init__(num_blocks=NUM_BLOCKS)
+        self.step_s = step_s
+        self.threads = {threading.current_thread()}
+        self.began = threading.Event()
+        self.is_executing = False
+
+    def execute(self, plan: Plan) -> StepResult:
+        self.threads.add(threading.current_thread())
+        self.is_executing = True
+        self.began.set()
+        time.sleep(self.step_s)
+        result = super().execute(plan)
+        self.is_executing = False
+        return result
+
+
+class SlowThirdStep(SlowRunner):
+    """Two quick steps, then slow ones."""
+
+    def execute(self, plan: Plan) -> StepResult:
+        self.step_s = 2.0 if self.num_steps == 2 else self.step_s
+        return super().execute(plan)
+
+
+async def test_a_job_gives_its_result_or_its_error() -> None:
+    worker = ThreadWorker()
+    assert await run_in(worker, lambda: 6 * 7) == 42
+    with pytest.raises(ZeroDivisionError):
+        await run_in(worker, lambda: 1 // 0)
+    await worker.aclose(grace_s=1.0)
+
+
+async def test_jobs_run_in_order_and_none_after_closing() -> None:
+    worker = ThreadWorker()
+    ran: list[int] = []
+    third = trio.Event()
+    release = threading.Event()
+    worker.submit(release.wait, lambda _: None, lambda _: None)
+    for number in range(3):
+        worker.submit(partial(ran.append, number), lambda _: None, lambda _: None)
+    worker.submit(lambda: None, lambda _: third.set(), lambda _: None)
+    release.set()
+    await third.wait()
+    hold = threading.Event()
+    worker.submit(hold.wait, lambda _: None, lambda _: None)
+    worker.submit(partial(ran.append, 3), lambda _: None, lambda _: None)
+    await worker.aclose(grace_s=0.0)
+    hold.set()
+    await trio.sleep(0.02)
+    assert ran == [0, 1, 2]
+
+
+async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
+    runners: list[SlowRunner] = []
+
+    def make_runner() -> SlowRunner:
+        runners.append(SlowRunner(0.02))
+        return runners[0]
+
+    engine = make_fake_engine(make_runner, make_worker=ThreadWorker)
+    longest_s = 0.0
+
+    async def feel_the_loop() -> None:
+        nonlocal longest_s
+        while True:
+            start = time.perf_counter()
+            await trio.sleep(0.001)
+            longest_s = max(longest_s, time.perf_counter() - start)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        nursery.start_soon(feel_the_loop)
+        async with engine.encoded(item("A")):
+            answer = await engine.complete(request("a", on="A"))
+        assert answer.token_ids == answer_alone(request("a"), b"A")[0]
+        nursery.cancel_scope.cancel()
+    assert len(runners[0].threads) == 1
+    assert threading.current_thread() not in runners[0].threads
+    assert longest_s < 0.018, "the loop waited for a step"
+    busy_s = engine.statistics().busy_s
+    assert busy_s >= 6 * 0.02
+
+
+async def test_stopping_waits_for_the_running_step() -> None:
+    runner = SlowRunner(0.2)
+    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+
+        async def ask() -> None:
+            with pytest.raises(UnavailableError):
+                await engine.complete(request("a"))
+
+        nursery.start_soon(ask)
+        await trio.to_thread.run_sync(runner.began.wait)
+        await engine.drain(deadline_s=0)
+    assert not runner.is_executing
+    engine_thread = next(thread for thread in runner.threads if thread.name.startswith("sensorium"))
+    engine_thread.join(1.0)
+    assert not engine_thread.is_alive()
+
+
+async def test_a_thread_that_does_not_end_is_left_behind() -> None:
+    worker = ThreadWorker()
+    release = threading.Event()
+    with trio.move_on_after(0.01):
+        await run_in(worker, release.wait)
+    start = trio.current_time()
+    await worker.aclose(grace_s=0.05)
+    assert trio.current_time() - start < 1.0
+    release.set()
+
+
+async def test_a_hung_thread_is_replaced_and_its_result_ignored() -> None:
+    release = threading.Event()
+    runners: list[SlowRunner] = []
+
+    class Stuck(SlowRunner):
+        def execute(self, plan: Plan) -> StepResult:
+            if len(runners) == 1:
+                self.began.set()
+                release.wait()
+            return super().execute(plan)
+
+    def make_runner() -> SlowRunner:
+        runners.append(Stuck(0.0))
+        return runners[-1]
+
+    engine = make_fake_engine(make_runner, make_worker=ThreadWorker, bounds=EngineBounds(step_timeout_s=0.2))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        with pytest.raises(UnavailableError):
+            await engine.complete(request("a"))
+        release.set()
+        while not engine.ready:  # noqa: ASYNC110 (health gives no event)
+            await trio.sleep(0.01)
+        assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
+        nursery.cancel_scope.cancel()
+    assert runners[0].threads.isdisjoint(runners[1].threads)
+
+
+async def test_those_in_flight_learn_of_a_crash_before_the_step_ends() -> None:
+    """Text cannot be made while the device is busy for long: nobody waits for the device to hear of it."""
+    runner = SlowThirdStep(0.0)
+    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, decode=break_on_second_token)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        async with engine.generate(request("a", max_tokens=100)) as stream:
+            with pytest.raises(UnavailableError):
+                _ = [part async for part in stream]
+        assert runner.num_steps == 2, "the third is not done"
+        nursery.cancel_scope.cancel()
+
+
+def break_on_second_token(token_ids: Sequence[int]) -> str:
+    """A tokenizer with a defect: it gives one text."""
+    if len(token_ids) > 1:
+        raise RuntimeError("no such token")
+    return decode(token_ids)

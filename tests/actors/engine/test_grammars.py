@@ -1,0 +1,124 @@
+"""Grammars are compiled beside the loop; one that is wrong, or takes too long, fails alone."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+import pytest
+import trio
+from sensorium.actors.engine.executor import ThreadWorker
+from sensorium.actors.engine.grammars import GrammarCompiler
+from sensorium.protocols.errors import BadRequestError, OverloadedError
+from sensorium.protocols.messages import Generate, Grammar
+from support.fake_engine import make_fake_engine, request
+from support.fake_runner import answer_alone
+
+pytestmark = pytest.mark.slow
+
+FINE, WRONG, ENDLESS = (Grammar("regex", source) for source in ("a+", "(", "(a*)*"))
+
+
+class Compiler:
+    """Knows one wrong grammar, and one that takes until it is released."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.threads: set[int] = set()
+        self.compiled: list[Grammar] = []
+        self.held: list[Grammar] = []
+
+    def compile(self, grammar: Grammar) -> None:
+        """See `actors/engine/grammars.py`."""
+        self.threads.add(threading.get_ident())
+        if grammar == WRONG:
+            raise BadRequestError("a bracket is open", param="response_format")
+        if grammar == ENDLESS:
+            self.go_on.wait()
+        self.compiled.append(grammar)
+
+    def hold(self, grammar: Grammar) -> None:
+        """See `actors/engine/grammars.py`."""
+        self.held.append(grammar)
+
+    def release(self, grammar: Grammar) -> None:
+        """See `actors/engine/grammars.py`."""
+        self.held.remove(grammar)
+
+
+def with_grammar(name: str, grammar: Grammar) -> Generate:
+    wish = request(name)
+    return msgspec.structs.replace(wish, sampling=msgspec.structs.replace(wish.sampling, grammar=grammar))
+
+
+async def test_a_bad_grammar_fails_alone_while_others_are_answered() -> None:
+    compiler = Compiler()
+    engine = make_fake_engine(make_worker=ThreadWorker, grammars=compiler)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+
+        async def fail(name: str, grammar: Grammar, message: str) -> None:
+            with pytest.raises(BadRequestError, match=message):
+                await engine.complete(with_grammar(name, grammar))
+
+        async with trio.open_nursery() as askers:
+            askers.start_soon(fail, "wrong", WRONG, "a bracket is open")
+            askers.start_soon(fail, "endless", ENDLESS, "longer than 0.5 s to compile")
+            answer = await engine.complete(with_grammar("fine", FINE))
+        assert answer.token_ids == answer_alone(request("fine"))[0]
+        assert compiler.compiled == [FINE]
+        assert not compiler.held
+        assert threading.get_ident() not in compiler.threads
+        assert engine.statistics().num_steps > 0
+        compiler.go_on.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_grammar_is_held_as_long_as_its_request_needs_it() -> None:
+    compiler = Compiler()
+    engine = make_fake_engine(make_worker=ThreadWorker, grammars=compiler)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        async with engine.generate(with_grammar("a", FINE)):
+            assert compiler.held == [FINE]
+        assert not compiler.held
+        with trio.move_on_after(0.05):
+            await engine.complete(with_grammar("b", ENDLESS))
+        assert not compiler.held
+        compiler.go_on.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_was_not_even_begun_is_not_at_fault() -> None:
+    compiler = Compiler()
+    grammars = GrammarCompiler(compiler, timeout_s=0.2)
+    errors: list[type[Exception]] = []
+
+    async def ask() -> None:
+        try:
+            await grammars.compile(ENDLESS)
+        except (BadRequestError, OverloadedError) as error:
+            errors.append(type(error))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+    assert sorted(each.__name__ for each in errors) == ["BadRequestError"] * 2 + ["OverloadedError"]
+    compiler.go_on.set()
+    with trio.fail_after(5):
+        await grammars.compile(FINE)
+
+
+async def test_a_client_that_leaves_waits_for_nothing() -> None:
+    compiler = Compiler()
+    with trio.move_on_after(0.05) as scope:
+        await GrammarCompiler(compiler).compile(ENDLESS)
+    assert scope.cancelled_caught
+    compiler.go_on.set()
+
+
+async def test_models_without_grammars_say_so() -> None:
+    with pytest.raises(BadRequestError, match="cannot be given a grammar") as caught:
+        await GrammarCompiler(None).compile(FINE)
+    assert caught.value.param == "response_format"
+    await GrammarCompiler(None).compile(None)

@@ -1,0 +1,60 @@
+"""Ephemeral keys: valid until they expire, bounded in number, kept as hashes."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from sensorium.actors.http.client_secrets import ClientSecrets
+from sensorium.protocols.client_secrets import parse_client_secret
+from sensorium.protocols.errors import OverloadedError
+from sensorium.protocols.realtime_session import SessionPatch
+from trio.testing import MockClock
+
+PATCH = SessionPatch(model="m")
+
+
+async def test_a_secret_is_valid_until_it_expires(autojump_clock: MockClock) -> None:
+    secrets = ClientSecrets()
+    value, _ = secrets.issue(PATCH, 60)
+    await trio.sleep(59)
+    assert secrets.find(value) == PATCH
+    assert secrets.find(value) == PATCH  # it opens any number of sessions
+    await trio.sleep(1)
+    assert secrets.find(value) is None
+
+
+async def test_other_values_are_not_valid() -> None:
+    secrets = ClientSecrets()
+    value, _ = secrets.issue(PATCH, 60)
+    for other in (None, "", value[:-1], value + "x", value.removeprefix("ek_"), "ek_\udcff"):
+        assert secrets.find(other) is None
+    assert secrets.issue(PATCH, 60)[0] != value
+
+
+async def test_expired_secrets_make_room(autojump_clock: MockClock) -> None:
+    secrets = ClientSecrets(max_secrets=2)
+    kept, _ = secrets.issue(PATCH, 100)
+    secrets.issue(PATCH, 10)
+    with pytest.raises(OverloadedError):
+        secrets.issue(PATCH, 10)
+    await trio.sleep(10)
+    secrets.issue(PATCH, 10)
+    assert len(secrets) == 2
+    assert secrets.find(kept) == PATCH
+
+
+async def test_what_they_hold_together_is_bounded(autojump_clock: MockClock) -> None:
+    """In bytes of settings; what a session shows and nobody reads is not kept."""
+    secrets = ClientSecrets(max_bytes=25_000)
+    body = b'{"session": {"limits": [%s], "audio": {"input": {"transcription": {"prompt": "%s"}}}}}'
+    patch = parse_client_secret(body % (b"1," * 50_000 + b"1", b"x" * 10_000)).patch
+    first, _ = secrets.issue(patch, 10)
+    secrets.issue(patch, 10)
+    with pytest.raises(OverloadedError):
+        secrets.issue(patch, 10)
+    found = secrets.find(first)
+    assert found is not None
+    assert found.audio == patch.audio
+    await trio.sleep(10)
+    secrets.issue(patch, 10)
+    assert len(secrets) == 1

@@ -1,0 +1,117 @@
+"""Connections under the server: one that fails, stalls or leaves costs nobody else, and not for long."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from sensorium.actors.http.connections import open_listener, serve_connections
+from starlette.types import Receive, Scope, Send
+
+pytestmark = pytest.mark.slow
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
+)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers requests with nothing, and messages with themselves."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": message["text"]})
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    """The port of a server of `echo`."""
+    listener = open_listener("127.0.0.1", 0)
+    port: int = listener.getsockname()[1]
+    stop = trio.Event()
+
+    async def serve() -> None:
+        await serve_connections(
+            echo, listener, max_message_bytes=1000, send_timeout_s=5.0, stop=stop, grace_s=1.0
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        yield port
+        stop.set()
+
+
+async def websocket(port: int) -> trio.SocketStream:
+    """A connection after its handshake."""
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    await stream.send_all(HANDSHAKE)
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += await stream.receive_some()
+    assert head.startswith(b"HTTP/1.1 101")
+    # What was offered is not taken: a small compressed frame could hold anything.
+    assert b"sec-websocket-extensions" not in head.lower()
+    return stream
+
+
+async def receive_all(stream: trio.SocketStream) -> bytes:
+    """Everything up to the end of the stream."""
+    return b"".join([bytes(data) async for data in stream])
+
+
+async def test_messages_go_through() -> None:
+    async with serving() as port:
+        stream = await websocket(port)
+        await stream.send_all(b"\x81\x82\0\0\0\0hi")
+        data = b""
+        with trio.fail_after(5):
+            while not data.endswith(b"\x81\x02hi"):
+                data += await stream.receive_some()
+        await stream.aclose()
+
+
+async def test_a_compressed_frame_ends_the_connection() -> None:
+    async with serving() as port:
+        stream = await websocket(port)
+        await stream.send_all(b"\xc1\x82\0\0\0\0hi")
+        with trio.fail_after(5):
+            assert b"hi" not in await receive_all(stream)
+        await stream.aclose()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_the_socket_of_a_client_that_left_is_not_kept(is_cut: bool) -> None:
+    async with serving() as port:
+        stream = await websocket(port)
+        # Our end stays open for reading, to see when theirs is closed.
+        await stream.send_all(b"\x88\x80\0\0\0\0" if not is_cut else b"\x81")
+        stream.socket.shutdown(socket.SHUT_WR)
+        with trio.fail_after(5):
+            await receive_all(stream)
+        await stream.aclose()
+
+
+async def test_an_idle_connection_does_not_delay_the_end() -> None:
+    started = trio.current_time()
+    async with serving() as port:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await trio.sleep(0.1)
+    assert trio.current_time() - started < 3
+    await stream.aclose()
+
+
+async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:
+    """Nothing is acknowledged any more: one machine cannot act that out, so this looks at the option."""
+    for send_timeout_s, expected_ms in ((5.0, 30_000), (90.0, 90_000), (1e9, 2**31 - 1)):
+        listener = open_listener("127.0.0.1", 0, send_timeout_s=send_timeout_s)
+        with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms

@@ -1,0 +1,107 @@
+"""Bytes of any format reach the session's timeline whole, and a refused append changes nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.actors.live.audio import ListeningMachine, pieces
+from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.audio import AudioFormat
+from sensorium.protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit
+from sensorium.realtime.config import RealtimeModel, SessionConfig
+from sensorium.realtime.effects import Effect, Send
+from sensorium.realtime.session import Session
+
+CONFIG = SessionConfig(model="m", models=(RealtimeModel("m"),), max_append_bytes=100_000)
+FORMATS = [
+    AudioFormat("pcm16", 16_000),
+    AudioFormat("pcm16", 24_000),
+    AudioFormat("pcm16", 48_000),
+    AudioFormat("pcmu", 8_000),
+    AudioFormat("float32", 16_000),
+]
+
+
+@cache
+def activity_model() -> VoiceActivityModel:
+    return VoiceActivityModel()
+
+
+def machine(audio_format: AudioFormat) -> ListeningMachine:
+    numbers = iter(range(1_000_000))
+    session = Session(CONFIG, lambda prefix: f"{prefix}_{next(numbers)}")
+    session.open(now=0.0, created=0)
+    ears = ListeningMachine(session, activity_model())
+    ears.configure(audio_format, now=0.0)
+    return ears
+
+
+def append(ears: ListeningMachine, audio: bytes) -> list[Effect]:
+    return [effect for piece in pieces(audio) for effect in ears.receive(piece, now=0.0)]
+
+
+def codes(effects: list[Effect]) -> list[object]:
+    events = [effect.event for effect in effects if isinstance(effect, Send)]
+    return [event.error.code for event in events if hasattr(event, "error")]
+
+
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_a_commit_brings_every_sample_onto_the_timeline(audio_format: AudioFormat) -> None:
+    ears = machine(audio_format)
+    for size in (1, 7, 333, 12_000):
+        append(ears, bytes(size * audio_format.bytes_per_sample))
+    ears.receive(InputAudioBufferCommit(), now=1.0)
+    expected = (1 + 7 + 333 + 12_000) * 16_000 / audio_format.rate
+    assert abs(ears.store.end - expected) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(0, 40_000), max_size=5), seed=st.integers(0, 99))
+def test_samples_arrive_unchanged_however_they_are_cut(sizes: list[int], seed: int) -> None:
+    ears = machine(AudioFormat("pcm16", 16_000))
+    wave = np.random.default_rng(seed).integers(-3_000, 3_000, sum(sizes)).astype("<i2")
+    start = 0
+    for size in sizes:
+        append(ears, wave[start : start + size].tobytes())
+        start += size
+    np.testing.assert_array_equal(ears.store.copy(0, ears.store.end), wave.astype(np.float32) / 32_768)
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    ears = machine(AudioFormat("pcm16", 16_000))
+    append(ears, bytes(2_000))
+    # Odd over several pieces: the whole append is refused by its first piece.
+    assert codes(append(ears, bytes(50_001))) == ["invalid_audio"]
+    assert len(codes(append(ears, bytes(200_000)))) == 1
+    assert ears.store.end == 1_000
+    append(ears, bytes(2_000))
+    assert ears.store.end == 2_000
+
+
+def test_floats_that_are_no_numbers_are_refused() -> None:
+    ears = machine(AudioFormat("float32", 16_000))
+    assert codes(append(ears, np.full(10, np.nan, "<f4").tobytes())) == ["invalid_audio"]
+    assert ears.store.end == 0
+
+
+def test_clear_forgets_what_the_resampler_held() -> None:
+    ears = machine(AudioFormat("pcm16", 24_000))
+    append(ears, bytes(4_800))
+    ears.receive(InputAudioBufferClear(), now=0.0)
+    end = ears.store.end
+    append(ears, bytes(48_000))
+    ears.receive(InputAudioBufferCommit(), now=0.0)
+    assert abs(ears.store.end - end - 16_000) <= 1
+
+
+def test_a_change_of_format_loses_nothing() -> None:
+    ears = machine(AudioFormat("pcm16", 24_000))
+    append(ears, bytes(24_000))
+    ears.configure(AudioFormat("pcmu", 8_000), now=0.0)
+    append(ears, bytes(4_000))
+    ears.receive(InputAudioBufferCommit(), now=0.0)
+    assert abs(ears.store.end - 16_000) <= 2

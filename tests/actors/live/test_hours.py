@@ -1,0 +1,150 @@
+"""Four hours of one live session in virtual time: nothing grows, every turn is answered, no word is lost.
+
+The session is the real one, from bytes to events; the model and the voice activity are scripted, so that
+hours take seconds. The real engine's side of it: `tests/actors/speech/test_live_asr_cost.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import trio
+from sensorium.actors.live import audio as session_audio
+from sensorium.actors.live.line import Line
+from sensorium.actors.live.meter import SessionMeter
+from sensorium.actors.live.outbox import Outbox
+from sensorium.actors.live.session import SessionActor
+from sensorium.actors.metrics import Metrics
+from sensorium.actors.speech.model import ReadAudio
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.realtime.config import RealtimeModel, SessionConfig
+from sensorium.realtime.replay import Replay
+from support.fake_sessions import TOKEN, FakeModel, FakeTurn
+from support.footprint import Footprint, footprint
+from support.loudness import LoudnessActivity
+from trio.testing import MockClock
+
+HOURS = 4
+RATE = 16_000
+FRAME = 20_480
+"""Samples of one binary frame, 1.28 s: three pieces for the session."""
+WORD = 6_400
+"""Somebody who speaks says a word every 400 ms."""
+
+
+class Listener(FakeModel):
+    """Hears the words whose beginning lies in the audio; a word is its number."""
+
+    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+        return ListenerTurn(self, read, start)
+
+
+class ListenerTurn(FakeTurn):
+    """One turn: the words that begin in it and are not silent."""
+
+    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        said = await super().hypothesis(end, final=final)
+        first = -(-self._start // WORD)
+        samples = self._read(self._start, end)
+        words = [place for place in range(first, -(-end // WORD)) if samples[place * WORD - self._start]]
+        return Transcript(text=" ".join(map(str, words)), language="en", duration=said.duration)
+
+
+class Client:
+    """Reads everything, and keeps only counts and the newest words."""
+
+    said_goodbye = False
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.words: list[int] = []
+
+    async def receive(self) -> str | bytes | None:
+        await trio.sleep_forever()
+
+    async def send(self, frame: str) -> None:
+        await trio.lowlevel.checkpoint()
+        event = json.loads(frame)
+        self.counts[event["type"].rpartition(".")[2]] += 1
+        assert event["type"] != "error", event
+        if event["type"].endswith("transcription.completed"):
+            self.words += map(int, event["transcript"].split())
+
+    async def close(self, code: int, reason: str) -> None:
+        raise AssertionError((code, reason))
+
+
+@pytest.fixture(autouse=True)
+def _scripted_activity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
+
+
+def speech() -> Iterator[tuple[bool, str]]:
+    """Frames, for ever: is somebody speaking, and what the client does behind it."""
+    while True:
+        for _ in range(8):  # sentences and pauses
+            yield from ((True, "") for _ in range(4))
+            yield from ((False, "") for _ in range(2))
+        yield from ((True, "") for _ in range(60))  # 77 s without a pause
+        yield from ((False, "") for _ in range(3))
+        yield from ((True, "") for _ in range(3))
+        yield True, "commit"
+        yield from ((False, "") for _ in range(20))
+        yield False, "look"
+
+
+async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> None:
+    model, metrics, client = Listener(work_s=0.07), Metrics(), Client()
+    session = SessionActor(
+        SessionConfig(model="fake", models=(RealtimeModel("fake"),), force_turn_s=30.0),
+        {"fake": model},
+        None,  # type: ignore[arg-type]  # the network is not loaded
+        SessionMeter(metrics),
+        Replay(max_events=200, max_bytes=50_000),
+        resume_token=TOKEN,
+    )
+    line = Line(client, Outbox(max_events=1000, max_bytes=1_000_000, send_timeout_s=5.0), session)
+    sound = np.full(FRAME, 1_000, "<i2").tobytes()
+    silence = bytes(2 * FRAME)
+    sizes: list[Footprint] = []
+    spoken: list[int] = []
+    heard = 0
+    async with trio.open_nursery() as nursery:
+        session.attach(line)
+        nursery.start_soon(session.run)
+        nursery.start_soon(line.outbox.run, client.send, client.close)
+        await session.take(json.dumps(update()), line)
+        for is_speech, deed in speech():
+            await session.take(sound if is_speech else silence, line)
+            if is_speech:
+                spoken += range(-(-heard // WORD), -(-(heard + FRAME) // WORD))
+            heard += FRAME
+            await trio.sleep(FRAME / RATE)
+            if deed == "commit":
+                await session.take('{"type": "input_audio_buffer.commit"}', line)
+            if deed == "look":
+                assert (model.num_held, session.turns.num_held) == (0, 0)
+                sizes.append(footprint(session, leave_out=(client, model, metrics, line)))
+                # Everything said since the last look was answered: no word twice, none lost.
+                assert client.words == spoken
+                client.words.clear()
+                spoken.clear()
+                if heard > HOURS * 3600 * RATE:
+                    break
+        nursery.cancel_scope.cancel()
+    assert len(sizes) > 40
+    assert client.counts["completed"] == client.counts["committed"] > 10 * len(sizes)
+    early, late = sizes[5], max(sizes[-5:])
+    assert late.num_objects <= early.num_objects + 20
+    assert late.num_bytes <= 1.02 * early.num_bytes
+    assert max(size.num_bytes for size in sizes) < 2_000_000
+
+
+def update() -> dict[str, object]:
+    """16 kHz, detection on."""
+    audio = {"format": {"type": "audio/pcm", "rate": RATE}, "turn_detection": {"type": "server_vad"}}
+    return {"type": "session.update", "session": {"type": "transcription", "audio": {"input": audio}}}

@@ -1,0 +1,152 @@
+"""A line reads its socket whatever the engine does, within a bound; a slow reader ends only its session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+import trio
+from sensorium.actors.live import audio as session_audio
+from sensorium.actors.live import line as line_module
+from sensorium.actors.live.outbox import Outbox
+from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
+from support.loudness import LoudnessActivity
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+FLAT: Event = {"type": "session.update", "model": "fake"}
+FINAL: Event = {"type": "input_audio_buffer.commit", "final": True}
+UPDATE: Event = {
+    "type": "session.update",
+    "session": {"type": "transcription", "audio": {"input": {"turn_detection": None}}},
+}
+COMMIT: Event = {"type": "input_audio_buffer.commit"}
+
+
+@asynccontextmanager
+async def running(sessions: Sessions) -> AsyncIterator[trio.Nursery]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sessions.registry.run)
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+class CountingSocket(FakeSocket):
+    """Counts the frames that the server has read."""
+
+    num_read = 0
+
+    async def receive(self) -> str | bytes | None:
+        frame = await super().receive()
+        self.num_read += frame is not None
+        return frame
+
+
+async def connect(sessions: Sessions, nursery: trio.Nursery, *, max_events: int = 1000) -> CountingSocket:
+    socket = CountingSocket()
+    line = sessions.line(socket, sessions.make())
+    line.outbox = Outbox(max_events=max_events, max_bytes=1_000_000, send_timeout_s=1000.0)
+    nursery.start_soon(sessions.registry.serve, line)
+    await wait_all_tasks_blocked()
+    return socket
+
+
+@pytest.fixture
+def loud(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A second that counts as speech, so that it has to wait for a hypothesis."""
+    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
+    return (np.ones(16_000, np.int16) * 8_000).tobytes()
+
+
+async def test_a_flat_client_that_runs_ahead_is_read_and_its_end_is_noticed(
+    autojump_clock: MockClock, loud: bytes
+) -> None:
+    sessions = Sessions(work_s=9.0, max_backlog_ms=10_000)
+    async with running(sessions) as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(FLAT, *[loud] * 60)
+        await wait_all_tasks_blocked()
+        assert socket.num_read == 61, "what is behind it, a ping maybe, has been reached"
+        assert not socket.of("error")
+        assert sessions.model.num_held == 1
+        socket.vanish()
+        await wait_all_tasks_blocked()
+        assert len(sessions.registry) == sessions.model.num_held == 0
+
+
+async def test_all_that_a_flat_client_pushed_is_transcribed_in_order(
+    autojump_clock: MockClock, loud: bytes
+) -> None:
+    sessions = Sessions(work_s=0.5, max_backlog_ms=10_000)
+    async with running(sessions) as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(FLAT, *[loud] * 60, FINAL)
+        await trio.sleep(100)
+        assert not socket.of("error")
+        (done,) = socket.of("done")
+        assert done["text"].endswith(f"to {60 * 16_000}")
+        assert len(sessions.registry) == 1
+
+
+async def test_what_waits_is_bounded(
+    autojump_clock: MockClock, loud: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_module, "MAX_WAITING_BYTES", 10 * len(loud))
+    sessions = Sessions(work_s=1.0, max_backlog_ms=10_000)
+    async with running(sessions) as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(FLAT, *[loud] * 60)
+        await wait_all_tasks_blocked()
+        assert socket.num_read < 20
+        await trio.sleep(60)
+        assert socket.num_read == 61
+        assert not socket.of("error")
+
+
+async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_only(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outbox overflows, and while what runs for the session is cancelled, its line goes away."""
+
+    class StubbornTurn(FakeTurn):
+        async def hypothesis(self, end: int, *, final: bool) -> object:  # type: ignore[override]
+            try:
+                return await super().hypothesis(end, final=final)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+
+    monkeypatch.setattr(
+        FakeModel, "live", lambda self, read, options, *, start: StubbornTurn(self, read, start)
+    )
+    sessions = Sessions(work_s=100.0)
+    async with running(sessions) as nursery:
+        other = await sessions.connect(nursery)
+        socket = await connect(sessions, nursery, max_events=8)
+        socket.client_sends(UPDATE, bytes(48_000), COMMIT)
+        await wait_all_tasks_blocked()
+        socket.stall()
+        socket.client_sends(*[UPDATE] * 12)
+        await trio.sleep(0.5)
+        socket.vanish()
+        await trio.sleep(5)
+        assert len(sessions.registry) == 1
+        assert sessions.model.num_held == 0
+        other.client_sends(UPDATE)
+        await wait_all_tasks_blocked()
+        assert other.of("session.updated")
+
+
+async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: MockClock) -> None:
+    sessions = Sessions()
+    async with running(sessions) as nursery:
+        first = await sessions.connect(nursery)
+        first.client_sends(*[UPDATE] * 20)
+        await wait_all_tasks_blocked()
+        first.vanish()
+        second = await connect(sessions, nursery, max_events=8)
+        second.client_sends(wish(first, 1))
+        await trio.sleep(5)
+        assert second.closed == (1008, "the client reads too slowly")
+        assert len(sessions.registry) == sessions.registry.num_detached == 0

@@ -1,0 +1,215 @@
+"""What users of `LocalEngine` may write, and what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sensorium.actors.local.engine import as_prompts, spread
+from sensorium.actors.local.options import Prompt, SamplingOptions, read_prompt
+from sensorium.actors.text.prompts import Frames, Samples
+from sensorium.protocols.chat_content import MediaPart, TextPart
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import Grammar, SamplingParams
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+def test_defaults_are_greedy() -> None:
+    assert SamplingOptions().params(100) == SamplingParams(max_tokens=256)
+
+
+def test_options_arrive() -> None:
+    options = SamplingOptions(
+        max_tokens=5,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        min_p=0.1,
+        seed=1,
+        stop="end",
+        stop_token_ids=(7,),
+        min_tokens=2,
+        ignore_eos=True,
+        presence_penalty=0.1,
+        frequency_penalty=0.2,
+        repetition_penalty=1.1,
+        logit_bias={3: -1.0},
+        allowed_token_ids=[1, 2],
+        logprobs=0,
+        prompt_logprobs=1,
+        json_schema={"type": "object"},
+    )
+    assert options.params(100) == SamplingParams(
+        max_tokens=5,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        min_p=0.1,
+        seed=1,
+        stop=("end",),
+        stop_token_ids=(7,),
+        min_tokens=2,
+        ignore_eos=True,
+        presence_penalty=0.1,
+        frequency_penalty=0.2,
+        repetition_penalty=1.1,
+        logit_bias=((3, -1.0),),
+        allowed_token_ids=(1, 2),
+        logprobs=0,
+        prompt_logprobs=1,
+        grammar=Grammar("json_schema", '{"type":"object"}'),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        ("a", 1),
+        (["a", "b"], 2),
+        ([1, 2], 1),
+        ([[1], [2]], 2),
+        (MESSAGES, 1),
+        ([MESSAGES, MESSAGES], 2),
+        (MESSAGES[0], 1),
+        ({"text": "a"}, 1),
+        ([{"text": "a"}, "b", [1], MESSAGES], 4),
+        ([], 0),
+    ],
+)
+def test_one_prompt_or_many(given: Any, number: int) -> None:  # noqa: ANN401
+    assert len(as_prompts(given)) == number
+
+
+def test_options_for_all_or_for_each() -> None:
+    one, other = SamplingOptions(max_tokens=1), SamplingOptions(max_tokens=2)
+    assert spread(None, ["a"]) == [SamplingOptions()]
+    assert spread(one, ["a", "b"]) == [one, one]
+    assert spread([one, other], ["a", "b"]) == [one, other]
+    with pytest.raises(BadRequestError):
+        spread([one], ["a", "b"])
+
+
+def test_media_lie_before_the_text() -> None:
+    asked = read_prompt({"text": "What?", "images": [b"file"], "video": b"film", "audio": b"sound"})
+    assert asked.conversation is not None
+    content = asked.conversation.messages[0].content
+    assert content == (
+        MediaPart("image", b"", "images[0]"),
+        MediaPart("video", b"", "video"),
+        MediaPart("audio", b"", "audio"),
+        TextPart("What?"),
+    )
+    assert asked.sources == {"images[0]": b"file", "video": b"film", "audio": b"sound"}
+
+
+def test_media_lie_in_the_last_user_message() -> None:
+    messages = [*MESSAGES, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Look"}]
+    asked = read_prompt({"messages": messages, "images": [b"file"]}, enable_thinking=False)
+    assert asked.conversation is not None
+    assert asked.conversation.messages[0].content == "Hi"
+    assert asked.conversation.messages[2].content == (MediaPart("image", b"", "images[0]"), TextPart("Look"))
+    assert asked.conversation.template_kwargs == {"enable_thinking": False}
+
+
+def test_settings_of_the_template_are_told_from_its_variables() -> None:
+    asked = read_prompt(
+        [*MESSAGES, {"role": "assistant", "content": "So"}],
+        continue_final_message=True,
+        add_generation_prompt=False,
+        mood="good",
+    )
+    assert asked.conversation is not None
+    assert asked.conversation.continue_final_message
+    assert not asked.conversation.add_generation_prompt
+    assert asked.conversation.template_kwargs == {"mood": "good"}
+
+
+def test_transparent_pictures_lie_on_white(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (4, 4), (10, 20, 30, 0))
+    found = read_prompt({"text": "a", "images": [image]}).sources["images[0]"]
+    assert isinstance(found, np.ndarray)
+    assert found.shape == (4, 4, 3)
+    assert (found == 255).all()
+
+
+def test_frames_have_times() -> None:
+    frame = np.zeros((4, 4, 3), np.uint8)
+    found = read_prompt({"text": "a", "video": [frame] * 3, "fps": 4}).sources["video"]
+    assert isinstance(found, Frames)
+    assert list(found.times_s) == [0.0, 0.25, 0.5]
+
+
+def test_samples_are_resampled() -> None:
+    found = read_prompt({"text": "", "audio": (np.zeros(48_000), 48_000)}).sources["audio"]
+    assert isinstance(found, Samples)
+    assert len(found.samples) == 16_000
+    assert found.samples.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ({"images": []}, "prompt"),
+        ({"text": "a", "messages": MESSAGES}, "prompt"),
+        ({"text": "a", "colour": 1}, "prompt"),
+        ([1, "a"], "prompt"),
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": object()}], "messages"),
+        ({"messages": [{"role": "system", "content": "a"}], "images": [b"x"]}, "messages"),
+        ({"text": "a", "images": [np.zeros((4, 4, 3))]}, "images[0]"),
+        ({"text": "a", "video": [np.zeros((4, 4, 4), np.uint8)]}, "video[0]"),
+        ({"text": "a", "audio": np.zeros(100)}, "audio"),
+        ({"text": "a", "audio": (np.zeros((2, 100)), 16_000)}, "audio"),
+        ({"text": "a", "audio": (np.full(100, np.nan), 16_000)}, "audio"),
+        ({"text": "a", "audio": (np.zeros(0), 16_000)}, "audio"),
+    ],
+    ids=range(13),
+)
+def test_refused_by_name(prompt: Prompt, param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_prompt(prompt)
+    assert caught.value.param == param
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(FileNotFoundError):
+        read_prompt({"text": "a", "images": ["/nowhere/at/all.png"]})
+
+
+@pytest.mark.parametrize("prompt", [5, None, ["a", 5], 2.5])
+def test_what_is_no_prompt_is_refused_in_words(prompt: Any) -> None:  # noqa: ANN401
+    def read() -> None:
+        for each in as_prompts(prompt):
+            read_prompt(each)
+
+    with pytest.raises(BadRequestError, match=r"^A prompt is a text"):
+        read()
+
+
+def test_ids_of_numpy_are_one_prompt() -> None:
+    ids: Any = np.array([3, 4])
+    (one,) = as_prompts(ids)
+    assert read_prompt(one).raw == (3, 4)
+
+
+def test_options_that_are_none_are_refused_in_words() -> None:
+    options: Any = {"max_tokens": 3}
+    for given in (options, [options]):
+        with pytest.raises(BadRequestError, match="SamplingOptions"):
+            spread(given, ["a"])
+
+
+def test_half_a_surrogate_pair_is_refused_in_words() -> None:
+    with pytest.raises(BadRequestError, match="surrogate"):
+        read_prompt([{"role": "user", "content": "\ud800"}])
+    with pytest.raises(BadRequestError, match="surrogate"):
+        SamplingOptions(regex="\ud800").params(vocab_size=10)
+
+
+def test_a_temperature_that_is_no_number_is_named() -> None:
+    with pytest.raises(BadRequestError, match="`temperature` is nan"):
+        SamplingOptions(temperature=float("nan")).params(vocab_size=10)

@@ -1,0 +1,39 @@
+"""What running out of memory looks like, on GPUs and CPUs, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sensorium.engine.execution.faults import first_line, out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
+        (
+            RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."
+            ),
+            "64 bytes",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."),
+            "64 bytes",
+        ),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_what_running_out_of_memory_looks_like(error: BaseException, said: str) -> None:
+    assert said in (out_of_memory(error) or "")
+
+
+def test_other_errors_are_not_about_memory() -> None:
+    assert out_of_memory(RuntimeError("shape mismatch")) is None
+    assert out_of_memory(ValueError("")) is None
+
+
+def test_the_first_line_is_short_and_never_empty() -> None:
+    assert first_line(ValueError("one\ntwo")) == "one"
+    assert first_line(KeyError()) == "KeyError"
+    assert len(first_line(ValueError("x" * 1000))) <= 200

@@ -1,0 +1,236 @@
+"""Each rule against transformers' processors or a plain formula, on random logits and with drafts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.engine.execution.logits import RowSpan, RuleBook, apply_rules, unpack_mask
+from sensorium.engine.execution.sequence import SequenceState
+from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.messages import RequestId, SamplingParams, TimestampRules
+from transformers import GenerationConfig
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    WhisperTimeStampLogitsProcessor,
+)
+
+VOCAB = 16
+STOP = 15
+TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=8)
+PLAIN = SamplingParams(max_tokens=50, stop_token_ids=(STOP,))
+
+
+def ruled(
+    logits: torch.Tensor,
+    sampling: SamplingParams,
+    prompt: list[int],
+    generated: list[int],
+    draft: list[int],
+    *,
+    company: bool = False,
+) -> torch.Tensor:
+    """Logits [1 + draft, VOCAB] after the rules, alone or between rows of others with the same rules."""
+    book = RuleBook(VOCAB, torch.device("cpu"))
+
+    def span(first: int) -> RowSpan:
+        start = SequenceStart(RequestId("r"), tuple(prompt), tuple(generated), sampling)
+        return RowSpan(SequenceState(start, book.rules_of(sampling)), first, tuple(draft))
+
+    num = 1 + len(draft)
+    if not company:
+        part = logits.clone()
+        assert apply_rules(part, [span(0)]) == {}
+        return part
+    whole = torch.cat([torch.randn(num, VOCAB), torch.randn(2, VOCAB), logits])
+    untouched = whole[num : num + 2].clone()
+    assert apply_rules(whole, [span(0), span(num + 2)]) == {}
+    assert torch.equal(whole[num : num + 2], untouched)
+    return whole[num + 2 :]
+
+
+def random_logits(num_rows: int, seed: int) -> torch.Tensor:
+    return torch.randn(num_rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+@given(TOKENS, TOKENS, TOKENS, st.floats(0.3, 3.0), st.integers(0, 99), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_repetition_is_that_of_transformers(
+    prompt: list[int], generated: list[int], draft: list[int], penalty: float, seed: int, company: bool
+) -> None:
+    logits = random_logits(1 + len(draft), seed)
+    sampling = msgspec.structs.replace(PLAIN, repetition_penalty=penalty)
+    got = ruled(logits, sampling, prompt, generated, draft, company=company)
+    for i in range(len(draft) + 1):
+        ids = torch.tensor([prompt + generated + draft[:i]], dtype=torch.int64)
+        want = logits[i : i + 1]
+        if ids.numel():
+            want = RepetitionPenaltyLogitsProcessor(penalty)(ids, want)
+        torch.testing.assert_close(got[i : i + 1], want)
+
+
+@given(TOKENS, TOKENS, st.floats(-2, 2), st.floats(-2, 2), st.integers(0, 99), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_presence_and_frequency_count_generated_tokens(
+    generated: list[int], draft: list[int], presence: float, frequency: float, seed: int, company: bool
+) -> None:
+    logits = random_logits(1 + len(draft), seed)
+    sampling = msgspec.structs.replace(PLAIN, presence_penalty=presence, frequency_penalty=frequency)
+    got = ruled(logits, sampling, [1, 2, 3], generated, draft, company=company)
+    for i in range(len(draft) + 1):
+        want = logits[i].clone()
+        for token in range(VOCAB):
+            count = (generated + draft[:i]).count(token)
+            want[token] -= count * frequency + (count > 0) * presence
+        torch.testing.assert_close(got[i], want, rtol=1e-5, atol=1e-5)
+
+
+def test_all_penalties_together_repetition_first() -> None:
+    logits = random_logits(1, 1)
+    sampling = msgspec.structs.replace(
+        PLAIN, repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25, logit_bias=((4, 1.5),)
+    )
+    got = ruled(logits, sampling, [3], [4, 4], [])[0]
+    want = logits[0].clone()
+    want[4] += 1.5
+    for token in (3, 4):
+        want[token] = want[token] * 2 if want[token] < 0 else want[token] / 2
+    want[4] -= 0.5 + 2 * 0.25
+    torch.testing.assert_close(got, want)
+
+
+def test_counts_grow_past_their_first_size() -> None:
+    vocab = 500
+    sampling = SamplingParams(max_tokens=999, frequency_penalty=1.0)
+    state = SequenceState(SequenceStart(RequestId("r"), (), (), sampling), None)
+    for token in [*range(300), *range(150)]:
+        state.advance((token,))
+    state.rules = RuleBook(vocab, torch.device("cpu")).rules_of(sampling)
+    logits = torch.zeros(1, vocab)
+    apply_rules(logits, [RowSpan(state, 0)])
+    assert logits[0].tolist() == [-2.0] * 150 + [-1.0] * 150 + [0.0] * 200
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, VOCAB + 3), st.floats(-100, 100)), max_size=5),
+    st.lists(st.integers(-2, VOCAB + 3), max_size=5),
+    st.one_of(st.none(), st.lists(st.integers(-2, VOCAB + 3), min_size=1, max_size=5)),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_bias_suppressed_and_allowed(
+    bias: list[tuple[int, float]], suppressed: list[int], allowed: list[int] | None, company: bool
+) -> None:
+    """Ids outside the vocabulary mean nothing; forbidden wins over biased."""
+    logits = random_logits(3, 2)
+    sampling = msgspec.structs.replace(
+        PLAIN,
+        logit_bias=tuple(bias),
+        suppress_token_ids=tuple(suppressed),
+        allowed_token_ids=None if allowed is None else tuple(allowed),
+    )
+    got = ruled(logits, sampling, [1], [], [2, 3], company=company)
+    for token in range(VOCAB):
+        if token in suppressed or (allowed is not None and token not in allowed):
+            assert (got[:, token] == -math.inf).all()
+        else:
+            added = sum(value for token_id, value in bias if token_id == token)
+            torch.testing.assert_close(got[:, token], logits[:, token] + added, rtol=1e-5, atol=1e-4)
+
+
+def test_begin_suppressed_and_min_tokens_count_the_draft() -> None:
+    sampling = msgspec.structs.replace(PLAIN, begin_suppress_token_ids=(4,), min_tokens=3)
+    got = ruled(random_logits(5, 3), sampling, [1], [], [2, 2, 2, 2])
+    assert torch.isinf(got[:, 4]).tolist() == [True, False, False, False, False]
+    assert torch.isinf(got[:, STOP]).tolist() == [True, True, True, False, False]
+    got = ruled(random_logits(3, 3), sampling, [1], [7, 7], [2, 2])
+    assert torch.isinf(got[:, 4]).tolist() == [False] * 3
+    assert torch.isinf(got[:, STOP]).tolist() == [True, False, False]
+
+
+def test_nothing_to_do_is_no_rule() -> None:
+    book = RuleBook(VOCAB, torch.device("cpu"))
+    assert (
+        book.rules_of(SamplingParams(max_tokens=5, temperature=1.0, top_p=0.5, stop_token_ids=(3,))) is None
+    )
+    assert book.rules_of(SamplingParams(max_tokens=5, frequency_penalty=0.1)) is not None
+
+
+def test_equal_rules_share_their_tensors_and_the_number_kept_is_bounded() -> None:
+    book = RuleBook(VOCAB, torch.device("cpu"))
+    first, second = (book.rules_of(msgspec.structs.replace(PLAIN, suppress_token_ids=(3,))) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.always is second.always
+    for i in range(1000):
+        book.rules_of(msgspec.structs.replace(PLAIN, logit_bias=((3, float(i)),)))
+    assert len(book._biases) <= 64
+
+
+BEGIN = 8
+TIMES = TimestampRules(begin_id=BEGIN, no_timestamps_id=7, max_initial_index=3)
+
+
+def timestamps_by_transformers(logits: torch.Tensor, generated: list[int]) -> torch.Tensor:
+    config: Any = GenerationConfig(eos_token_id=6, bos_token_id=6)
+    config.no_timestamps_token_id = 7
+    config.max_initial_timestamp_index = 3
+    processor = WhisperTimeStampLogitsProcessor(config, begin_index=1)
+    result: torch.Tensor = processor(torch.tensor([[0, *generated]]), logits[None].clone())[0]
+    return result
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 6), st.integers(BEGIN, VOCAB - 1)), max_size=6),
+    TOKENS,
+    st.integers(0, 99),
+    st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_timestamps_are_those_of_transformers(
+    generated: list[int], draft: list[int], seed: int, company: bool
+) -> None:
+    logits = random_logits(1 + len(draft), seed)
+    sampling = SamplingParams(max_tokens=50, stop_token_ids=(6,), timestamps=TIMES)
+    got = ruled(logits, sampling, [0], generated, draft, company=company)
+    for i in range(len(draft) + 1):
+        torch.testing.assert_close(got[i], timestamps_by_transformers(logits[i], generated + draft[:i]))
+
+
+@pytest.mark.parametrize("vocab", [5, 16, 37, 64])
+def test_masks_are_unpacked_lowest_bit_first(vocab: int) -> None:
+    packed = torch.randint(0, 256, (3, 5), dtype=torch.uint8)
+    got = unpack_mask(packed, vocab)
+    for row in range(3):
+        for token in range(vocab):
+            bit = token < 40 and bool(int(packed[row, token // 8]) >> (token % 8) & 1)
+            assert bool(got[row, token]) == bit
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(max_tokens=5, suppress_token_ids=(5,), begin_suppress_token_ids=(5,)),
+        SamplingParams(max_tokens=5, suppress_token_ids=(STOP,), stop_token_ids=(STOP,), min_tokens=3),
+    ],
+)
+def test_a_rule_that_is_named_twice_reaches_no_stranger(sampling: SamplingParams) -> None:
+    """Equal rules share a bias; the row between two of its requests is another's."""
+    book = RuleBook(VOCAB, torch.device("cpu"))
+    strange = SamplingParams(max_tokens=5, logit_bias=((0, 1.0),))
+    spans = []
+    for row, (each, generated) in enumerate([(sampling, ()), (strange, ()), (sampling, (1, 2, 3))]):
+        start = SequenceStart(RequestId(str(row)), (1,), generated, each)
+        spans.append(RowSpan(SequenceState(start, book.rules_of(each)), row))
+    logits = random_logits(3, 0)
+    expected = logits.clone()
+    expected[1, 0] += 1
+    for row in (0, 2):
+        expected[row, list(sampling.suppress_token_ids)] = -math.inf
+    assert apply_rules(logits, spans) == {}
+    assert torch.equal(logits, expected)

@@ -1,0 +1,282 @@
+"""Prompts are those of Qwen3ASRProcessor, answers are read as it reads them, and incrementally the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.engine.models.info import AsrInfo
+from sensorium.engine.models.qwen3_asr.text import (
+    LANGUAGES,
+    MAX_HEADER,
+    TEXT_TAG,
+    Answer,
+    AnswerReader,
+    AsrText,
+    check_language,
+    language_code,
+    parse_answer,
+    without_controls,
+)
+from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens, windows_of
+from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaSpan
+from support.asr_folder import AUDIO_TOKENS, asr_tokenizer, make_asr_folder, make_audio
+from transformers import Qwen3ASRProcessor
+from transformers.models.qwen3_asr import processing_qwen3_asr as reference
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_asr_folder(tmp_path_factory.mktemp("asr") / "model")
+
+
+@pytest.fixture(scope="module")
+def processor(folder: Path) -> Qwen3ASRProcessor:
+    return Qwen3ASRProcessor.from_pretrained(folder)
+
+
+def info_of(folder: Path, audio_token_id: int) -> AsrInfo:
+    return AsrInfo(
+        name="asr",
+        folder=folder,
+        family="qwen3_asr",
+        vocab_size=400,
+        max_context=1024,
+        num_mel_bins=128,
+        n_window=50,
+        window_frames=800,
+        audio_token_id=audio_token_id,
+        languages=tuple(LANGUAGES),
+    )
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> AsrText:
+    tokenizer = TextTokenizer.from_folder(folder)
+    audio_token_id = tokenizer.id_of(AUDIO_TOKENS["audio_token"])
+    assert audio_token_id is not None
+    return AsrText(tokenizer, info_of(folder, audio_token_id))
+
+
+def items_of(num_frames: int) -> list[EncoderItem]:
+    return [
+        EncoderItem(ContentHash(f"window {index}"), Features((128, frames), b""), num_audio_tokens(frames))
+        for index, frames in enumerate(windows_of(num_frames))
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.5, 3.21, 8.0, 19.3])
+@pytest.mark.parametrize(
+    ("context", "language"),
+    [
+        ("", None),
+        ("", "en"),
+        ("Names: Łukasz, François; words: k8s, Ångström.", None),
+        ("\n two lines,\r\n\tand a tab  ", "Cantonese"),
+        ("今日は天気がいい。", "JA"),
+        ("e\u0301 is composed <not a tag> a|b <| x", "fil"),
+    ],
+)
+def test_prompts_are_the_processors(
+    text: AsrText, processor: Qwen3ASRProcessor, seconds: float, context: str, language: str | None
+) -> None:
+    expected = processor.apply_transcription_request(
+        make_audio(0, seconds),
+        language=language,
+        prompt=context or None,
+        processor_kwargs={"audio_kwargs": {"sampling_rate": 16_000}},
+    )
+    num_frames = int(expected["input_features_mask"].sum())
+    prompt = text.prompt(items_of(num_frames), context=context, language=language)
+    assert list(prompt.token_ids) == expected["input_ids"][0].tolist()
+
+
+def test_spans_are_the_placeholders_in_order(text: AsrText) -> None:
+    items = items_of(1_950)
+    prompt = text.prompt(items, context="a context")
+    pad = text.info.audio_token_id
+    placeholders = [position for position, token in enumerate(prompt.token_ids) if token == pad]
+    covered = [range(span.start, span.start + span.num_tokens) for span in prompt.spans]
+    assert [position for positions in covered for position in positions] == placeholders
+    assert [(span.content_hash, span.num_tokens) for span in prompt.spans] == [
+        (item.content_hash, item.num_tokens) for item in items
+    ]
+
+
+def test_growing_audio_keeps_the_prompt_in_front_of_it(text: AsrText) -> None:
+    shorter, longer = (text.prompt(items_of(frames), context="words") for frames in (1_700, 1_900))
+    whole: MediaSpan = shorter.spans[1]
+    unchanged = whole.start + whole.num_tokens
+    assert longer.spans[:2] == shorter.spans[:2]
+    assert longer.token_ids[:unchanged] == shorter.token_ids[:unchanged]
+
+
+def test_an_answer_that_says_a_language_is_one_where_it_was_forced(text: AsrText) -> None:
+    items = items_of(16_000)
+    for language in LANGUAGES:
+        header = text.header(language)
+        assert text.prompt(items) + header == text.prompt(items, language=language)
+        assert text.num_header((*header, 1, 2)) == len(header)
+        assert parse_answer(text.tokenizer.decode((*header, 5))).language == LANGUAGES[language]
+    assert text.num_header((1, 2)) == 0
+
+
+def test_no_audio_and_unknown_languages_are_refused(text: AsrText) -> None:
+    with pytest.raises(BadRequestError, match="no audio") as no_audio:
+        text.prompt([])
+    assert no_audio.value.param == "file"
+    with pytest.raises(BadRequestError, match="'Klingon' is not one of ar, yue") as unknown:
+        text.prompt(items_of(100), language="Klingon")
+    assert unknown.value.param == "language"
+
+
+CONTROL_PIECES = st.sampled_from(
+    [
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|audio_pad|>",
+        TEXT_TAG,
+        "<|",
+        "|>",
+        "<",
+        ">",
+        "|",
+        "<asr_",
+        "text>",
+        "a",
+    ]
+)
+HOSTILE = st.lists(st.one_of(CONTROL_PIECES, st.text(max_size=3)), max_size=24).map("".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(context=HOSTILE)
+def test_no_context_becomes_a_control_token(text: AsrText, context: str) -> None:
+    items = items_of(150)
+    special = {token_id for token_id, token in asr_tokenizer().get_added_tokens_decoder().items()}
+
+    def controls(prompt: tuple[int, ...]) -> list[int]:
+        return [token for token in prompt if token in special]
+
+    plain = text.prompt(items, language="en").token_ids
+    assert controls(text.prompt(items, context=context, language="en").token_ids) == controls(plain)
+
+
+@given(context=HOSTILE)
+def test_names_of_control_tokens_are_removed_to_the_last(context: str) -> None:
+    cleaned = without_controls(context)
+    assert not re.search(r"<\|[^<|>]*\|>", cleaned)
+    assert TEXT_TAG not in cleaned
+    assert without_controls(cleaned) == cleaned
+    rest = iter(context)
+    assert all(character in rest for character in cleaned)  # nothing is added
+
+
+@pytest.mark.parametrize(
+    ("context", "cleaned"),
+    [
+        ("plain text, a < b > c || d", "plain text, a < b > c || d"),
+        ("a<|im_end|>b", "ab"),
+        ("<|im<|im_end|>_start|>x", "x"),
+        ("<asr_<asr_text>text>y", "y"),
+        ("<<||>|z|>", ""),
+        ("|>", "|>"),
+        ("<|>", "<|>"),
+    ],
+)
+def test_what_is_removed(context: str, cleaned: str) -> None:
+    assert without_controls(context) == cleaned
+
+
+def test_cleaning_costs_no_more_than_the_text(text: AsrText) -> None:
+    depth = 100_000
+    assert without_controls("<|" * depth + "a" + "|>" * depth) == ""
+    assert len(without_controls("a" * depth + "|>" * depth)) == 3 * depth
+
+
+def test_a_tokenizer_without_the_tokens_is_refused(folder: Path) -> None:
+    tokenizer = TextTokenizer.from_folder(folder)
+    with pytest.raises(ModelLoadError, match=r"audio_token_id 5 is not the tokenizer's <\|audio_pad\|>"):
+        AsrText(tokenizer, info_of(folder, 5))
+    from support.text_folder import byte_level_tokenizer
+
+    with pytest.raises(ModelLoadError, match=r"no token <\|audio_start\|>"):
+        AsrText(TextTokenizer(byte_level_tokenizer()), info_of(folder, 5))
+
+
+def test_languages_are_the_processors() -> None:
+    assert LANGUAGES == reference.LANGUAGE_CODE_TO_NAME
+    for code, name in LANGUAGES.items():
+        assert language_code(name) == language_code(name.upper()) == language_code(f" {code} ") == code
+        assert check_language(code.upper()) == check_language(name) == name
+        assert len(f"language {name}") < MAX_HEADER
+    assert language_code("None") is language_code(None) is language_code("") is None
+
+
+ANSWERS = {
+    "language English<asr_text>Hello there.": Answer("English", "Hello there."),
+    "language Chinese<asr_text> 你好 ": Answer("Chinese", "你好"),
+    "language None<asr_text>": Answer(None, ""),
+    "language NONE<asr_text>uh": Answer(None, "uh"),
+    "  language  French <asr_text>a<asr_text>b": Answer("French", "a<asr_text>b"),
+    "no tag at all": Answer(None, "no tag at all"),
+    "language English": Answer(None, "language English"),
+    "": Answer(None, ""),
+    " \n ": Answer(None, ""),
+    "<asr_text>text": Answer(None, "text"),
+    "German<asr_text>Hallo": Answer("German", "Hallo"),
+    "language \n<asr_text>x": Answer("language", "x"),
+    "\nlanguage Dutch\nsecond line<asr_text>dag": Answer("Dutch", "dag"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_answers_are_read_as_the_processor_reads_them(answer: str) -> None:
+    assert parse_answer(answer) == ANSWERS[answer]
+    expected = reference._parse_single_output(answer)
+    assert ANSWERS[answer] == Answer(expected["language"], expected["transcription"])
+
+
+PIECES = st.sampled_from(
+    ["language ", "English", "None", TEXT_TAG, "<asr_", "text>", " ", "\n", "word", "文", "<", "language"]
+)
+
+
+@given(pieces=st.lists(st.one_of(PIECES, st.text(max_size=4)), max_size=20), has_header=st.booleans())
+def test_an_answer_in_pieces_is_the_whole(pieces: list[str], has_header: bool) -> None:
+    reader = AnswerReader(has_header=has_header)
+    given_text = ""
+    for piece in pieces:
+        given_text += reader.feed(piece)
+        assert given_text == given_text.strip()
+    given_text += reader.finish()
+    whole = "".join(pieces)
+    assert Answer(reader.language, given_text) == parse_answer(whole, has_header=has_header)
+    if not has_header:
+        assert Answer(None, whole.strip()) == Answer(reader.language, given_text)
+    elif len(whole) <= MAX_HEADER and "assistant\n" not in whole:
+        expected = reference._parse_single_output(whole)
+        assert Answer(expected["language"], expected["transcription"]) == Answer(reader.language, given_text)
+
+
+def test_nothing_is_given_before_the_tag_is_complete() -> None:
+    reader = AnswerReader()
+    answer = "language English<asr_text>Hi, you"
+    given_text = [reader.feed(character) for character in answer]
+    tag_end = answer.index(">") + 1
+    assert given_text[:tag_end] == [""] * tag_end
+    assert "".join(given_text[tag_end:]) == "Hi, you"
+    assert reader.language == "English"
+
+
+def test_an_answer_without_a_tag_is_given_once_that_is_clear() -> None:
+    reader = AnswerReader()
+    text = "x" * (MAX_HEADER + len(TEXT_TAG) - 1)
+    assert reader.feed(text) == ""
+    assert reader.feed("y") == text + "y"
+    assert parse_answer(text + "y<asr_text>z").text == text + "y<asr_text>z"

@@ -1,0 +1,189 @@
+"""Memory is shared out as said, what cannot work is refused with what would, and limits are really read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.engine.models import memory
+from sensorium.engine.models.memory import MemoryPlan, MemorySize, MemoryWish, free_bytes, plan_memory
+from sensorium.protocols.errors import ModelLoadError
+
+GIB = 1024**3
+WISH = MemoryWish(
+    device="cuda",
+    weight_bytes=2 * GIB,
+    token_bytes=64 * 1024,
+    model_context=4096,
+    block_size=16,
+    max_running=8,
+)
+REQUEST = 4096 * WISH.token_bytes  # 256 MiB
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2GiB", MemorySize(2 * GIB, "bytes")),
+        ("512 mib", MemorySize(512 * 1024**2, "bytes")),
+        ("1.5GB", MemorySize(1_500_000_000, "bytes")),
+        ("123456", MemorySize(123456, "bytes")),
+        ("1B", MemorySize(1, "bytes")),
+        ("0.5", MemorySize(0.5, "share")),
+        ("1", MemorySize(1, "share")),
+    ],
+)
+def test_sizes_are_read(text: str, size: MemorySize) -> None:
+    assert MemorySize.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GiB", "1TiBB", "0.5.5", "nan", "inf"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        MemorySize.parse(text)
+
+
+def test_a_gpu_gives_most_of_what_is_left() -> None:
+    plan = plan_memory(WISH, 12 * GIB)
+    assert plan.num_blocks == int(0.9 * 10 * GIB) // (16 * WISH.token_bytes)
+    assert str(plan) == (
+        "weights 2.00 GiB, KV 9.00 GiB = 147456 tokens = 36.0 requests of the full context (4096 tokens); "
+        "12.00 GiB were free"
+    )
+
+
+def test_a_cpu_gives_half_and_no_more_than_can_be_used() -> None:
+    wish = replace(WISH, device="cpu")
+    assert plan_memory(wish, 4 * GIB).num_tokens * WISH.token_bytes == GIB
+    assert plan_memory(wish, 100 * GIB).num_tokens == 8 * 4096
+
+
+def test_encoder_caches_come_first_and_can_be_given() -> None:
+    wish = replace(WISH, has_encoder=True, kv_memory=MemorySize(1, "share"))
+    plan = plan_memory(wish, 7 * GIB)
+    assert plan.encoder_bytes == GIB // 2
+    assert "encoder cache 0.50 GiB" in str(plan)
+    assert plan.num_tokens * WISH.token_bytes == 4.5 * GIB
+    assert plan_memory(wish, 100 * GIB).encoder_bytes == GIB
+    given_ = replace(wish, encoder_memory=MemorySize(3 * GIB, "bytes"))
+    assert plan_memory(given_, 7 * GIB).encoder_bytes == 3 * GIB
+
+
+def test_explicit_sizes_are_taken() -> None:
+    assert plan_memory(replace(WISH, kv_memory=MemorySize(GIB, "bytes")), 9 * GIB).num_tokens == 4 * 4096
+    assert plan_memory(replace(WISH, num_blocks=300), 9 * GIB).num_blocks == 300
+
+
+@pytest.mark.parametrize(
+    ("wish", "free", "message"),
+    [
+        (WISH, GIB, r"the weights take 2.00 GiB, and 1.00 GiB of memory are free; .*--dtype"),
+        (
+            replace(WISH, kv_memory=MemorySize(64 * 1024**2, "bytes")),
+            9 * GIB,
+            r"one request of 4096 tokens takes 0.25 GiB .* room for 1024 tokens .*; "
+            r"--max-context 1024 or --kv-memory 256MiB would fit",
+        ),
+        (replace(WISH, num_blocks=16), 9 * GIB, r"--max-context 256 or --num-blocks 256 would fit"),
+        (WISH, 2 * GIB + 100 * 1024**2, r"; --max-context 1440 would fit"),
+        (WISH, 2 * GIB + 1024, "a smaller model would fit"),
+        (
+            replace(WISH, kv_memory=MemorySize(8 * GIB, "bytes")),
+            9 * GIB,
+            r"8192 blocks of KV memory take 8.00 GiB, and 7.00 GiB are free .*lower --kv-memory",
+        ),
+        (
+            replace(WISH, has_encoder=True, encoder_memory=MemorySize(GIB, "bytes")),
+            3 * GIB,
+            "a smaller --encoder-memory would fit",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(wish: MemoryWish, free: int, message: str) -> None:
+    with pytest.raises(ModelLoadError, match=message):
+        plan_memory(wish, free)
+
+
+def test_a_shortened_context_fits_where_the_full_one_does_not() -> None:
+    free = 2 * GIB + 100 * 1024**2
+    plan = plan_memory(replace(WISH, max_context=1440), free)
+    assert plan.context == 1440
+    assert plan_memory(replace(WISH, max_context=10**6), 9 * GIB).context == 4096
+
+
+sizes = st.one_of(
+    st.none(),
+    st.floats(0, 1).map(lambda share: MemorySize(share, "share")),
+    st.integers(0, 8 * GIB).map(lambda amount: MemorySize(amount, "bytes")),
+)
+
+
+@given(
+    st.builds(
+        MemoryWish,
+        device=st.sampled_from(["cpu", "cuda"]),
+        weight_bytes=st.integers(0, 4 * GIB),
+        token_bytes=st.integers(1, 10**6),
+        model_context=st.integers(1, 10**5),
+        block_size=st.integers(1, 64),
+        max_running=st.integers(1, 300),
+        max_context=st.one_of(st.none(), st.integers(1, 10**5)),
+        kv_memory=sizes,
+        num_blocks=st.one_of(st.none(), st.integers(1, 10**5)),
+        has_encoder=st.booleans(),
+        encoder_memory=sizes,
+    ),
+    st.integers(0, 16 * GIB),
+)
+def test_what_is_settled_fits_and_serves_a_request(wish: MemoryWish, free: int) -> None:
+    try:
+        plan = plan_memory(wish, free)
+    except ModelLoadError:
+        return
+    assert plan.weight_bytes + plan.encoder_bytes + plan.num_blocks * plan.block_bytes <= free
+    assert plan.num_tokens >= plan.context
+
+
+def test_remedies_are_true() -> None:
+    """What a refusal proposes is accepted."""
+    wish = replace(WISH, kv_memory=MemorySize(64 * 1024**2, "bytes"))
+    for remedy in ({"max_context": 1024}, {"kv_memory": MemorySize.parse("256MiB")}):
+        assert isinstance(plan_memory(replace(wish, **remedy), 9 * GIB), MemoryPlan)
+
+
+def test_this_machine_has_memory() -> None:
+    assert 0 < free_bytes(torch.device("cpu")) < 1 << 50
+
+
+def test_control_groups_of_both_versions_are_read(tmp_path: Path) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/pod/box\n5:cpu:/x\n4:memory,hugetlb:/old\n")
+    root = tmp_path / "fs"
+    for folder, files in {
+        "pod/box": {"memory.max": "max", "memory.current": "5", "memory.stat": "anon 1\n"},
+        "pod": {"memory.max": "1000", "memory.current": "600", "memory.stat": "anon 1\ninactive_file 50\n"},
+        "memory/old": {
+            "memory.limit_in_bytes": "900",
+            "memory.usage_in_bytes": "500",
+            "memory.stat": "inactive_file 1\ntotal_inactive_file 20\n",
+        },
+    }.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (root / folder / name).write_text(text)
+    folders = memory._control_groups(membership, root)
+    assert {root / "pod" / "box", root / "pod", root / "memory" / "old"} <= set(folders)
+    left = [memory._limit_left(folder) for folder in folders]
+    assert sorted(each for each in left if each is not None) == [420, 450]
+    assert memory._control_groups(tmp_path / "none", root) == []
+
+
+def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable:   7 kB\n")
+    assert memory._available_bytes(meminfo) == 7 * 1024
+    assert memory._available_bytes(tmp_path / "none") > 0

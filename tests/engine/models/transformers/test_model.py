@@ -1,0 +1,196 @@
+"""Any other language model of `transformers` answers as `generate` does in float32, or is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sensorium.engine.models.registry import open_model
+from sensorium.engine.models.source import ModelSource
+from sensorium.engine.models.transformers import model as transformers_model
+from sensorium.protocols.errors import ModelLoadError
+from sensorium.protocols.messages import Features
+from support.exactness import check_every_way, reference_case
+from support.text_folder import byte_level_tokenizer, make_text_folder
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+_VOCAB_SIZE = byte_level_tokenizer().get_vocab_size(with_added_tokens=True)
+_COMMON: dict[str, Any] = {
+    "vocab_size": _VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+}
+_ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("llama", {}),
+    ("llama", {"num_key_value_heads": 1, "attention_bias": True, "tie_word_embeddings": True}),
+    ("gemma", {"head_dim": 16}),
+    ("gemma2", {"sliding_window": 6, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0}),
+    (
+        "gemma3_text",
+        {
+            "sliding_window": 9,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
+        },
+    ),
+    ("mistral", {"sliding_window": 7}),
+    ("phi", {"num_key_value_heads": 4}),
+    ("phi3", {"pad_token_id": 0}),
+    ("gpt_neox", {"num_key_value_heads": 4}),
+    ("olmo2", {}),
+    ("cohere", {"logit_scale": 0.25}),
+    ("mixtral", {"num_local_experts": 4}),
+    ("gpt2", {"n_positions": 512}),
+)
+
+
+def config_of(model_type: str, **changes: Any) -> PreTrainedConfig:  # noqa: ANN401 (fields of a config)
+    return CONFIG_MAPPING[model_type](**_COMMON | changes)
+
+
+def make(folder: Path, model_type: str, seed: int = 0, **changes: Any) -> Path:  # noqa: ANN401
+    return make_text_folder(folder, config_of(model_type, **changes), seed=seed)
+
+
+def opened(folder: Path) -> ModelSource:
+    torch.set_num_threads(1)
+    return open_model(folder, device="cpu", dtype="float32")
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ModelLoadError) as caught:
+        opened(folder).load()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(len(_ARCHITECTURES)))
+@torch.inference_mode()
+def test_greedy_equals_transformers_every_way(tmp_path: Path, seed: int) -> None:
+    model_type, changes = _ARCHITECTURES[seed]
+    rng = random.Random(seed)
+    folder = make(tmp_path, model_type, seed, **changes)
+    source = opened(folder)
+    assert source.info.family == "transformers"
+    model = source.load()
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompts = [[rng.randrange(_VOCAB_SIZE) for _ in range(length)] for length in (rng.randint(3, 30), 45)]
+    cases = [reference_case(reference, prompt) for prompt in prompts]
+    check_every_way(model, cases, seed=seed)
+
+
+def test_bfloat16_passes_its_own_check(tmp_path: Path) -> None:
+    model = open_model(make(tmp_path, "llama"), device="cpu", dtype="bfloat16").load()
+    assert model.dtype is torch.bfloat16
+
+
+def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
+    folder = make(tmp_path, "gemma", head_dim=16)
+    source = opened(folder)
+    shape = source.kv_shape
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (2, 2, 16)
+    assert source.weight_bytes == sum(t.nbytes for t in load_file(folder / "model.safetensors").values())
+    assert (source.info.vocab_size, source.info.max_context) == (_VOCAB_SIZE, 512)
+    assert len(source.info.stop_token_ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "reason"),
+    [
+        ("mamba", {}, "2 of its 2 layers do not attend through it"),
+        ("bloom", {"n_layer": 2, "n_head": 4}, "2 of its 2 layers do not attend through it"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "1 of its 2 layers do not attend through it"),
+        ("gptj", {"n_layer": 2, "n_head": 4, "n_embd": 32, "rotary_dim": 8}, "KeyError"),
+        ("gpt_oss", {"num_local_experts": 4}, "its attention has sinks"),
+        (
+            "deepseek_v3",
+            {"q_lora_rank": 8, "kv_lora_rank": 8, "first_k_dense_replace": 2, "head_dim": 64},
+            "its keys are of 192 numbers, its values of 128",
+        ),
+    ],
+)
+def test_models_of_another_kind_are_refused(
+    tmp_path: Path, model_type: str, changes: dict[str, Any], reason: str
+) -> None:
+    message = refusal(make(tmp_path, model_type, **changes))
+    assert f"{tmp_path}: this model cannot be run through transformers' attention interface: " in message
+    assert reason in message
+
+
+def test_a_model_that_differs_when_packed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check at the start is a real one: an attention that loses the cache is found out."""
+
+    def forgetful(query: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
+        return torch.zeros_like(query)
+
+    monkeypatch.setattr(transformers_model, "paged_attention", forgetful)
+    message = refusal(make(tmp_path, "llama"))
+    assert "logits differ by" in message
+    assert "when sequences share a step" in message
+
+
+def test_layers_of_different_shapes_are_refused() -> None:
+    seen = transformers_model._Step(shapes={0: (2, 8, 8), 1: (1, 8, 8)})
+    with pytest.raises(ModelLoadError, match=r"different shapes: \[\(1, 8, 8\), \(2, 8, 8\)\]"):
+        transformers_model._uniform(Path("folder"), seen, 2)
+
+
+def test_a_window_made_by_masks_alone_limits_the_context() -> None:
+    """Masks are not made for us: up to the window's size they make no difference."""
+    config = config_of("mistral", sliding_window=7)
+    passed = transformers_model._Step(windows={0: 7, 1: 7})
+    assert list(transformers_model._limits(config, passed)) == []
+    lost = transformers_model._Step(windows={0: 7, 1: None})
+    assert list(transformers_model._limits(config, lost)) == [7]
+
+
+def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+        "original_max_position_embeddings": 256,
+    }
+    folder = make(
+        tmp_path, "phi3", pad_token_id=0, rope_parameters=rope, original_max_position_embeddings=256
+    )
+    assert opened(folder).info.max_context == 256
+
+
+def test_tensors_are_accounted_for(tmp_path: Path) -> None:
+    folder = make(tmp_path, "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.layers.7.mlp.up_proj.weight"] = torch.zeros(2)
+    tensors["model.norm.weight"] = torch.zeros(31)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    message = refusal(folder)
+    assert "1 missing: model.layers.1.mlp.up_proj.weight" in message
+    assert "1 unexpected: model.layers.7.mlp.up_proj.weight" in message
+    assert "1 misshapen: model.norm.weight is [31], expected [32]" in message
+
+
+def test_a_checkpoints_own_code_is_never_run(tmp_path: Path) -> None:
+    folder = make(tmp_path, "llama")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": "evil.Evil", "AutoConfig": "evil.EvilConfig"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evil.py").write_text("raise SystemExit('this must never run')")
+    assert opened(folder).load().info.family == "transformers"
+
+
+def test_it_takes_text_only(tmp_path: Path) -> None:
+    model = opened(make(tmp_path, "llama")).load()
+    with pytest.raises(ValueError, match="takes text only"):
+        model.check_features(Features((1, 1), bytes(4)))

@@ -1,0 +1,225 @@
+"""Whisper under the runner: windows, probes, alignment errors, low precision (answers: test_exactness.py)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from sensorium.engine.execution.runner import Runner
+from sensorium.engine.models.base import Listener, StepBatch
+from sensorium.engine.models.registry import open_model
+from sensorium.engine.models.whisper.model import CrossKeyValues, WhisperModel
+from sensorium.engine.models.whisper.text import WhisperText
+from sensorium.engine.planning.plan import (
+    AlignStep,
+    EncodeStep,
+    Plan,
+    SequenceId,
+    SequenceStart,
+    SequenceStep,
+)
+from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.protocols.messages import Align, ContentHash, Features, RequestId, SamplingParams
+from support.plan_loop import Job, encode, run_jobs, to_features
+from support.whisper_folder import WhisperShape, make_whisper_folder
+from transformers import WhisperForConditionalGeneration
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return make_whisper_folder(tmp_path_factory.mktemp("whisper"), seed=3)
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> WhisperText:
+    return WhisperText.from_folder(folder)
+
+
+def load(folder: Path, dtype: str = "float32") -> WhisperModel:
+    model = open_model(folder, device="cpu", dtype=dtype).load()
+    assert isinstance(model, WhisperModel)
+    return model
+
+
+def make_runner(folder: Path) -> Runner:
+    return Runner(load(folder), num_blocks=64)
+
+
+@pytest.fixture
+def runner(folder: Path) -> Runner:
+    return make_runner(folder)
+
+
+def window(seed: int = 0) -> torch.Tensor:
+    return torch.randn(80, 200, generator=torch.Generator().manual_seed(seed))
+
+
+def first_step(text: WhisperText, number: int, *, slot: int | None = 0, block: int = 0) -> SequenceStep:
+    prompt = text.prompt(language="en")
+    begin = SequenceStart(RequestId("r"), prompt, (), text.sampling(num_prompt=len(prompt)))
+    return SequenceStep(SequenceId(number), prompt, 0, (block,), slot, begin=begin)
+
+
+def kept(runner: Runner, slot: int) -> CrossKeyValues:
+    output = runner._encodings[slot]
+    assert isinstance(output, CrossKeyValues)
+    return output
+
+
+def test_windows_announce_their_bytes(runner: Runner) -> None:
+    """Of the default shape: 2 layers, width 32, 100 positions, float32."""
+    result = runner.execute(Plan(0, encodes=(EncodeStep(1, to_features(window())),)))
+    assert result.encoder_bytes == {1: 2 * 2 * 32 * 100 * 4}
+
+
+def test_a_sequence_without_its_window_fails_alone(runner: Runner, text: WhisperText) -> None:
+    encode(runner, [window()])
+    alone = runner.execute(Plan(0, sequences=(first_step(text, 0),))).sampled[0]
+    steps = (first_step(text, 1, slot=3), first_step(text, 2), first_step(text, 3, slot=None))
+    result = runner.execute(Plan(1, sequences=steps)).sampled
+    assert "window of this request is gone" in (result[0].error or "")
+    assert result[1] == msgspec.structs.replace(alone, sequence_id=SequenceId(2))
+    assert "window of this request is gone" in (result[2].error or "")
+
+
+def test_faulty_windows_fail_alone(runner: Runner) -> None:
+    good = to_features(window())
+    not_finite = window()
+    not_finite[3, 5] = math.nan
+    encodes = (
+        EncodeStep(0, Features((80, 100), b"")),
+        EncodeStep(1, Features((80, 200), b"1234")),
+        EncodeStep(2, good),
+        EncodeStep(3, to_features(not_finite)),
+    )
+    result = runner.execute(Plan(0, encodes=encodes))
+    assert set(result.encode_errors) == {0, 1, 3}
+    assert set(result.encoder_bytes) == {2}
+
+
+def test_a_window_that_overflows_poisons_its_listeners_only(runner: Runner, text: WhisperText) -> None:
+    """Now, and for later users of their blocks."""
+    encode(runner, [window(), window(1)])
+    before = runner.execute(
+        Plan(0, sequences=(first_step(text, 0), first_step(text, 1, slot=1, block=1)))
+    ).sampled
+    with torch.inference_mode():
+        kept(runner, 0).values.fill_(math.nan)
+    after = runner.execute(
+        Plan(1, sequences=(first_step(text, 2), first_step(text, 3, slot=1, block=1)))
+    ).sampled
+    assert "not finite" in (after[0].error or "")
+    assert after[1].token_ids == before[1].token_ids
+    healthy = first_step(text, 4, slot=1, block=0)
+    assert runner.execute(Plan(2, sequences=(healthy,))).sampled[0].token_ids == before[1].token_ids
+
+
+def test_windows_encoded_together_equal_windows_encoded_alone(folder: Path) -> None:
+    together, alone = make_runner(folder), make_runner(folder)
+    windows = [window(seed) for seed in range(6)]
+    encode(together, windows)
+    for slot, each in enumerate(windows):
+        alone.execute(Plan(0, encodes=(EncodeStep(slot, to_features(each)),)))
+        torch.testing.assert_close(kept(together, slot).keys, kept(alone, slot).keys)
+        torch.testing.assert_close(kept(together, slot).values, kept(alone, slot).values)
+
+
+@pytest.mark.parametrize("prompt_chunk", [1, 1000])
+def test_no_speech_is_the_probability_transformers_has(
+    folder: Path, text: WhisperText, runner: Runner, prompt_chunk: int
+) -> None:
+    encode(runner, [window()])
+    request = text.request(language="de", previous_text="Hello there")
+    assert request.probe is not None
+    job = Job(request.prompt_token_ids, 0, request.sampling, probe=request.probe)
+    run_jobs(runner, [job], prompt_chunk=prompt_chunk)
+    model: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits = model(window()[None], decoder_input_ids=torch.tensor([request.prompt_token_ids])).logits
+    want = logits[0, request.probe.position].softmax(-1)[request.probe.token_id]
+    assert job.probability == pytest.approx(float(want), abs=1e-5)
+    assert request.prompt_token_ids[request.probe.position] == text.start_id
+
+
+def test_random_answers_do_not_depend_on_company_or_drafts(runner: Runner, text: WhisperText) -> None:
+    encode(runner, [window(), window(1)])
+    prompt = text.prompt(language="en")
+    sampling = text.sampling(num_prompt=len(prompt), temperature=1.0, seed=7, max_tokens=20)
+    other = msgspec.structs.replace(sampling, seed=8)
+    alone = Job(prompt, 0, sampling)
+    run_jobs(runner, [alone])
+    drafted = [Job(prompt, 0, sampling, draft=tuple(alone.tokens[:n]), joins_at=n % 3) for n in (0, 5, 20)]
+    others = [Job(prompt, slot, other) for slot in (0, 1)]
+    run_jobs(runner, [others[0], *drafted, others[1]])
+    assert all(job.tokens == alone.tokens for job in drafted)
+    assert drafted[2].num_steps < drafted[0].num_steps
+    assert others[0].tokens != alone.tokens
+
+
+def test_alignment_errors_are_reported_alone(runner: Runner) -> None:
+    encode(runner, [window()])
+
+    def command(name: str, tokens: tuple[int, ...], start: int, end: int) -> Align:
+        return Align(RequestId(name), ContentHash("h"), tokens, start, end, 50)
+
+    good, tokens = command("good", (1, 2, 3, 4), 1, 3), (1, 2, 3, 4)
+    aligns = (
+        AlignStep(command("gone", tokens, 1, 3), 2),
+        AlignStep(good, 0),
+        AlignStep(command("range", tokens, 0, 3), 0),
+        AlignStep(command("vocab", (1, 10**6, 3), 1, 2), 0),
+        AlignStep(command("empty", tokens, 2, 2), 0),
+    )
+    result = runner.execute(Plan(0, aligns=aligns))
+    assert set(result.align_errors) == {"gone", "range", "vocab"}
+    assert len(result.boundaries[RequestId("good")]) == 3
+    assert result.boundaries[RequestId("empty")] == (50,)
+
+
+def test_bfloat16_errs_no_more_than_transformers(folder: Path) -> None:
+    """Logits of 30 tokens behind a window, against float32: our rounding is not worse than theirs."""
+    tokens = torch.arange(40, 70)
+
+    def ours(dtype: str) -> torch.Tensor:
+        model = load(folder, dtype)
+        k = model.kv_shape
+        paged = paged_batch([PagedSequence((0, 1), 0, 30)], 16, torch.device("cpu"))
+        with torch.inference_mode():
+            cache = torch.zeros(k.num_layers, 2, 2, k.num_kv_heads, 16, k.head_dim, dtype=model.dtype)
+            listener = Listener(model.encode([to_features(window())])[0], 30)
+            batch = StepBatch(tokens, torch.arange(30), paged, listeners=(listener,))
+            return model.logits(model.decode(batch, cache))
+
+    def theirs(dtype: torch.dtype) -> torch.Tensor:
+        model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=dtype).eval()
+        with torch.inference_mode():
+            logits: torch.Tensor = model(window()[None].to(dtype), decoder_input_ids=tokens[None]).logits
+        return logits[0].float()
+
+    exact = theirs(torch.float32)
+    torch.testing.assert_close(ours("float32"), exact, rtol=1e-4, atol=1e-4)
+    our_error = (ours("bfloat16") - exact).abs().mean()
+    their_error = (theirs(torch.bfloat16) - exact).abs().mean()
+    assert our_error < 1.3 * their_error
+
+
+def test_warm_up_leaves_no_trace(runner: Runner, text: WhisperText) -> None:
+    runner.warm_up()
+    assert not runner._encodings
+    assert runner.execute(Plan(0, sequences=(first_step(text, 0),))).sampled[0].error is not None
+
+
+def test_english_only_checkpoints_run(tmp_path: Path) -> None:
+    folder = make_whisper_folder(tmp_path, shape=WhisperShape(multilingual=False))
+    text, runner = WhisperText.from_folder(folder), make_runner(folder)
+    encode(runner, [window()])
+    prompt = text.prompt(language="en")
+    assert prompt == (text.start_id, text.no_timestamps_id)
+    job = Job(prompt, 0, SamplingParams(max_tokens=3))
+    run_jobs(runner, [job])
+    assert len(job.tokens) == 3

@@ -1,0 +1,310 @@
+"""The scheduler under random histories: every request ends once, with the tokens it would get alone.
+
+Pools are tiny, so that preemption and eviction are common; prompts repeat and continue each other, so that
+cached and parked KV is found; up to three plans are in flight; items are encoded, dropped and freed; steps
+fail. The same history, replayed from its record, always gives the same plans.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.plan import Slot
+from sensorium.engine.planning.replay import RecordingScheduler, replay
+from sensorium.protocols.errors import BadRequestError, OverloadedError
+from sensorium.protocols.messages import (
+    ContentHash,
+    Generate,
+    MediaSpan,
+    NgramDraft,
+    ProbabilityProbe,
+    RequestId,
+    SamplingParams,
+    SessionKey,
+)
+from support.fake_runner import NAN_ID, STOP_ID, UNENCODABLE, FakeRunner, answer_alone, item, probability
+from support.step_loop import StepLoop
+
+MAX_SLOTS = 5
+BAD = UNENCODABLE.decode()
+GRIDS = {"A": (1, 2, 1), "B": None, "C": None, BAD: None}
+SIZES = {"A": 2, "B": 6, "C": 6, BAD: 2}
+PLACEHOLDER = 3
+SESSIONS = [SessionKey("s"), SessionKey("t")]
+
+configs = st.builds(
+    SchedulerConfig,
+    num_blocks=st.integers(10, 24),
+    block_size=st.sampled_from([2, 4]),
+    max_context=st.just(60),
+    max_running=st.sampled_from([1, 3, 6]),
+    max_waiting=st.just(6),
+    max_tokens_per_step=st.sampled_from([3, 8, 100]),
+    max_prefill_chunk=st.sampled_from([None, 2]),
+    max_encodes_per_step=st.integers(1, 2),
+    max_encoder_tokens_per_step=st.sampled_from([2, 5, 100]),
+    prefix_caching=st.sampled_from([True, True, False]),
+    max_parked_blocks=st.sampled_from([None, 0, 3]),
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Commands go to a recording scheduler and its runner."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record: list[bytes] = []
+        self.requests: dict[RequestId, Generate] = {}
+        self.over: set[RequestId] = set()  # refused, aborted or revised
+        self.shaken: set[RequestId] = set()  # those a failing step or a dropped encode may have ended
+        self.users: dict[RequestId, set[Slot]] = {}
+        self.contents: dict[Slot, str] = {}
+        self.filled: set[Slot] = set()
+        self.num_slots = 0
+        self.closed: set[RequestId] = set()  # live when their session was closed
+
+    @initialize(config=configs)
+    def start(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.runner = FakeRunner(num_blocks=config.num_blocks, block_size=config.block_size)
+        self.loop = StepLoop(RecordingScheduler(config, self.record.append), self.runner)
+
+    @rule(seed=st.integers(0, 2**32))
+    def live_on(self, seed: int) -> None:
+        """A stretch of ordinary life: hypothesis' own histories are too short for prefixes to meet."""
+        rng = random.Random(seed)
+        for _ in range(10):
+            if rng.random() < 0.35:
+                self.submit(rng.getrandbits(32))
+            elif rng.random() < 0.2 and len(self.contents) < MAX_SLOTS:
+                self.encode(rng.choice(["A", "B", "C"]))
+            else:
+                self.work(rng.choice([1, 2, 3, 9]), rng.randint(1, 3))
+
+    @rule(seed=st.integers(0, 2**32))
+    def submit(self, seed: int) -> None:
+        rng = random.Random(seed)
+        session = rng.choice([None, None, *SESSIONS])
+        earlier = self.draw_earlier(rng, session)
+        prompt: tuple[int, ...]
+        media: tuple[MediaSpan, ...]
+        prompt, media = ((), ()) if earlier is None else self.draw_beginning(rng, earlier)
+        by_name = {name: slot for slot, name in self.contents.items() if self.is_good(slot)}
+        if by_name and rng.random() < 0.3:
+            name = rng.choice(list(by_name))
+            media = (*media, MediaSpan(ContentHash(name), len(prompt), SIZES[name], GRIDS[name]))
+            prompt += (PLACEHOLDER,) * SIZES[name]
+        prompt += rng.choice(
+            [(), (1, 2, 5, 1, 2, 5, 6, 8, 9, 4), (1,) * rng.randint(1, 6), (rng.randint(1, 5),)]
+        )
+        if rng.random() < 0.03:
+            prompt += (NAN_ID,)
+        heard = None if earlier is None else earlier.encoder_hash
+        if rng.random() < 0.1:
+            heard = ContentHash(rng.choice(list(by_name))) if by_name else None
+        if heard is not None and heard not in by_name:
+            heard = None
+        request = Generate(
+            RequestId(f"r{len(self.requests)}"),
+            prompt or (1, 2, 5),
+            draw_sampling(rng),
+            encoder_hash=heard,
+            media=media,
+            ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
+            probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
+            session=session,
+            cache_salt="x" if rng.random() < 0.04 else "",
+            lora="y" if rng.random() < 0.04 else "",
+            priority=rng.choice([0, 0, 0, -1, 1]),
+        )
+        if rng.random() < 0.4:
+            draft = answer_alone(request)[0][: rng.randint(0, 12)]
+            draft += tuple(rng.randrange(40) for _ in range(rng.randint(0, 3)))
+            request = msgspec.structs.replace(request, draft_token_ids=draft)
+        slots = tuple(by_name[span.content_hash] for span in media)
+        self.try_submit(request, None if heard is None else by_name[heard], slots)
+
+    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> Generate | None:
+        """A request whose prompt is continued: mostly the session's last one."""
+        if not self.requests or rng.random() < 0.1:
+            return None
+        mine = [each for each in self.requests.values() if session is not None and each.session == session]
+        return mine[-1] if mine and rng.random() < 0.9 else rng.choice(list(self.requests.values()))
+
+    def draw_beginning(
+        self, rng: random.Random, earlier: Generate
+    ) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
+        """What an earlier prompt said, its answer so far, or a part; sometimes with another item in it."""
+        whole = earlier.prompt_token_ids + tuple(self.loop.tokens.get(earlier.request_id, ()))
+        prompt = whole[: max(len(whole) - rng.choice([0, 0, 1, 2, 3, 5, rng.randrange(len(whole))]), 0)][:40]
+        names = {name for slot, name in self.contents.items() if self.is_good(slot)}
+        media: tuple[MediaSpan, ...] = ()
+        for span in earlier.media:
+            if span.content_hash == "B" and "C" in names and rng.random() < 0.3:
+                span = msgspec.structs.replace(span, content_hash=ContentHash("C"))
+            if span.start >= len(prompt):
+                break
+            if span.content_hash not in names or span.start + span.num_tokens > len(prompt):
+                prompt = prompt[: span.start]
+                break
+            media = (*media, span)
+        return prompt, media
+
+    def try_submit(self, request: Generate, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
+        """Submit, and see that a live request of the session ends and nobody else does."""
+        request_id, session = request.request_id, request.session
+        revised = [
+            each
+            for each in self.live()
+            if session is not None and self.requests[each].session == session and each not in self.closed
+        ]
+        self.requests[request_id] = request
+        try:
+            self.loop.submit(request, slot, media_slots)
+        except (BadRequestError, OverloadedError):
+            self.over.add(request_id)
+            return
+        self.users[request_id] = {*media_slots, *(() if slot is None else (slot,))}
+        assert all(self.loop.ends[each].finish_reason == "abort" for each in revised)
+        self.over.update(revised)
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(self.live()))
+        self.over.add(request_id)
+        assert self.loop.scheduler.abort(request_id)
+
+    @rule(key=st.sampled_from(SESSIONS))
+    def close_session(self, key: SessionKey) -> None:
+        self.loop.scheduler.close_session(key)
+        for request_id in self.live():
+            if self.requests[request_id].session == key:
+                self.closed.add(request_id)
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def fail_a_step(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(self.live()))
+        self.shaken.add(request_id)
+        self.runner.failing.add(request_id)
+
+    @precondition(lambda self: len(self.contents) < MAX_SLOTS)
+    @rule(name=st.sampled_from(["A", "B", "C", BAD]))
+    def encode(self, name: str) -> None:
+        self.contents[self.num_slots] = name
+        self.loop.scheduler.encode(self.num_slots, item(name).features)
+        self.num_slots += 1
+
+    @precondition(lambda self: set(self.contents) - self.filled)
+    @rule(data=st.data())
+    def drop_encode(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(sorted(set(self.contents) - self.filled)))
+        events = self.loop.scheduler.drop_encode(slot)
+        self.loop.take(events)
+        if EncodeDropped(slot) in events:
+            del self.contents[slot]
+            self.shaken |= {request_id for request_id, slots in self.users.items() if slot in slots}
+
+    @precondition(lambda self: self.freeable())
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(self.freeable()))
+        del self.contents[slot]
+        self.filled.remove(slot)
+        self.loop.take(self.loop.scheduler.free(slot))
+
+    @rule(num_steps=st.sampled_from([1, 1, 2, 4, 12]), max_in_flight=st.integers(1, 3))
+    def work(self, num_steps: int, max_in_flight: int) -> None:
+        num_before = len(self.loop.encode_events)
+        for _ in range(num_steps):
+            while len(self.loop.in_flight) >= max_in_flight:
+                self.loop.finish()
+            plan = self.loop.plan()
+            self.loop.scheduler.check()
+            assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
+            assert len(plan.sequences) <= self.config.max_running
+            assert len(plan.encodes) <= self.config.max_encodes_per_step
+        events = self.loop.encode_events[num_before:]
+        self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
+
+    @precondition(lambda self: self.loop.in_flight)
+    @rule()
+    def finish(self) -> None:
+        num_before = len(self.loop.encode_events)
+        self.loop.finish()
+        events = self.loop.encode_events[num_before:]
+        self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
+
+    def is_good(self, slot: Slot) -> bool:
+        """Whether a request on it is not refused."""
+        return slot in self.filled or not any(
+            isinstance(event, EncodeFailed) and event.slot == slot for event in self.loop.encode_events
+        )
+
+    def live(self) -> list[RequestId]:
+        return sorted(set(self.requests) - self.over - set(self.loop.ends))
+
+    def freeable(self) -> list[Slot]:
+        """Filled slots that no live request uses: those the ledger may free."""
+        used = {slot for request_id in self.live() for slot in self.users[request_id]}
+        return sorted(self.filled - used)
+
+    @invariant()
+    def queues_and_blocks_are_sound(self) -> None:
+        if hasattr(self, "loop"):
+            self.loop.scheduler.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        self.loop.run(max_in_flight=2)
+        for request_id, request in self.requests.items():
+            self.expect_answer(request_id, request)
+        for key in SESSIONS:
+            self.loop.scheduler.close_session(key)
+        statistics = self.loop.scheduler.statistics()
+        assert statistics.num_free_blocks == statistics.num_total_blocks
+        assert (statistics.num_running, statistics.num_waiting, statistics.num_sessions_parked) == (0, 0, 0)
+        assert self.runner.num_sequences == 0
+        self.loop.scheduler.check()
+        assert [plan for plan in replay(self.record) if plan] == self.loop.plans
+
+    def expect_answer(self, request_id: RequestId, request: Generate) -> None:
+        given = tuple(self.loop.tokens.get(request_id, ()))
+        expected, reason = answer_alone(request)
+        assert given == expected[: len(given)]
+        if request_id in self.over:
+            return
+        end = self.loop.ends[request_id]
+        if request_id not in self.shaken or end.finish_reason != "error":
+            assert (given, end.finish_reason) == (expected, reason)
+        if given:
+            first = self.loop.first[request_id]
+            if request.probe is not None:
+                assert first.probe_probability == probability(request.probe, request.prompt_token_ids)
+            if request.sampling.prompt_logprobs is not None:
+                assert first.prompt_logprobs is not None
+                values = tuple(-float(token) for token in request.prompt_token_ids[1:])
+                assert first.prompt_logprobs.logprobs == values
+
+
+def draw_sampling(rng: random.Random) -> SamplingParams:
+    """Rules that the fake model obeys."""
+    return SamplingParams(
+        max_tokens=rng.choice([1, 6, 12, 12]),
+        stop_token_ids=rng.choice([(), (STOP_ID, 9, 10, 11)]),
+        begin_suppress_token_ids=rng.choice([(), (STOP_ID,)]),
+        presence_penalty=rng.choice([0.0, 0.0, 1.0]),
+        prompt_logprobs=0 if rng.random() < 0.1 else None,
+    )
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

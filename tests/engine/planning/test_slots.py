@@ -1,0 +1,194 @@
+"""Encodes, items in prompts, and alignments: when they are planned, and whom their failures hurt."""
+
+from __future__ import annotations
+
+import pytest
+from sensorium.engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, WindowEncoded
+from sensorium.engine.planning.plan import MediaRows
+from sensorium.protocols.errors import InternalError
+from sensorium.protocols.messages import (
+    RequestId,
+    TokensAligned,
+)
+from support.fake_runner import NAN_ID, UNENCODABLE, item
+from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, ids, make_loop, span
+
+
+def test_encodes_and_their_users_share_a_plan() -> None:
+    loop = make_loop()
+    loop.scheduler.encode(0, item("A").features)
+    assert not loop.plan(), "nobody needs it yet"
+    loop.submit(generate("a", on="A"), 0)
+    loop.run()
+    assert [encode.slot for encode in loop.plans[0].encodes] == [0]
+    assert ids(loop)[0] == ["a"]
+    assert loop.encode_events == [WindowEncoded(0, 1000)]
+    expect_answer(loop, generate("a", on="A"))
+
+
+def test_the_encoder_budget_goes_to_the_best_waiting_and_blocks_nobody_else() -> None:
+    loop = make_loop(max_encodes_per_step=1)
+    loop.submit(generate("running", max_tokens=8))
+    for slot, name in enumerate("ABC"):
+        loop.scheduler.encode(slot, item(name).features)
+    loop.submit(generate("late", on="B"), 1)
+    loop.submit(generate("final", on="C", priority=-1), 2)
+    loop.run()
+    encodes = [[encode.slot for encode in plan.encodes] for plan in loop.steps]
+    assert encodes[:3] == [[2], [1], []], "first what the final waits for, never what nobody waits for"
+    assert ids(loop)[:2] == [["final", "running"], ["final", "running", "late"]]
+
+
+def test_rows_of_items_are_fed_with_their_tokens() -> None:
+    loop = make_loop(max_tokens_per_step=5)
+    media = (span("A", 2, 4), span("B", 6, 3))
+    request = generate("a", (1, 2, *[9] * 7, 3), media=media)
+    for slot, name in enumerate("AB"):
+        loop.scheduler.encode(slot, item(name).features)
+    loop.submit(request, None, (0, 1))
+    loop.run()
+    assert [plan.sequences[0].media for plan in loop.steps[:2]] == [
+        (MediaRows(0, 2, 3, 0),),
+        (MediaRows(0, 0, 1, 3), MediaRows(1, 1, 3, 0)),
+    ]
+    assert [[each.slot for each in plan.encodes] for plan in loop.steps[:2]] == [[0], [1]], "when needed"
+    assert loop.scheduler.statistics().num_encoder_tokens == 7
+    expect_answer(loop, request)
+
+
+@pytest.mark.parametrize("limit", [{"max_encodes_per_step": 1}, {"max_encoder_tokens_per_step": 5}])
+def test_text_before_an_item_that_must_wait_is_fed(limit: dict[str, int]) -> None:
+    loop = make_loop(**limit)
+    request = generate("a", (1, *[9] * 4, 2, *[9] * 4, 3), media=(span("A", 1, 4), span("B", 6, 4)))
+    for slot, name in enumerate("AB"):
+        loop.scheduler.encode(slot, item(name).features)
+    loop.submit(request, None, (0, 1))
+    loop.run()
+    assert [plan.sequences[0].num_rows for plan in loop.steps[:2]] == [6, 5]
+    expect_answer(loop, request)
+
+
+def test_an_item_larger_than_the_encoder_budget_goes_alone() -> None:
+    loop = make_loop(max_encoder_tokens_per_step=2)
+    request = generate("a", (1, *[9] * 4, 3), media=(span("A", 1, 4),))
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(request, None, (0,))
+    loop.run()
+    assert loop.steps[0].sequences[0].num_rows == 6
+    expect_answer(loop, request)
+
+
+def test_an_item_whose_rows_are_cached_is_not_encoded_again() -> None:
+    loop = make_loop()
+    media = (span("A", 1, 4),)
+    for number, prompt in enumerate([(1, *[9] * 4, 3, 3, 3), (1, *[9] * 4, 3, 3, 3, 4)]):
+        loop.scheduler.encode(number, item("A").features)
+        request = generate(str(number), prompt, media=media)
+        loop.submit(request, None, (number,))
+        loop.run()
+        expect_answer(loop, request)
+    assert loop.scheduler.statistics().num_windows_encoded == 1
+    assert loop.first[RequestId("1")].num_cached == 8
+
+
+def test_positions_are_those_of_the_grid() -> None:
+    loop = make_loop()
+    request = generate("a", (1, *[9] * 6, 3), media=(span("A", 1, 6, (1, 2, 3)),), max_tokens=2)
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(request, None, (0,))
+    loop.run()
+    assert loop.steps[0].sequences[0].positions == (
+        (0, 1, 1, 1, 1, 1, 1, 4),
+        (0, 1, 1, 1, 2, 2, 2, 4),
+        (0, 1, 2, 3, 1, 2, 3, 4),
+    )
+    assert loop.steps[1].sequences[0].positions == ((5,), (5,), (5,))
+    expect_answer(loop, request)
+
+
+def test_a_failed_encode_fails_its_users_only() -> None:
+    loop = make_loop()
+    bad = UNENCODABLE.decode()
+    loop.scheduler.encode(0, item(bad).features)
+    loop.scheduler.encode(1, item("A").features)
+    loop.submit(generate("bad", on=bad), 0)
+    loop.submit(generate("bad picture", media=(span(bad, 1, 2),)), None, (0,))
+    loop.scheduler.align(align("bad align"), 0)
+    loop.submit(generate("good", on="A"), 1)
+    loop.plan()
+    loop.run()
+    for name in ("bad", "bad picture"):
+        end = loop.ends[RequestId(name)]
+        assert (end.finish_reason, end.error) == ("error", "these features cannot be encoded")
+    assert isinstance(loop.aligned[RequestId("bad align")], AlignFailed)
+    assert EncodeFailed(0, "these features cannot be encoded") in loop.encode_events
+    expect_answer(loop, generate("good", on="A"))
+    with pytest.raises(InternalError, match="cannot be encoded"):
+        loop.submit(generate("later", on=bad), 0)
+    expect_all_free(loop)
+
+
+def test_an_encode_is_dropped_before_it_is_planned_and_not_after() -> None:
+    loop = make_loop()
+    loop.scheduler.encode(0, item("A").features)
+    assert loop.scheduler.drop_encode(0) == [EncodeDropped(0)]
+    loop.scheduler.encode(1, item("A").features)
+    loop.submit(generate("a", on="A"), 1)
+    loop.plan()
+    assert loop.scheduler.drop_encode(1) == []
+    loop.run()
+    assert loop.encode_events == [WindowEncoded(1, 1000)]
+    loop.scheduler.encode(2, item("B").features)
+    loop.submit(generate("b", on="B"), 2)
+    loop.take(loop.scheduler.drop_encode(2))
+    assert loop.ends[RequestId("b")].error == "the encode was cancelled"
+
+
+def test_a_slot_is_freed_behind_the_steps_that_use_it() -> None:
+    loop = make_loop()
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("a", on="A"), 0)
+    loop.plan()
+    loop.finish()
+    loop.plan()
+    loop.scheduler.abort(RequestId("a"))
+    loop.take(loop.scheduler.free(0))
+    assert loop.plan().frees == (0,)
+    loop.run()
+
+
+def test_a_slot_freed_under_a_request_ends_that_request() -> None:
+    loop = make_loop()
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("a", on="A"), 0)
+    loop.plan()
+    loop.finish()
+    loop.take(loop.scheduler.free(0))
+    assert loop.ends[RequestId("a")].finish_reason == "error"
+    loop.run()
+    expect_all_free(loop)
+
+
+def test_alignments_run_beside_sequences_and_fail_alone() -> None:
+    loop = make_loop(max_tokens_per_step=8)
+    loop.scheduler.encode(0, item("A").features)
+    for name in ("x", "y", "gone"):
+        loop.scheduler.align(align(name), 0)
+    loop.scheduler.align(align("bad", token_ids=(1, 2, 3, NAN_ID, 5)), 0)
+    assert loop.scheduler.abort(RequestId("gone"))
+    loop.run()
+    assert [len(plan.aligns) for plan in loop.plans] == [1, 1, 1], "a budget of 8 tokens holds one of 5"
+    first = b"A"[0] % 10
+    assert loop.aligned[RequestId("x")] == TokensAligned(RequestId("x"), (first, first + 1, first + 2))
+    assert loop.aligned[RequestId("bad")] == AlignFailed(RequestId("bad"), "the alignment has no path")
+    assert RequestId("gone") not in loop.aligned
+
+
+def test_an_alignment_aborted_in_flight_is_silent() -> None:
+    loop = make_loop()
+    loop.scheduler.encode(0, item("A").features)
+    loop.scheduler.align(align("x"), 0)
+    loop.plan()
+    loop.scheduler.abort(RequestId("x"))
+    loop.run()
+    assert not loop.aligned

@@ -1,0 +1,163 @@
+"""Text and tokens of one request: joins equal the whole up to the stop string, and nothing of it leaks."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.engine.text.detokenizer import Collected, Detokenizer, decoder_maker
+from sensorium.engine.text.text_decoder import ByteDecoder
+from sensorium.engine.text.token_bytes import byte_table
+from sensorium.protocols.messages import (
+    PromptLogprobs,
+    RequestId,
+    SamplingParams,
+    TextGenerated,
+    TokensSampled,
+)
+from support.tokenizers import byte_level_tokenizer, first_stop
+
+R = RequestId("r")
+TOKENIZER = byte_level_tokenizer()
+TABLE = byte_table(TOKENIZER)
+assert TABLE is not None
+make_decoder = decoder_maker(TOKENIZER.decode, TABLE)
+
+texts = st.text(alphabet="theé語🎈 END\ufffd", max_size=40)
+token_ids = st.one_of(
+    texts.map(lambda text: list(TOKENIZER.encode(text).ids)),
+    st.lists(st.integers(0, TOKENIZER.get_vocab_size() - 1), max_size=30),
+)
+stops = st.lists(
+    st.one_of(
+        st.sampled_from([" the", "END", "the cat", "語", "\ufffd", "é語", "ee"]), st.text("the ", min_size=1)
+    ),
+    min_size=1,
+    max_size=3,
+)
+cuts = st.lists(st.integers(0, 40), max_size=10)
+
+
+def ids_of(letters: str) -> list[int]:
+    """One token for each letter."""
+    vocabulary: dict[str, int] = TOKENIZER.get_vocab()
+    return [vocabulary[letter] for letter in letters]
+
+
+def sampled(ids: list[int], cuts: list[int], *, ends: bool) -> list[TokensSampled]:
+    """Events with these ids, cut anywhere; log-probabilities count the tokens."""
+    edges = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
+    events = [
+        TokensSampled(
+            R,
+            tuple(ids[start:end]),
+            tuple(float(-number) for number in range(start, end)),
+            tuple(((ids[number], float(-number)),) for number in range(start, end)),
+        )
+        for start, end in itertools.pairwise(edges)
+    ]
+    if ends:
+        events.append(TokensSampled(R, (), finish_reason="length"))
+    return events
+
+
+def run(detokenizer: Detokenizer, events: list[TokensSampled]) -> list[TextGenerated]:
+    parts: list[TextGenerated] = []
+    for event in events:
+        parts.append(detokenizer.push(event))
+        if parts[-1].finish_reason is not None:
+            break
+    return parts
+
+
+def num_needed(ids: list[int], length: int) -> int:
+    """The least number of tokens with which so many characters of the text are certain."""
+    decoder = ByteDecoder(TABLE or ())
+    certain = 0
+    for number, token_id in enumerate(ids):
+        if certain >= length:
+            return number
+        certain += len(decoder.push((token_id,)))
+    return len(ids)
+
+
+@given(token_ids, cuts)
+def test_without_stop_strings_everything_passes_as_it_comes(ids: list[int], cuts: list[int]) -> None:
+    events = sampled(ids, cuts, ends=True)
+    parts = run(Detokenizer(make_decoder()), events)
+    assert "".join(part.text for part in parts) == TOKENIZER.decode(ids)
+    assert [part.token_ids for part in parts] == [event.token_ids for event in events]
+    assert [part.logprobs for part in parts] == [event.logprobs for event in events]
+
+
+@given(token_ids, stops, cuts)
+def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
+    ids: list[int], stops: list[str], cuts: list[int]
+) -> None:
+    whole = TOKENIZER.decode(ids)
+    expected, stop = first_stop(whole, stops)
+    detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=99, stop=tuple(stops)))
+    parts = run(detokenizer, sampled(ids, cuts, ends=True))
+    assert "".join(part.text for part in parts) == expected
+    assert (parts[-1].finish_reason, parts[-1].stop) == ("length" if stop is None else "stop", stop)
+    tokens = [token for part in parts for token in part.token_ids]
+    num_tokens = len(ids) if stop is None else num_needed(ids, len(expected))
+    assert tokens == ids[:num_tokens]
+    assert [each for part in parts for each in part.logprobs] == [-float(n) for n in range(num_tokens)]
+    assert [top for part in parts for ((top, _),) in part.top_logprobs] == tokens
+
+
+@given(token_ids, stops)
+def test_tokens_never_run_ahead_of_their_text(ids: list[int], stops: list[str]) -> None:
+    detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=99, stop=tuple(stops)))
+    text, num_tokens = "", 0
+    for event in sampled(ids, list(range(len(ids))), ends=False):
+        part = detokenizer.push(event)
+        text += part.text
+        num_tokens += len(part.token_ids)
+        assert num_tokens <= num_needed(ids, len(text))
+        if part.finish_reason is not None:
+            return
+
+
+def test_a_stop_string_across_tokens_never_leaks() -> None:
+    ids = ids_of("catEND")
+    detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=9, stop=("END",)))
+    parts = [detokenizer.push(event) for event in sampled(ids, [1, 2, 3, 4, 5], ends=False)]
+    assert [part.text for part in parts] == ["c", "a", "t", "", "", ""]
+    assert [len(part.token_ids) for part in parts] == [1, 1, 1, 0, 0, 0]
+    assert [part.stop for part in parts] == [None] * 5 + ["END"]
+
+
+def test_what_was_held_for_a_stop_string_that_did_not_come_is_given_with_its_tokens() -> None:
+    ids = ids_of("catENd")
+    detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=9, stop=("END",)))
+    parts = [detokenizer.push(event) for event in sampled(ids, [1, 2, 3, 4, 5], ends=False)]
+    assert [part.text for part in parts] == ["c", "a", "t", "", "", "ENd"]
+    assert parts[-1].token_ids == tuple(ids[3:])
+    ended = Detokenizer(make_decoder(), SamplingParams(max_tokens=9, stop=("END",)))
+    assert "".join(part.text for part in run(ended, sampled(ids[:5], [2], ends=True))) == "catEN"
+
+
+def test_the_first_min_tokens_are_not_searched() -> None:
+    ids = ids_of("eeceece")
+    for min_tokens, text in ((0, ""), (1, "eec"), (2, "eec"), (4, "eeceece")):
+        sampling = SamplingParams(max_tokens=9, stop=("ee",), min_tokens=min_tokens)
+        parts = run(Detokenizer(make_decoder(), sampling), sampled(ids, [1, 2, 3, 4, 5], ends=True))
+        assert "".join(part.text for part in parts) == text
+
+
+def test_collected_events_are_one_event() -> None:
+    prompt = PromptLogprobs((-1.0,), (((3, -1.0),),))
+    collected = Collected()
+    events = [
+        TokensSampled(R, (1, 2), (-0.5, -1.0), ((), ()), prompt, 7, num_draft_accepted=1),
+        TokensSampled(R, (3,), (-2.0,), ((),), num_draft_accepted=2, probe_probability=0.25),
+        TokensSampled(R, ()),
+    ]
+    for event in events:
+        collected.add(event)
+    assert collected.sampled(R, "stop", None) == TokensSampled(
+        R, (1, 2, 3), (-0.5, -1.0, -2.0), ((), (), ()), prompt, 7, "stop", 3, 0.25
+    )
