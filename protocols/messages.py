@@ -144,6 +144,18 @@ class ProbabilityProbe(msgspec.Struct, frozen=True):
     token_id: int
 
 
+Service = Literal["live", "interactive", "batch"]
+"""Classes of service, best first: speech while it is spoken; a person who waits; work nobody watches."""
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """When a request gets its turn: all of a better class first, then by priority, then by arrival."""
+
+    service: Service = "interactive"
+    priority: int = 0
+    """Lower runs first, within the class only."""
+
+
 class Generate(msgspec.Struct, frozen=True):
     """Decode from a prompt whose `media` spans stand for encoded items, or cross-attending to one item.
 
@@ -168,8 +180,7 @@ class Generate(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
     lora: str = ""
-    priority: int = 0
-    """Lower runs first; ties in order of arrival. Final transcripts of live turns use -1."""
+    lane: Lane = Lane()
 
 
 class Align(msgspec.Struct, frozen=True):

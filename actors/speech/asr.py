@@ -12,10 +12,10 @@ import trio
 from ...engine.models.qwen3_asr.text import check_language
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem
+from ...protocols.messages import EncoderItem, Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 from .live_asr import LiveAsr
-from .model import FILE_PRIORITY, ReadAudio, Samples
+from .model import FILE, ReadAudio, Samples
 from .recording import Range, Recording
 from .segment_work import SegmentMemory, transcribe_segments
 from .segments import SegmentDecoder
@@ -68,7 +68,7 @@ class AsrTranscriber:
         samples: Samples,
         options: TranscriptionOptions,
         *,
-        priority: int = FILE_PRIORITY,
+        lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
@@ -77,7 +77,7 @@ class AsrTranscriber:
         recording = Recording(lambda start, end: samples[start:end], self._activity)
         source = FileSegments(self.decoder, recording)
         return await transcribe_segments(
-            self.decoder, segments, source, SegmentMemory(), options, priority=priority, on_delta=on_delta
+            self.decoder, segments, source, SegmentMemory(), options, lane=lane, on_delta=on_delta
         )
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveAsr:

@@ -18,7 +18,7 @@ from ...media.voice_activity import VoiceActivityModel
 from ...media.windows import WindowedLogMel
 from ...protocols.messages import EncoderItem, SessionKey
 from ...protocols.transcript import Transcript, TranscriptionOptions
-from .model import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, ReadAudio
+from .model import LIVE_FINAL, LIVE_PARTIAL, ReadAudio
 from .recording import PIN_AFTER_S, PIN_PROBABILITY, LiveRecording, Range, run
 from .segment_work import SegmentMemory, transcribe_segments
 from .segments import SegmentDecoder
@@ -86,7 +86,7 @@ class LiveAsr:
                     self,
                     self._memory,
                     self._options,
-                    priority=LIVE_FINAL_PRIORITY if final else LIVE_PARTIAL_PRIORITY,
+                    lane=LIVE_FINAL if final else LIVE_PARTIAL,
                     pinned=None if final else self._pinned,
                     is_timed=final,
                 )

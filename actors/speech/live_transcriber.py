@@ -16,7 +16,7 @@ from ...media.hashing import encoder_item
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.messages import EncoderItem
 from ...protocols.transcript import Transcript, TranscriptionOptions
-from .model import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, ReadAudio
+from .model import LIVE_FINAL, LIVE_PARTIAL, ReadAudio
 from .recording import PIN_AFTER_S, PIN_PROBABILITY, LiveRecording, Range, run
 from .window_work import WindowMemory, transcribe_windows
 from .windows import WindowDecoder
@@ -59,7 +59,7 @@ class LiveTranscriber:
             self,
             self._memory,
             options,
-            priority=LIVE_FINAL_PRIORITY if final else LIVE_PARTIAL_PRIORITY,
+            lane=LIVE_FINAL if final else LIVE_PARTIAL,
             guess=self._likely,
             is_timed=final,
         )

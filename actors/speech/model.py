@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ...protocols.messages import Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 
 Samples = npt.NDArray[np.float32]
@@ -20,10 +21,10 @@ Samples = npt.NDArray[np.float32]
 ReadAudio = Callable[[int, int], Samples]
 """Samples `[start, end)` of a session's timeline."""
 
-LIVE_FINAL_PRIORITY: Final = -1
-LIVE_PARTIAL_PRIORITY: Final = 0
-FILE_PRIORITY: Final = 1
-"""Lower runs first: someone is waiting for the end of a live turn, nobody listens to a file."""
+LIVE_FINAL: Final = Lane("live", -1)
+LIVE_PARTIAL: Final = Lane("live")
+FILE: Final = Lane("interactive")
+"""Someone is waiting for the end of a live turn, nobody listens to a file."""
 
 
 class LiveTurn(Protocol):
@@ -66,7 +67,7 @@ class SpeechModel(Protocol):
         samples: Samples,
         options: TranscriptionOptions,
         *,
-        priority: int = FILE_PRIORITY,
+        lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """The transcript of `samples`, of any length.

@@ -16,7 +16,7 @@ import trio
 
 from ...engine.models.qwen3_asr.text import check_language, language_code
 from ...media.word_times import time_words
-from ...protocols.messages import EncoderItem, SessionKey
+from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from .recording import (
     RANGES_AT_ONCE,
@@ -61,7 +61,7 @@ async def transcribe_segments(
     memory: SegmentMemory,
     options: TranscriptionOptions,
     *,
-    priority: int,
+    lane: Lane,
     pinned: str | None = None,
     is_timed: bool = True,
     on_delta: Callable[[str], None] | None = None,
@@ -75,7 +75,7 @@ async def transcribe_segments(
     deltas = (
         None if on_delta is None else DeltaJoiner(len(segments), " ", on_delta, context=context_of(options))
     )
-    work = _Work(decoder, source, memory, options, priority, deltas)
+    work = _Work(decoder, source, memory, options, lane, deltas)
     language, is_decided = _given_language(options)
     probability = 1.0
     forced: list[str | None] = []
@@ -130,7 +130,7 @@ class _Work:
     source: SegmentSource
     memory: SegmentMemory
     options: TranscriptionOptions
-    priority: int
+    lane: Lane
     deltas: DeltaJoiner | None
     chosen: dict[Range, tuple[EncoderItem, ...]] = field(default_factory=dict)
     """The windows of the segment whose language was chosen, until it is answered."""
@@ -214,5 +214,5 @@ class _Work:
             language=language,
             draft=self.memory.drafts.get(segment[0], ()),
             session=self.source.session(segment),
-            priority=self.priority,
+            lane=self.lane,
         )

@@ -22,7 +22,15 @@ from ...engine.text.token_text import TokenText
 from ...media.features import FeatureConfig
 from ...media.windows import WindowedLogMel
 from ...protocols.errors import BadRequestError, InternalError
-from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, SessionKey, TextGenerated
+from ...protocols.messages import (
+    EncoderItem,
+    Generate,
+    Lane,
+    RequestId,
+    SamplingParams,
+    SessionKey,
+    TextGenerated,
+)
 from ...protocols.transcript import TokenLogProb, TranscriptionOptions
 from ..engine.engine import Engine
 from .answer_guard import LoopGuard, cut_loops, token_budget
@@ -79,7 +87,7 @@ class SegmentWish:
     draft: tuple[int, ...] = ()
     """A whole answer, as a guess that makes this one cheaper and changes nothing."""
     session: SessionKey | None = None
-    priority: int
+    lane: Lane
 
 
 class SegmentDecoder:
@@ -231,7 +239,7 @@ class SegmentDecoder:
             media=prompt.spans,
             draft_token_ids=draft,
             session=wish.session,
-            priority=wish.priority,
+            lane=wish.lane,
         )
 
 

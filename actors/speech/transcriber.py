@@ -11,10 +11,10 @@ import trio
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem
+from ...protocols.messages import EncoderItem, Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 from .live_transcriber import LiveTranscriber
-from .model import FILE_PRIORITY, ReadAudio, Samples
+from .model import FILE, ReadAudio, Samples
 from .recording import Range, Recording
 from .window_work import WindowMemory, transcribe_windows
 from .windows import WindowDecoder
@@ -65,7 +65,7 @@ class Transcriber:
         samples: Samples,
         options: TranscriptionOptions,
         *,
-        priority: int = FILE_PRIORITY,
+        lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
@@ -74,7 +74,7 @@ class Transcriber:
         recording = Recording(lambda start, end: samples[start:end], self._activity)
         source = FileWindows(self.decoder, recording)
         return await transcribe_windows(
-            self.decoder, windows, source, WindowMemory(), options, priority=priority, on_delta=on_delta
+            self.decoder, windows, source, WindowMemory(), options, lane=lane, on_delta=on_delta
         )
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTranscriber:

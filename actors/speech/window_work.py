@@ -15,7 +15,7 @@ from typing import Protocol
 import trio
 
 from ...media.sentences import retimed
-from ...protocols.messages import EncoderItem
+from ...protocols.messages import EncoderItem, Lane
 from ...protocols.transcript import TokenLogProb, Transcript, TranscriptionOptions, Word
 from ..kernel.nursery import open_work
 from .recording import (
@@ -55,7 +55,7 @@ async def transcribe_windows(
     memory: WindowMemory,
     options: TranscriptionOptions,
     *,
-    priority: int,
+    lane: Lane,
     guess: str | None = None,
     is_timed: bool = True,
     on_delta: Callable[[str], None] | None = None,
@@ -67,7 +67,7 @@ async def transcribe_windows(
     With `guess`, windows are decoded in that language while it is being detected; if the guess was wrong
     they are decoded again, so it never changes the result.
     """
-    work = _Work(decoder, source, memory, options, priority, is_timed)
+    work = _Work(decoder, source, memory, options, lane, is_timed)
     language: str | None
     if not decoder.text.is_multilingual:
         if options.language is not None:
@@ -119,7 +119,7 @@ class _Work:
     source: WindowSource
     memory: WindowMemory
     options: TranscriptionOptions
-    priority: int
+    lane: Lane
     is_timed: bool
     detected: dict[Range, EncoderItem] = field(default_factory=dict)
     """The window whose language was detected last, until it is decoded."""
@@ -136,7 +136,7 @@ class _Work:
                     continue
                 item = await self.source.item(window)
                 self.memory.choices[window] = await self.decoder.detect(
-                    item, languages=self.options.languages, priority=self.priority
+                    item, languages=self.options.languages, lane=self.lane
                 )
                 self.detected = {window: item}
             detection = self.memory.choices[window]
@@ -177,7 +177,7 @@ class _Work:
                     self.options,
                     language=language,
                     draft=self.memory.drafts.get(window[0], ()),
-                    priority=self.priority,
+                    lane=self.lane,
                     on_text=None if deltas is None else deltas.feeder(index),
                 )
                 self.memory.drafts[window[0]] = answer.token_ids
@@ -193,7 +193,7 @@ class _Work:
                 answer,
                 language=language,
                 num_samples=window[1] - window[0],
-                priority=self.priority,
+                lane=self.lane,
             )
 
 

@@ -21,7 +21,7 @@ from ...media.hashing import encoder_item
 from ...media.speech_frames import log_mel_frames
 from ...media.word_times import refine_words
 from ...protocols.errors import InternalError
-from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated
+from ...protocols.messages import Align, EncoderItem, Generate, Lane, RequestId, TextGenerated
 from ...protocols.transcript import TranscriptionOptions, Word
 from ..engine.engine import Engine
 from .answer_guard import LoopGuard, cut_loops
@@ -106,7 +106,7 @@ class WindowDecoder:
         share = num_samples / self.window_samples
         return min(self.text.info.num_positions, max(1, round(share * self.text.info.num_positions)))
 
-    async def detect(self, item: EncoderItem, *, languages: Sequence[str] = (), priority: int) -> Detection:
+    async def detect(self, item: EncoderItem, *, languages: Sequence[str] = (), lane: Lane) -> Detection:
         """The window's language (one of `languages`, if any are given), by one constrained decoder step."""
         wish = self.text.detection(languages)
         request = Generate(
@@ -115,7 +115,7 @@ class WindowDecoder:
             sampling=wish.sampling,
             encoder_hash=item.content_hash,
             probe=wish.probe,
-            priority=priority,
+            lane=lane,
         )
         async with self.engine.encoded(item):
             answer = await self.engine.complete(request)
@@ -135,7 +135,7 @@ class WindowDecoder:
         *,
         language: str | None,
         draft: tuple[int, ...],
-        priority: int,
+        lane: Lane,
         on_text: Callable[[str], None] | None = None,
     ) -> WindowAnswer:
         """What was said in the window. `draft` is a guess that makes it cheaper and changes nothing.
@@ -158,7 +158,7 @@ class WindowDecoder:
             encoder_hash=item.content_hash,
             draft_token_ids=draft[: wish.sampling.max_tokens],
             probe=wish.probe,
-            priority=priority,
+            lane=lane,
         )
         async with self.engine.encoded(item):
             if on_text is None:
@@ -212,7 +212,7 @@ class WindowDecoder:
         *,
         language: str | None,
         num_samples: int,
-        priority: int,
+        lane: Lane,
     ) -> tuple[Word, ...]:
         """When each word of the answer was spoken, from the window's start.
 

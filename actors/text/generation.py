@@ -19,6 +19,7 @@ from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import (
     Generate,
+    Lane,
     PromptLogprobs,
     RequestId,
     SamplingParams,
@@ -100,7 +101,7 @@ async def answer_all(
             with_ends(model, choices[index]),
             media=prompt.spans,
             cache_salt=cache_salt,
-            priority=priority,
+            lane=Lane(priority=priority),
         )
         async with model.engine.generate(generate) as stream:
             if on_accepted is not None:
@@ -132,7 +133,7 @@ async def answer_one(
         with_ends(model, params),
         media=prompt.spans,
         cache_salt=cache_salt,
-        priority=priority,
+        lane=Lane(priority=priority),
     )
     answer = Answer()
     with model.prompter.holding(prompt):

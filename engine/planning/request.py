@@ -6,15 +6,19 @@ Knows no other request and no pool. Read `engine/planning/scheduler.py` next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, get_args
 
 import msgspec
 
-from ...protocols.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
+from ...protocols.messages import FinishReason, Generate, PromptLogprobs, Service, TokensSampled
 from .blocks import Block
 from .drafts import make_drafters
 from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
 from .positions import rotary_positions
 from .prefix_cache import BlockHash, BlockHasher
+
+SERVICES: Final = get_args(Service)
+"""Best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Request:
         )
         self.rotary = rotary_positions(generate.media)
         self.arrival = arrival
-        self.order = (generate.priority, arrival)
+        self.order = (SERVICES.index(generate.lane.service), generate.lane.priority, arrival)
         self.num_prompt = len(generate.prompt_token_ids)
         self.max_length = self.num_prompt + generate.sampling.max_tokens
         self.tokens = list(generate.prompt_token_ids)

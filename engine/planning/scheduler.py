@@ -394,5 +394,5 @@ class Scheduler:
         self._kv.end(request, parks=parks)
 
 
-def _order(request: Request) -> tuple[int, int]:
+def _order(request: Request) -> tuple[int, int, int]:
     return request.order

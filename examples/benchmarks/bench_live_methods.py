@@ -26,7 +26,7 @@ import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.asr import AsrTranscriber
-from sensorium.actors.speech.model import LIVE_FINAL_PRIORITY, LIVE_PARTIAL_PRIORITY, Samples
+from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL, Samples
 from sensorium.client.audio import read_wav
 from sensorium.client.bench.bench import interleave, this_machine
 from sensorium.client.bench.report import table
@@ -114,7 +114,7 @@ class FeedAgain:
             media=prompt.spans,
             sampling=SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=decoder.text.info.stop_token_ids),
             cache_salt=mark,
-            priority=LIVE_FINAL_PRIORITY if is_last else LIVE_PARTIAL_PRIORITY,
+            lane=LIVE_FINAL if is_last else LIVE_PARTIAL,
         )
         async with decoder.engine.encoded(*items):
             answer = await decoder.engine.complete(request)

@@ -13,8 +13,9 @@ from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
 from sensorium.actors.metrics import Metrics
-from sensorium.actors.speech.model import FILE_PRIORITY, ReadAudio, Samples
+from sensorium.actors.speech.model import FILE, ReadAudio, Samples
 from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
@@ -49,7 +50,7 @@ class FakeModel:
         samples: Samples,
         options: TranscriptionOptions,
         *,
-        priority: int = FILE_PRIORITY,
+        lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         raise NotImplementedError

@@ -12,6 +12,7 @@ from sensorium.protocols.messages import (
     Align,
     ContentHash,
     Generate,
+    Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
@@ -54,7 +55,7 @@ def generate(
         media=media,
         draft_token_ids=draft,
         ngram=ngram,
-        priority=priority,
+        lane=Lane(priority=priority),
         probe=probe,
     )
 

@@ -19,7 +19,7 @@ from sensorium.actors.speech.segment_work import SegmentMemory, transcribe_segme
 from sensorium.actors.speech.segments import Choice, SegmentAnswer, SegmentDecoder, SegmentWish
 from sensorium.media.features import FeatureConfig
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import EncoderItem
+from sensorium.protocols.messages import EncoderItem, Lane
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
 from support.random_asr import random_asr_folder, running_asr
@@ -73,7 +73,7 @@ class ScriptedDecoder(SegmentDecoder):
             FileSegments(self, Recording(lambda start, end: samples[start:end])),
             SegmentMemory(),
             options,
-            priority=0,
+            lane=Lane(),
             pinned=how.get("pinned"),
             on_delta=deltas.append,
         )

@@ -21,6 +21,7 @@ from sensorium.protocols.messages import (
     EncoderItem,
     Generate,
     Grammar,
+    Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
@@ -97,7 +98,7 @@ def draw_requests(rng: random.Random, rotary_axes: int) -> list[Generate]:
                 draw_sampling(rng, number),
                 media=media,
                 probe=ProbabilityProbe(rng.randrange(len(prompt)), 99) if rng.random() < 0.3 else None,
-                priority=rng.choice([0, 0, -1, 1]),
+                lane=Lane(priority=rng.choice([0, 0, -1, 1])),
             )
         )
     return requests

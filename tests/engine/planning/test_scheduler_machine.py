@@ -21,6 +21,7 @@ from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import (
     ContentHash,
     Generate,
+    Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
@@ -121,7 +122,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
             lora="y" if rng.random() < 0.04 else "",
-            priority=rng.choice([0, 0, 0, -1, 1]),
+            lane=Lane(priority=rng.choice([0, 0, 0, -1, 1])),
         )
         if rng.random() < 0.4:
             draft = answer_alone(request)[0][: rng.randint(0, 12)]
