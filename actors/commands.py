@@ -133,21 +133,12 @@ def serve(
 @app.command
 def models() -> None:
     """List the embedded models and what they can do."""
-    from ..engine.models.info import AsrInfo, WhisperInfo
     from ..engine.models.registry import embedded_models, open_model
 
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
-        if isinstance(info, WhisperInfo):
-            what = (
-                f"{', '.join(info.tasks)} · {', '.join(info.languages) or 'en'} · {info.window_s:g} s window"
-            )
-        elif isinstance(info, AsrInfo):
-            what = f"transcribe · {', '.join(info.languages)} · {info.max_context} tokens of context"
-        else:
-            what = f"{info.family} · {info.max_context} tokens of context"
-        print(f"{name}: {what} · {size_mb:.1f} MB")
+        print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
 
 
 async def _watch_signals(stop: trio.Event, scope: trio.CancelScope) -> None:

@@ -113,7 +113,10 @@ class EngineConfig:
         a GPU.
     cuda_graphs
         Record decode steps as CUDA graphs at start, and replay them: less host work per step, some GPU memory
-        beside kv_memory, a longer start. Qwen3 models on a GPU.
+        beside kv_memory, a longer start. Qwen3 models on a GPU; others are refused.
+    generation_config
+        How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
+        does; none: without it, as OpenAI's defaults.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -130,6 +133,7 @@ class EngineConfig:
     max_waiting: int = 1024
     plans_in_flight: int = 0
     cuda_graphs: bool = False
+    generation_config: Literal["auto", "none"] = "auto"
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:

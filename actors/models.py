@@ -1,8 +1,8 @@
 """From a model's name to its engine: opens the checkpoint and shares out the device's memory for it.
 
-The only file of this room that touches the torch side. Weights are read later, in the device's thread. Read
-`engine/models/registry.py`, `engine/models/memory.py` and `engine/execution/runner.py` for what it calls,
-`actors/engine/engine.py` for what it makes.
+Asks a model's source what it can do, never which family it is of. Weights are read later, in the device's
+thread. Read `engine/models/registry.py`, `engine/models/memory.py` and `engine/execution/runner.py` for what
+it calls, `actors/engine/engine.py` for what it makes.
 """
 
 from __future__ import annotations
@@ -11,34 +11,24 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from importlib import import_module
+from typing import Final, Literal, cast
 
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner
-from ..engine.models.info import AsrInfo, Family, ModelInfo
+from ..engine.models.info import ModelInfo, sampling_defaults
 from ..engine.models.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
 from ..engine.models.prompts import PromptBuilder
-from ..engine.models.qwen3_asr.text import AsrText
 from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.source import ModelSource
-from ..engine.models.whisper.text import WhisperText
 from ..engine.planning.limits import SchedulerConfig
-from ..engine.text.token_bytes import byte_table
-from ..engine.text.tokenizer import TextTokenizer
-from ..media.features import FeatureConfig
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
-from .speech.asr import AsrTranscriber
 from .speech.model import SpeechModel
-from .speech.segments import SegmentDecoder
-from .speech.transcriber import Transcriber
-from .speech.windows import WindowDecoder
 
 logger = logging.getLogger(__name__)
-
-_WITHOUT_ENCODER: Final[frozenset[Family]] = frozenset({"qwen3", "transformers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,7 @@ class LoadedModel:
     speech: SpeechModel | None
     """Transcribes: speech models."""
     prompts: PromptBuilder | None
-    """Builds prompts: all models but Whisper."""
+    """Builds prompts: models that answer those of clients."""
 
 
 def load_model(
@@ -84,10 +74,7 @@ def load_model(
     is_embedded = model in embedded_models()
     dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
     source = open_model(model, device=config.device, dtype=dtype)
-    if config.cuda_graphs and source.device.type != "cuda":
-        raise ModelLoadError(
-            f"{name}: --cuda-graphs is set, but the model runs on {source.device}; allowed: cuda"
-        )
+    _check_graphs(name, source, config)
     choices = _CHOICES["cuda" if source.device.type == "cuda" else "cpu"]
     choices = replace(
         choices,
@@ -98,12 +85,14 @@ def load_model(
     grammars = _grammars(source)
     num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
     info = replace(source.info, name=name, max_context=memory.context)
+    if config.generation_config == "auto" and source.prompts is not None:
+        info = replace(info, sampling=sampling_defaults(source.folder))
     engine = Engine(
         name,
         _runner_maker(
             source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
         ),
-        text=_text(source, grammars),
+        text=EngineText(decode=source.text.decode, byte_table=source.text.byte_table, grammars=grammars),
         config=SchedulerConfig(
             num_blocks=memory.num_blocks,
             block_size=memory.block_size,
@@ -119,22 +108,35 @@ def load_model(
         ),
         encoder_bytes=source.encoder_bytes,
     )
-    speech: SpeechModel | None = None
-    prompts = None
-    if isinstance(source.text, WhisperText):
-        decoder = WindowDecoder(engine, source.text, FeatureConfig.from_folder(source.folder))
-        speech = Transcriber(decoder, activity)
-    else:
-        prompts = PromptBuilder(info, source.text)
-        if isinstance(info, AsrInfo):
-            segments = SegmentDecoder(
-                engine,
-                AsrText(source.text, info),
-                FeatureConfig.from_folder(source.folder),
-                max_context=info.max_context,
-            )
-            speech = AsrTranscriber(segments, activity)
-    return LoadedModel(name, engine, info, memory, speech, prompts)
+    return LoadedModel(
+        name,
+        engine,
+        info,
+        memory,
+        speech=_speech(source, engine, info, activity),
+        prompts=None if source.prompts is None else PromptBuilder(info, source.prompts),
+    )
+
+
+def _check_graphs(name: str, source: ModelSource, config: EngineConfig) -> None:
+    if config.cuda_graphs and not source.info.replayable:
+        raise ModelLoadError(
+            f"{name}: --cuda-graphs is set, but the steps of a {source.info.family} model cannot be recorded"
+        )
+    if config.cuda_graphs and source.device.type != "cuda":
+        raise ModelLoadError(
+            f"{name}: --cuda-graphs is set, but the model runs on {source.device}; allowed: cuda"
+        )
+
+
+def _speech(
+    source: ModelSource, engine: Engine, info: ModelInfo, activity: VoiceActivityModel | None
+) -> SpeechModel | None:
+    """The speech side that the model's family names, if it listens."""
+    if source.listens is None:
+        return None
+    family = import_module(source.listens.file, f"{__package__}.speech")
+    return cast(SpeechModel, family.open_family(engine, info, source.listens.text, activity))
 
 
 def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:
@@ -148,7 +150,7 @@ def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running
         max_context=config.max_context or None,
         kv_memory=config.kv_size,
         num_blocks=config.num_blocks or None,
-        has_encoder=source.info.family not in _WITHOUT_ENCODER,
+        has_encoder=source.encoder_bytes is not None,
         encoder_memory=config.encoder_size,
     )
     try:
@@ -187,21 +189,13 @@ def _runner_maker(
 
 def _grammars(source: ModelSource) -> GrammarStore | None:
     """None for models whose answers are no free text, or whose tokens' bytes are not known."""
-    if not isinstance(source.text, TextTokenizer):
+    tokenizer = source.text.grammar_json
+    if tokenizer is None:
         return None
     try:
         return GrammarStore(
-            source.text.backend.to_str(),
-            vocab_size=source.info.vocab_size,
-            stop_token_ids=source.info.stop_token_ids,
+            tokenizer, vocab_size=source.info.vocab_size, stop_token_ids=source.info.stop_token_ids
         )
     except ValueError as error:
         logger.warning("%s: no structured output (%s)", source.info.name, error)
         return None
-
-
-def _text(source: ModelSource, grammars: GrammarStore | None) -> EngineText:
-    text = source.text
-    if isinstance(text, WhisperText):
-        return EngineText(decode=text.decode, byte_table=text.tokenizer.byte_table)
-    return EngineText(decode=text.decode, byte_table=byte_table(text.backend), grammars=grammars)

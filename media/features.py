@@ -33,12 +33,19 @@ _BLOCK_FRAMES: Final = 256
 """Frames transformed at once: their float64 samples (0.8 MB) stay in the processor's cache."""
 
 _FILES: Final = (("preprocessor_config.json", None), ("processor_config.json", "feature_extractor"))
-_COMMON: Final = {"sampling_rate": 16_000, "hop_length": 160, "chunk_length": 30, "n_fft": 400}
+_COMMON: Final = {
+    "sampling_rate": 16_000,
+    "hop_length": 160,
+    "chunk_length": 30,
+    "n_fft": 400,
+    "min_length": 8_000,
+}
 _DEFAULTS: Final[dict[str, dict[str, int]]] = {
     "WhisperFeatureExtractor": {"feature_size": 80, **_COMMON},
-    "Qwen3ASRFeatureExtractor": {"feature_size": 128, "min_length": 8_000, **_COMMON},
+    "Qwen3ASRFeatureExtractor": {"feature_size": 128, **_COMMON},
 }
-"""What the extractors of `transformers` assume for fields that a file leaves out."""
+"""What the extractors of `transformers` assume for fields that a file leaves out. Whisper's has no minimum:
+that is what was put in front of it where Qwen3-ASR was first published with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class FeatureConfig:
     hop_length: int = 160
     n_fft: int = 400
     window_samples: int = 480_000
-    min_samples: int = 0
+    min_samples: int = 8_000
 
     @property
     def window_frames(self) -> int:
@@ -86,13 +93,13 @@ class FeatureConfig:
             hop_length=numbers["hop_length"],
             n_fft=numbers["n_fft"],
             window_samples=numbers["chunk_length"] * numbers["sampling_rate"],
-            min_samples=numbers.get("min_length", 0),
+            min_samples=numbers["min_length"],
         )
         if config.n_fft % 2 or not config.hop_length <= config.n_fft <= config.window_samples:
             raise ModelLoadError(
                 f"{path}: n_fft {config.n_fft} must be even, at least hop_length, at most the window"
             )
-        if kind != "WhisperFeatureExtractor" and config.min_samples <= config.n_fft // 2:
+        if config.min_samples <= config.n_fft // 2:
             raise ModelLoadError(
                 f"{path}: min_length {config.min_samples} must be over n_fft / 2, to reflect"
             )

@@ -17,10 +17,12 @@ from .chat_content import ChatMessage, read_messages
 from .errors import BadRequestError
 from .generation import (
     MAX_LOGPROBS,
+    NOTHING_SAID,
     CompletionUsage,
     FinishedBy,
     GenerationRequest,
     PromptLogprobList,
+    SamplingDefaults,
     check_common,
     sampling_params,
     sse,
@@ -136,11 +138,15 @@ def _conversation(request: ChatRequest) -> Conversation:
     )
 
 
-def chat_params(request: ChatRequest, *, num_room: int, vocab_size: int) -> SamplingParams:
+def chat_params(
+    request: ChatRequest, *, num_room: int, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID
+) -> SamplingParams:
     """How to sample; `num_room` is what the prompt leaves of the context, the limit where none is named."""
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     wanted = num_room if request.wanted_tokens is None else request.wanted_tokens
-    return sampling_params(request, max_tokens=max(1, wanted), vocab_size=vocab_size, logprobs=logprobs)
+    return sampling_params(
+        request, max_tokens=max(1, wanted), vocab_size=vocab_size, logprobs=logprobs, defaults=defaults
+    )
 
 
 # --- answers -------------------------------------------------------------------------------------------

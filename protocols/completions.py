@@ -17,10 +17,12 @@ from .errors import BadRequestError
 from .generation import (
     MAX_CHOICES,
     MAX_LOGPROBS,
+    NOTHING_SAID,
     CompletionUsage,
     FinishedBy,
     GenerationRequest,
     PromptLogprobList,
+    SamplingDefaults,
     check_common,
     sampling_params,
     sse,
@@ -103,10 +105,16 @@ def _prompt(param: str, prompt: object) -> Prompt:
     return tuple(prompt)
 
 
-def completion_params(request: CompletionRequest, *, vocab_size: int) -> SamplingParams:
+def completion_params(
+    request: CompletionRequest, *, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID
+) -> SamplingParams:
     """How to sample. With `echo` and `logprobs` the prompt's log-probabilities are asked for too."""
     params = sampling_params(
-        request, max_tokens=max(1, request.num_generated), vocab_size=vocab_size, logprobs=request.logprobs
+        request,
+        max_tokens=max(1, request.num_generated),
+        vocab_size=vocab_size,
+        logprobs=request.logprobs,
+        defaults=defaults,
     )
     if request.echoes and request.logprobs is not None:
         wanted = max(request.logprobs, request.prompt_logprobs or 0)

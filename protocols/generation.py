@@ -126,10 +126,32 @@ def check_common(request: GenerationRequest) -> None:
         raise unsupported("prompt_logprobs", "is not served with `stream`")
 
 
+class SamplingDefaults(Struct, frozen=True, kw_only=True):
+    """What a model's checkpoint says of sampling; None where it says nothing."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+
+NOTHING_SAID: Final = SamplingDefaults()
+
+
 def sampling_params(
-    request: GenerationRequest, *, max_tokens: int, vocab_size: int, logprobs: int | None
+    request: GenerationRequest,
+    *,
+    max_tokens: int,
+    vocab_size: int,
+    logprobs: int | None,
+    defaults: SamplingDefaults = NOTHING_SAID,
+    temperature: float = 1.0,
 ) -> SamplingParams:
-    """How to sample one choice (`choice_params`: the further ones). Raises BadRequestError."""
+    """How to sample one choice (`choice_params`: the further ones). Raises BadRequestError.
+
+    What the request does not say is as in `defaults`; `temperature` is for where neither says it.
+    """
     check_common(request)
     check_range("max_tokens", max_tokens, 1, _MAX_INT)
     min_tokens = request.min_tokens or 0
@@ -137,17 +159,17 @@ def sampling_params(
         raise refuse("min_tokens", min_tokens, f"up to `max_tokens`, which is {max_tokens}")
     return SamplingParams(
         max_tokens=max_tokens,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        top_k=max(0, request.top_k or 0),
-        min_p=request.min_p or 0.0,
+        temperature=_first(request.temperature, defaults.temperature, temperature),
+        top_p=_first(request.top_p, defaults.top_p, 1.0),
+        top_k=max(0, int(_first(request.top_k, defaults.top_k, 0))),
+        min_p=_first(request.min_p, defaults.min_p, 0.0),
         seed=request.seed,
         stop=_stops(request.stop),
         stop_token_ids=_token_ids("stop_token_ids", request.stop_token_ids, vocab_size),
         allowed_token_ids=_allowed(request.allowed_token_ids, vocab_size),
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=1.0 if request.repetition_penalty is None else request.repetition_penalty,
+        repetition_penalty=_first(request.repetition_penalty, defaults.repetition_penalty, 1.0),
         logit_bias=_logit_bias(request.logit_bias or {}, vocab_size),
         min_tokens=min_tokens,
         ignore_eos=bool(request.ignore_eos),
@@ -162,6 +184,11 @@ def choice_params(params: SamplingParams, index: int) -> SamplingParams:
     if params.seed is None or index == 0:
         return params
     return msgspec.structs.replace(params, seed=(params.seed + index) & MAX_SEED)
+
+
+def _first(*values: float | None) -> float:
+    """The first that is given."""
+    return next(value for value in values if value is not None)
 
 
 def _check_refused(request: GenerationRequest) -> None:

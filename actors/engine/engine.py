@@ -94,7 +94,7 @@ class Engine:
         text: EngineText,
         config: SchedulerConfig,
         bounds: EngineBounds | None = None,
-        encoder_bytes: Callable[[EncoderItem], int] = _no_encoder,
+        encoder_bytes: Callable[[EncoderItem], int] | None = None,
         restart_policy: RestartPolicy | None = None,
         make_worker: Callable[[], Worker] = ThreadWorker,
     ) -> None:
@@ -103,7 +103,7 @@ class Engine:
         self._make_decoder = decoder_maker(text.decode, text.byte_table)
         self._config = config
         self._bounds = bounds or EngineBounds()
-        self._encoder_bytes = encoder_bytes
+        self._encoder_bytes = encoder_bytes or _no_encoder
         self._make_worker = make_worker
         self._grammars = GrammarCompiler(text.grammars, timeout_s=self._bounds.grammar_timeout_s)
         self._info: ModelInfo | None = None

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ...engine.models.info import WhisperInfo
 from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.plan import Slot
 from ...engine.planning.scheduler import Scheduler
@@ -103,12 +102,11 @@ class EngineGroup:
     def statistics(self) -> EngineStatistics:
         """Counters and gauges of this incarnation."""
         of_scheduler = self.scheduler.statistics()
-        num_encoder_tokens = of_scheduler.num_encoder_tokens
-        if isinstance(self.executor.info, WhisperInfo):  # whose windows have no rows in the prompt
-            num_encoder_tokens = of_scheduler.num_windows_encoded * self.executor.info.num_positions
+        attended_tokens = 0 if self.executor.info is None else self.executor.info.attended_tokens
         return msgspec.structs.replace(
             of_scheduler,
-            num_encoder_tokens=num_encoder_tokens,
+            num_encoder_tokens=of_scheduler.num_encoder_tokens
+            + of_scheduler.num_windows_encoded * attended_tokens,
             num_cache_hits=self._ledger.num_hits,
             num_cache_misses=self._ledger.num_misses,
             num_cache_entries=self._ledger.num_entries,

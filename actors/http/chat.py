@@ -78,7 +78,10 @@ class _Job:
         builder = model.prompter.builder
         # Before any media are opened: what is wrong with the fields needs no prompt to be seen.
         self._params = chat_params(
-            wish, num_room=builder.info.max_context, vocab_size=builder.info.vocab_size
+            wish,
+            num_room=builder.info.max_context,
+            vocab_size=builder.info.vocab_size,
+            defaults=builder.info.sampling,
         )
 
     async def body(self) -> bytes:

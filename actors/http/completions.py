@@ -55,7 +55,8 @@ class CompletionRoutes:
         with hold():
             wish = await read_and_parse(self._service, request, parse_completion)
             model = text_model(self._service, wish.model)
-            params = completion_params(wish, vocab_size=model.prompter.builder.info.vocab_size)
+            info = model.prompter.builder.info
+            params = completion_params(wish, vocab_size=info.vocab_size, defaults=info.sampling)
             job = _Job(model, wish, params)
 
             async def answer() -> Response:

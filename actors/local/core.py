@@ -80,8 +80,9 @@ class LocalCore:
         """Give `put` each piece as it comes. Returns at the end; cancelling aborts."""
         model = self.model
         built = await self._build(prompt, template_kwargs)
+        info = model.prompter.builder.info
         params = fitted(
-            options.params(model.prompter.builder.info.vocab_size), model.prompter.builder.num_room(built)
+            options.params(info.vocab_size, info.sampling), model.prompter.builder.num_room(built)
         )
 
         def on_piece(_: int, piece: TextGenerated) -> None:
@@ -100,7 +101,8 @@ class LocalCore:
         self, prompt: Prompt, options: SamplingOptions, template_kwargs: dict[str, object]
     ) -> Completion:
         model = self.model
-        params = options.params(model.prompter.builder.info.vocab_size)
+        info = model.prompter.builder.info
+        params = options.params(info.vocab_size, info.sampling)
         built = await self._build(prompt, template_kwargs)
         params = fitted(params, model.prompter.builder.num_room(built))
         answer = await answer_one(

@@ -22,7 +22,7 @@ from ...protocols.body import refuse
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart, read_messages
 from ...protocols.errors import BadRequestError
-from ...protocols.generation import GenerationRequest, sampling_params
+from ...protocols.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
 from ...protocols.messages import PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.structured import StructuredOutputs
 from ..text.prompts import Frames, Samples, Source
@@ -43,17 +43,19 @@ _DEFAULT_FPS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
-    """How to choose tokens; greedy by default. Ranges are those of the HTTP fields of the same names.
+    """How to choose tokens. Ranges are those of the HTTP fields of the same names.
+
+    What is None is as the checkpoint's `generation_config.json` says, and greedy if it says nothing.
 
     `json_schema` (a schema as an object or text), `regex`, `choice` and `grammar` (Lark) say what the whole
     answer must match; at most one of them.
     """
 
     max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
     seed: int | None = None
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
@@ -61,7 +63,7 @@ class SamplingOptions:
     ignore_eos: bool = False
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: float | None = None
     logit_bias: Mapping[int, float] | None = None
     allowed_token_ids: Sequence[int] | None = None
     logprobs: int | None = None
@@ -74,8 +76,8 @@ class SamplingOptions:
     priority: int = 0
     cache_salt: str = ""
 
-    def params(self, vocab_size: int) -> SamplingParams:
-        """For an engine. Raises BadRequestError naming the option."""
+    def params(self, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID) -> SamplingParams:
+        """For an engine whose checkpoint says `defaults`. Raises BadRequestError naming the option."""
         if self.logprobs is not None and not 0 <= self.logprobs <= 20:
             raise refuse("logprobs", self.logprobs, "0 to 20")
         request = GenerationRequest(
@@ -100,7 +102,12 @@ class SamplingOptions:
             cache_salt=self.cache_salt or None,
         )
         return sampling_params(
-            request, max_tokens=self.max_tokens, vocab_size=vocab_size, logprobs=self.logprobs
+            request,
+            max_tokens=self.max_tokens,
+            vocab_size=vocab_size,
+            logprobs=self.logprobs,
+            defaults=defaults,
+            temperature=0.0,
         )
 
     def _structured(self) -> StructuredOutputs | None:

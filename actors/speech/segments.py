@@ -15,7 +15,13 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from ...engine.models.qwen3_asr.text import AnswerReader, AsrPrompt, AsrText, language_code, parse_answer
+from ...engine.models.qwen3_asr.text import (
+    AnswerReader,
+    Qwen3AsrPrompt,
+    Qwen3AsrText,
+    language_code,
+    parse_answer,
+)
 from ...engine.models.qwen3_asr.windows import num_audio_tokens
 from ...engine.planning.parked import shared_length
 from ...engine.text.token_text import TokenText
@@ -99,7 +105,9 @@ class SegmentDecoder:
     and `InternalError` if the model failed on this segment alone.
     """
 
-    def __init__(self, engine: Engine, text: AsrText, features: FeatureConfig, *, max_context: int) -> None:
+    def __init__(
+        self, engine: Engine, text: Qwen3AsrText, features: FeatureConfig, *, max_context: int
+    ) -> None:
         """`max_context` is what is served of the model's."""
         self.engine = engine
         self.text = text
@@ -195,7 +203,7 @@ class SegmentDecoder:
         return growing.answer(header, num_prompt=len(prompt.token_ids))
 
     def _check_length(
-        self, prompt: AsrPrompt, items: Sequence[EncoderItem], options: TranscriptionOptions
+        self, prompt: Qwen3AsrPrompt, items: Sequence[EncoderItem], options: TranscriptionOptions
     ) -> None:
         """Refuse hints which, with the rest of the prompt beside the audio, take too many tokens.
 
@@ -226,7 +234,7 @@ class SegmentDecoder:
     def _request(
         self,
         kind: str,
-        prompt: AsrPrompt,
+        prompt: Qwen3AsrPrompt,
         sampling: SamplingParams,
         wish: SegmentWish,
         *,
@@ -247,7 +255,7 @@ class SegmentDecoder:
 class _Growing:
     """An answer while it comes. It ends where it becomes a loop, whatever comes at once."""
 
-    text: AsrText
+    text: Qwen3AsrText
     has_header: bool
     on_text: Callable[[str], None] | None
     token_ids: list[int] = field(default_factory=list)

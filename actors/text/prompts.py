@@ -15,9 +15,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import trio
 
-from ...engine.models.info import AsrInfo
 from ...engine.models.prompts import PreparedMedia, Prompt, PromptBuilder, media_parts, num_characters
-from ...engine.models.qwen3_asr.windows import num_audio_tokens
 from ...media.decode import DecodedAudio, DecodeLimits, FloatArray, decode_audio
 from ...media.features import FeatureConfig
 from ...media.images import ImageLimits, PixelArray, image_item, prepare_image
@@ -127,9 +125,9 @@ class Prompter:
         self._opener = opener
         self._vision: VisionConfig | None = None
         self._audio: FeatureConfig | None = None
-        if "image" in builder.kinds:
+        if builder.media.pixels is not None:
             self._vision = read_vision_config(builder.info.folder)
-        if "audio" in builder.kinds:
+        if builder.media.audio is not None:
             self._audio = FeatureConfig.from_folder(builder.info.folder)
 
     async def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
@@ -212,11 +210,10 @@ class Prompter:
         return await trio.to_thread.run_sync(self._windows, samples)
 
     def _windows(self, samples: FloatArray) -> tuple[EncoderItem, ...]:
-        info = self.builder.info
+        rule = self.builder.media.audio
         assert self._audio is not None, "kinds are checked"
-        assert isinstance(info, AsrInfo), "no other family takes audio in its prompt"
-        num_tokens = partial(num_audio_tokens, n_window=info.n_window)
-        windows = WindowedLogMel(self._audio, window_frames=info.window_frames, num_tokens=num_tokens)
+        assert rule is not None
+        windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
         windows.append(samples)
         return tuple(change.item for change in windows.changes())
 

@@ -23,8 +23,6 @@ from .step import FedSequence, Limits, step_batch
 
 Work = Callable[[], object]
 
-FAMILIES: Final = frozenset({"qwen3", "qwen3_asr", "qwen3_vl"})
-"""Whose decode step consists of device work alone, without a decision of the host on what it computed."""
 _FINE_UP_TO: Final = 16
 """Recorded batch sizes double up to here, then grow by as much: padding costs little beside the weights."""
 _CPU: Final = torch.device("cpu")
@@ -117,7 +115,7 @@ class DecodeGraphs:
             batch, out = self._batches.batch(size), self._logits[:size]
 
             def work() -> None:
-                out.copy_(self._model.logits(self._model.decode(batch, self._cache)))
+                out.copy_(self._model.logits(self._model.forward(batch, self._cache)))
 
             self._replays[size] = self._backend.record(work)
         return self._replays[size]

@@ -23,7 +23,6 @@ from ...kernels.transfer import to_device
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
 from ..models.base import AligningModel, EncoderOutput, Model
-from ..models.info import WhisperInfo
 from ..planning.plan import (
     AlignStep,
     EncodeStep,
@@ -37,7 +36,7 @@ from ..planning.plan import (
 )
 from .faults import first_line, out_of_memory
 from .grammar import GrammarError, GrammarMatcher, GrammarStore
-from .graphs import FAMILIES, DecodeGraphs, GraphBackend
+from .graphs import DecodeGraphs, GraphBackend
 from .logits import RowSpan, RuleBook
 from .portions import Portions
 from .sampler import NOT_FINITE, Choice, accept, choose, prompt_logprobs
@@ -94,14 +93,14 @@ class Runner:
             block_size=block_size,
             max_context=model.info.max_context,
             vocab_size=model.info.vocab_size,
-            listens=model.info.family == "whisper",
+            listens=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
         )
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._num_threads = num_threads
         self._threads = (0, 0)
         k = model.kv_shape
-        graphs = cuda_graphs if model.info.family in FAMILIES else False
+        graphs = cuda_graphs if model.info.replayable else False
         num_blocks += graphs is not False  # one to spare for replays
         shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, block_size, k.head_dim)
         self._graphs: DecodeGraphs | None = None
@@ -129,8 +128,7 @@ class Runner:
         """Run a step of each kind once, so that the first request does not pay for set-up."""
         slot: Slot | None = None
         encodes: tuple[EncodeStep, ...] = ()
-        if isinstance(self.info, WhisperInfo):
-            shape = (self.info.num_mel_bins, 2 * self.info.num_positions)
+        if (shape := self.info.attended_shape) is not None:
             slot = -1
             encodes = (EncodeStep(slot, Features(shape, bytes(4 * shape[0] * shape[1]))),)
         sequence, table = SequenceId(-1), (0,)
@@ -293,7 +291,7 @@ class Runner:
             spans = [RowSpan(each.state, row) for row, each in enumerate(fed)]
             choices = choose(self._graphs.logits(fed), spans)
             return [_Outcome(*both) for both in zip(spans, choices, strict=True)]
-        hidden = self._model.decode(step_batch(fed, self._limits, self._encodings, device), self._cache)
+        hidden = self._model.forward(step_batch(fed, self._limits, self._encodings, device), self._cache)
         outcomes = [_Outcome() for _ in fed]
         starts = [0, *accumulate(len(each.token_ids) for each in fed)]
         chunks = [i for i, each in enumerate(fed) if not each.step.samples]

@@ -97,12 +97,12 @@ class Model(Protocol):
         """Encode checked items; batched where that pays. The result of one does not depend on the others
         beyond rounding."""
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """Hidden states [rows, hidden]; writes the rows' keys and values into `cache`, which is
-        [layers, blocks, 2, kv_heads, block_size, head_dim]."""
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """Hidden states [rows, hidden] of prompts and answers alike; writes the rows' keys and values into
+        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] of hidden states as `decode` gives them."""
+        """float32 [rows, vocab] of hidden states as `forward` gives them."""
 
 
 @runtime_checkable

@@ -1,27 +1,25 @@
-"""What others may know of a checkpoint; for Whisper read here from the JSON files of its folder.
+"""What others may know of a checkpoint, whatever its family, and the JSON files that say it.
 
-Torch-free. `engine/models/whisper/text.py` adds the tokenizer's side, `engine/models/weights.py` the tensors.
+Torch-free. A family that has more to say keeps a `ModelInfo` of its own in its folder; nobody outside asks
+which one it is: what the rest of the engine must know are facts here, or abilities of `ModelSource`.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Protocol
 
 from ...protocols.errors import ModelLoadError
-from ...protocols.transcript import Task
-
-_LANGUAGE_TOKEN: Final = re.compile(r"<\|([a-z]{2,3})\|>")
-_ENGLISH_ONLY_VOCAB_SIZE: Final = 51864  # openai/whisper-*.en, whose tokenizer still lists languages
-_FRAMES_PER_POSITION: Final = 2  # the encoder's second convolution has stride 2
-
-
-Family = Literal["whisper", "qwen3", "qwen3_asr", "qwen3_vl", "transformers"]
-"""`transformers` is any other causal language model, run through its own code on our paged cache."""
+from ...protocols.generation import (
+    MAX_REPETITION_PENALTY,
+    MAX_TEMPERATURE,
+    MIN_REPETITION_PENALTY,
+    NOTHING_SAID,
+    SamplingDefaults,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,44 +28,52 @@ class ModelInfo:
 
     name: str
     folder: Path
-    family: Family
+    family: str
+    """For people to read; code asks for what it needs to know."""
     vocab_size: int
     """Rows of the logits; may exceed the tokenizer's ids."""
     max_context: int
     """Prompt plus answer are at most this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """What ends an answer unless the request says otherwise (`eos_token_id` of the generation config)."""
+    sampling: SamplingDefaults = NOTHING_SAID
+    """How text is sampled where a request does not say."""
+    replayable: bool = False
+    """Decode steps are device work alone, without a decision of the host on what it computed."""
+    attended_shape: tuple[int, int] | None = None
+    """Shape of the features of the one item that every row attends to; None: encodings lie in prompts."""
+    attended_tokens: int = 0
+    """What such an item counts as in statistics of encoded tokens."""
+
+    def describe(self) -> str:
+        """What it can do, for people."""
+        return f"{self.family} · {self.max_context} tokens of context"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhisperInfo(ModelInfo):
-    """What others may know of a loaded Whisper model; its folder holds `preprocessor_config.json`."""
+class ModelText(Protocol):
+    """What is asked of the text side of any model."""
 
-    window_s: float
-    """Seconds of audio the encoder takes at once."""
-    num_mel_bins: int
-    num_positions: int
-    """Encoder positions per window."""
-    position_s: float
-    """Seconds per encoder position (0.02)."""
-    languages: tuple[str, ...]
-    """ISO-639-1 codes the model can be told; empty for an English-only model."""
-    tasks: tuple[Task, ...]
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of ids, control tokens left out, broken UTF-8 as U+FFFD."""
+
+    @property
+    def byte_table(self) -> Sequence[bytes] | None:
+        """Bytes of each id, where text is made by joining them."""
+
+    @property
+    def grammar_json(self) -> str | None:
+        """The tokenizer as `tokenizers` writes it, for grammars; None if answers are no free text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsrInfo(ModelInfo):
-    """What others may know of a Qwen3-ASR model; its folder holds the feature extractor's config."""
+@dataclass(frozen=True, slots=True)
+class Listens:
+    """How a model that hears is served."""
 
-    num_mel_bins: int
-    n_window: int
-    """Half a convolution chunk, in mel frames."""
-    window_frames: int
-    """Mel frames of a whole encoder window."""
-    audio_token_id: int
-    """The placeholder of a row of an encoding."""
-    languages: tuple[str, ...]
-    """ISO codes the model can be told."""
+    file: str
+    """The module whose `open_family(engine, info, text)` gives the speech side: a name in
+    `sensorium.actors.speech` (".whisper") or an absolute one."""
+    text: Any
+    """The family's own text side, which that module knows."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -76,6 +82,8 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelLoadError(f"{path}: missing") from None
+    except RecursionError:
+        raise ModelLoadError(f"{path}: not readable JSON (nested too deeply)") from None
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"{path}: not readable JSON ({error})") from error
     if not isinstance(value, dict):
@@ -89,51 +97,30 @@ def generation_config(folder: Path) -> dict[str, Any]:
     return read_json(path if path.is_file() else folder / "config.json")
 
 
-def read_info(
-    folder: Path, name: str, generation: dict[str, Any], added_tokens: Iterable[str]
-) -> WhisperInfo:
-    """Read and check the configs. Raises ModelLoadError naming the file or field at fault."""
-    config = read_json(folder / "config.json")
-    added = set(added_tokens)
-    fields = ("max_source_positions", "max_target_positions", "num_mel_bins", "vocab_size")
-    absent = [field for field in fields if not isinstance(config.get(field), int)]
-    if absent:
-        raise ModelLoadError(f"{folder / 'config.json'}: no {', '.join(absent)}")
-    features_path = folder / "preprocessor_config.json"
-    features = read_json(features_path) if features_path.is_file() else {}
-    position_s = (
-        _FRAMES_PER_POSITION * features.get("hop_length", 160) / features.get("sampling_rate", 16_000)
-    )
-    return WhisperInfo(
-        name=name,
-        folder=folder,
-        family="whisper",
-        window_s=config["max_source_positions"] * position_s,
-        num_mel_bins=config["num_mel_bins"],
-        num_positions=config["max_source_positions"],
-        position_s=position_s,
-        max_context=config["max_target_positions"],
-        vocab_size=config["vocab_size"],
-        languages=_languages(config, generation, added),
-        tasks=_tasks(generation, added),
-    )
+_SAMPLING: Final[dict[str, tuple[float, float]]] = {
+    "temperature": (0, MAX_TEMPERATURE),
+    "top_p": (1e-6, 1),
+    "top_k": (-1, 2**31 - 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
+}
+"""Fields of a generation config that are defaults of requests, and what requests may ask for."""
 
 
-def _languages(config: dict[str, Any], generation: dict[str, Any], added: set[str]) -> tuple[str, ...]:
-    if generation.get("is_multilingual") is False:
-        return ()
-    tokens = generation.get("lang_to_id")
-    if tokens is None and config["vocab_size"] != _ENGLISH_ONLY_VOCAB_SIZE:
-        tokens = sorted(added)
-    matches = (_LANGUAGE_TOKEN.fullmatch(token) for token in tokens or ())
-    return tuple(match[1] for match in matches if match)
-
-
-def _tasks(generation: dict[str, Any], added: set[str]) -> tuple[Task, ...]:
-    named = generation.get("task_to_id")
-    known: tuple[Task, ...] = ("transcribe", "translate")
-    if generation.get("is_multilingual") is False:
-        return known[:1]
-    if named is not None:
-        return tuple(task for task in known if task in named)
-    return tuple(task for task in known if f"<|{task}|>" in added)
+def sampling_defaults(folder: Path) -> SamplingDefaults:
+    """How `generation_config.json` samples; `do_sample` false is greedy. Raises ModelLoadError."""
+    path = folder / "generation_config.json"
+    config = read_json(path) if path.is_file() else {}
+    found = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
+    for name, value in found.items():
+        low, high = _SAMPLING[name]
+        if type(value) not in (int, float) or not low <= value <= high:
+            raise ModelLoadError(
+                f"{path}: {name} is {value!r}, not a number from {low:g} to {high:g}; "
+                "--generation-config none leaves the file's sampling out"
+            )
+    if config.get("do_sample") is False:
+        return SamplingDefaults(temperature=0.0, repetition_penalty=found.get("repetition_penalty"))
+    if config.get("do_sample") and "temperature" not in found:
+        found["temperature"] = 1.0
+    return SamplingDefaults(**found)

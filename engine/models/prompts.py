@@ -1,8 +1,8 @@
-"""What a client asks → token ids and the encoder items that lie among them, by a model's family.
+"""What a client asks → token ids and the encoder items that lie among them, within the model's bounds.
 
-Media come here as encoder items: opening files and making pixels or features is `actors/text/prompts.py`'s
-business. Conversations are rendered by `engine/text/chat_template.py`, placeholders expanded by
-`engine/models/qwen3_vl/text.py` and `engine/models/qwen3_asr/text.py`. Torch-free.
+How a conversation with media becomes tokens is its family's own way, a `ChatPrompts`; `TextPrompts` is that
+of models that read text only. Media come here as encoder items: opening files and making features is
+`actors/text/prompts.py`'s business, by the family's `MediaRules`. Torch-free.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from ...protocols.body import refuse
 from ...protocols.chat import Conversation
@@ -20,17 +20,11 @@ from ...protocols.messages import EncoderItem, MediaSpan, VideoItems
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
 from ..text.tokenizer import TextTokenizer
-from .info import AsrInfo, ModelInfo
-from .qwen3_asr.text import AsrText
-from .qwen3_vl.text import expand_vision, read_vision_tokens
+from .info import ModelInfo
 
 PreparedMedia = EncoderItem | VideoItems | tuple[EncoderItem, ...]
 """An image; a video; an audio's windows."""
 
-_KINDS: Final[dict[str, frozenset[MediaKind]]] = {
-    "qwen3_vl": frozenset({"image", "video"}),
-    "qwen3_asr": frozenset({"audio"}),
-}
 _MAX_CHARS_PER_TOKEN: Final = 64
 """A text this much longer than the context cannot fit, and is not worth tokenizing to find out."""
 
@@ -44,17 +38,54 @@ class Prompt:
     spans: tuple[MediaSpan, ...] = ()
 
 
-class PromptBuilder:
-    """Builds one model's prompts. Thread-safe; long texts take a while."""
+@dataclass(frozen=True, slots=True)
+class AudioWindows:
+    """Audio becomes windows of up to `window_frames` mel frames, of `num_tokens(frames)` tokens each."""
 
-    def __init__(self, info: ModelInfo, text: TextTokenizer) -> None:
-        self.info = info
-        self.text = text
-        self.tokens = TokenText(text)
-        self.kinds: frozenset[MediaKind] = _KINDS.get(info.family, frozenset())
+    window_frames: int
+    num_tokens: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRules:
+    """How media become a model's encoder items; None for what it does not take."""
+
+    pixels: Literal["merged patches"] | None = None
+    """Images and videos, by the name of the rule: `merged patches` is `media/vision_config.py`'s."""
+    audio: AudioWindows | None = None
+
+    @property
+    def kinds(self) -> frozenset[MediaKind]:
         """Media the model takes."""
-        self._vision = read_vision_tokens(info.folder) if info.family == "qwen3_vl" else None
-        self._asr = AsrText(text, info) if isinstance(info, AsrInfo) else None
+        pictures: frozenset[MediaKind] = frozenset() if self.pixels is None else frozenset({"image", "video"})
+        return pictures if self.audio is None else pictures | {"audio"}
+
+
+class ChatPrompts(Protocol):
+    """How one family's conversations become prompts. Thread-safe; long texts take a while."""
+
+    @property
+    def text(self) -> TextTokenizer:
+        """The tokenizer, also of prompts that are no conversation."""
+
+    @property
+    def media(self) -> MediaRules:
+        """What may lie in a conversation."""
+
+    @property
+    def has_template(self) -> bool:
+        """Whether it has a way to write conversations."""
+
+    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+        """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
+
+
+class TextPrompts:
+    """Conversations as the checkpoint's template writes them, without media (a `ChatPrompts`)."""
+
+    def __init__(self, text: TextTokenizer, media: MediaRules | None = None) -> None:
+        self.text = text
+        self.media = media or MediaRules()
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -63,8 +94,29 @@ class PromptBuilder:
 
     @property
     def has_template(self) -> bool:
-        """Whether the model can chat."""
-        return self._asr is not None or self.text.chat_template is not None
+        """See `ChatPrompts`."""
+        return self.text.chat_template is not None
+
+    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+        """See `ChatPrompts`."""
+        assert not media, "kinds are checked"
+        return Prompt(self.template.encode(conversation))
+
+
+class PromptBuilder:
+    """Builds one model's prompts. Thread-safe; long texts take a while."""
+
+    def __init__(self, info: ModelInfo, prompts: ChatPrompts) -> None:
+        self.info = info
+        self.text = prompts.text
+        self.tokens = TokenText(prompts.text)
+        self.media = prompts.media
+        self._prompts = prompts
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has a way to write conversations."""
+        return self._prompts.has_template
 
     def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
         """A raw prompt: control tokens in a text are control tokens. Raises BadRequestError."""
@@ -83,26 +135,12 @@ class PromptBuilder:
     def chat(self, conversation: Conversation, media: Sequence[PreparedMedia] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
         self._check_chars(num_characters(conversation), "messages")
-        if self._asr is not None:
-            return self._checked(_transcription(self._asr, conversation, media), "messages")
-        ids = self.template.encode(conversation)
-        if self._vision is not None and media:
-            expanded = expand_vision(
-                ids,
-                self._vision,
-                self._encode_plain,
-                images=[each for each in media if isinstance(each, EncoderItem)],
-                videos=[each for each in media if isinstance(each, VideoItems)],
-            )
-            prompt = Prompt(expanded.token_ids, _unique(expanded.items), expanded.spans)
-        else:
-            prompt = Prompt(ids)
-        return self._checked(prompt, "messages")
+        return self._checked(self._prompts.chat(conversation, media), "messages")
 
     def check_kind(self, part: MediaPart) -> None:
         """Raise BadRequestError naming the part if the model does not take its kind of media."""
-        if part.kind not in self.kinds:
-            takes = ", ".join(sorted(self.kinds | {"text"}))
+        if part.kind not in self.media.kinds:
+            takes = ", ".join(sorted(self.media.kinds | {"text"}))
             raise BadRequestError(
                 f"`{part.param}` is {_article(part.kind)}; the model {self.info.name} takes {takes}.",
                 param=part.param,
@@ -112,10 +150,6 @@ class PromptBuilder:
     def num_room(self, prompt: Prompt) -> int:
         """Tokens the context leaves for an answer, at least one."""
         return self.info.max_context - len(prompt.token_ids)
-
-    @cached_property
-    def _encode_plain(self) -> Callable[[str], tuple[int, ...]]:
-        return lambda text: self.text.encode(text, allow_special=False)
 
     def _check_chars(self, num_chars: int, param: str) -> None:
         if num_chars > self.info.max_context * _MAX_CHARS_PER_TOKEN:
@@ -164,26 +198,10 @@ def plain_text(message: ChatMessage) -> str:
     return "".join(part.text for part in content if isinstance(part, TextPart))
 
 
-def _unique(items: Sequence[EncoderItem]) -> tuple[EncoderItem, ...]:
+def unique(items: Sequence[EncoderItem]) -> tuple[EncoderItem, ...]:
+    """Each content once, in the order of the first."""
     return tuple({item.content_hash: item for item in items}.values())
 
 
 def _article(kind: MediaKind) -> str:
     return {"image": "an image", "audio": "audio", "video": "a video"}[kind]
-
-
-def _transcription(text: AsrText, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
-    """What Qwen3-ASR's template makes of a conversation: the system's text and the audio, nothing else."""
-    windows = [each for each in media if isinstance(each, tuple)]
-    if len(windows) != 1:
-        raise BadRequestError(
-            f"The model transcribes one input_audio part; the messages have {len(windows)}.", param="messages"
-        )
-    language = conversation.template_kwargs.get("language")
-    if language is not None and not isinstance(language, str):
-        raise refuse("chat_template_kwargs.language", language, "a language's code or name")
-    context = "".join(
-        plain_text(message) for message in conversation.messages if message.role in ("system", "developer")
-    )
-    prompt = text.prompt(windows[0], context=context, language=language)
-    return Prompt(prompt.token_ids, _unique(windows[0]), prompt.spans)

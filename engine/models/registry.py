@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...protocols.errors import ModelLoadError
 from .info import read_json
@@ -17,27 +17,29 @@ from .weights import DtypeName, choose_device, choose_dtype, embedded_models, fi
 
 __all__ = ["ModelSource", "embedded_models", "open_model"]
 
-_FAMILIES: Final = {
-    "WhisperForConditionalGeneration": ".whisper.source",
-    "Qwen3ForCausalLM": ".qwen3.model",
-    "Qwen3ASRForConditionalGeneration": ".qwen3_asr.model",
-    "Qwen3VLForConditionalGeneration": ".qwen3_vl.model",
-}
-"""Architecture → the file here that has its `open_source`."""
 
-_OF_MODEL_TYPE: Final = {
-    "whisper": "WhisperForConditionalGeneration",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_asr": "Qwen3ASRForConditionalGeneration",
-    "qwen3_vl": "Qwen3VLForConditionalGeneration",
-}
-"""For a config that names no architecture."""
+class FamilyEntry(NamedTuple):
+    """What a config calls a family, and the module (here, or absolute) that has its `open_source`."""
+
+    architecture: str
+    model_type: str
+    """For a config that names no architecture."""
+    module: str
+
+
+FAMILIES: tuple[FamilyEntry, ...] = (
+    FamilyEntry("WhisperForConditionalGeneration", "whisper", ".whisper.source"),
+    FamilyEntry("Qwen3ForCausalLM", "qwen3", ".qwen3.model"),
+    FamilyEntry("Qwen3ASRForConditionalGeneration", "qwen3_asr", ".qwen3_asr.model"),
+    FamilyEntry("Qwen3VLForConditionalGeneration", "qwen3_vl", ".qwen3_vl.model"),
+)
+"""One line a family; `transformers` stands for all others."""
 
 _FALLBACK: Final = ".transformers.model"
 
 
 class _Family(Protocol):
-    """What a family's file has."""
+    """What a family's module has."""
 
     def open_source(self, opening: Opening) -> ModelSource:
         """Check configs, tokenizer, tensor names and shapes; read no tensor."""
@@ -66,14 +68,16 @@ def open_model(model: str | Path, *, device: str = "auto", dtype: DtypeName | st
 def _family(path: Path, config: dict[str, Any]) -> _Family:
     """The file that knows a config, by its architecture or else its model type."""
     named, model_type = config.get("architectures"), config.get("model_type")
-    architecture = named[0] if isinstance(named, list) and named else _OF_MODEL_TYPE.get(str(model_type))
-    if architecture in _FAMILIES:
-        return cast(_Family, import_module(_FAMILIES[architecture], __package__))
+    architecture = named[0] if isinstance(named, list) and named else None
+    for entry in FAMILIES:
+        if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
+            return cast(_Family, import_module(entry.module, __package__))
     fallback = import_module(_FALLBACK, __package__)
     if not fallback.is_causal_lm(architecture, model_type):
         what = f"architecture {architecture!r}" if architecture else f"model_type {model_type!r}"
+        supported = ", ".join(entry.architecture for entry in FAMILIES)
         raise ModelLoadError(
-            f"{path}: {what} is not supported; supported are {', '.join(_FAMILIES)} "
+            f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models that come with transformers (no code of a checkpoint is run)"
         )
     return cast(_Family, fallback)

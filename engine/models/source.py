@@ -1,7 +1,9 @@
 """An opened model, checked but not yet read into memory: what `open_model` gives and a family's file makes.
 
-`actors/models.py` sizes the caches with it and hands it to the device's thread, which calls `load`. A new
-family is one file with `open_source(opening) -> ModelSource` and one line in `engine/models/registry.py`.
+`actors/models.py` sizes the caches with it and hands it to the device's thread, which calls `load`. What a
+family can do is asked of this object and of its `info`, never by the family's name. A new family is a folder
+with `open_source(opening) -> ModelSource`, a line in `engine/models/registry.py`, and a file in
+`actors/speech/` if it listens.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from typing import Any
 import torch
 
 from ...protocols.messages import EncoderItem
-from ..text.tokenizer import TextTokenizer
 from .base import KvShape, Model
-from .info import ModelInfo
-from .whisper.text import WhisperText
+from .info import Listens, ModelInfo, ModelText
+from .prompts import ChatPrompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +32,6 @@ class Opening:
     dtype: torch.dtype
 
 
-def _no_encoder(item: EncoderItem) -> int:
-    raise AssertionError("a text model encodes nothing")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
     """Configs, tokenizer and tensor names are checked; `load` reads the tensors."""
@@ -45,11 +42,15 @@ class ModelSource:
     kv_shape: KvShape
     weight_bytes: int
     """On the device, once loaded."""
-    text: WhisperText | TextTokenizer
+    text: ModelText
     load: Callable[[], Model]
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
-    encoder_bytes: Callable[[EncoderItem], int] = _no_encoder
-    """Bytes the encoding of an item will hold on the device."""
+    encoder_bytes: Callable[[EncoderItem], int] | None = None
+    """Bytes the encoding of an item will hold on the device; None if it has no encoder."""
+    prompts: ChatPrompts | None = None
+    """How it is prompted; None if it answers no prompts of clients."""
+    listens: Listens | None = None
+    """How it is served as a speech model, if it is one."""
 
     @property
     def folder(self) -> Path:

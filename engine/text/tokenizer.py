@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from ...protocols.errors import ModelLoadError
 from ..models.info import read_json
+from .token_bytes import byte_table
 
 _NAMED: Final = ("bos_token", "eos_token", "pad_token", "unk_token")
 _UNTYPABLE: Final = "\ufdd0"
@@ -57,6 +59,16 @@ class TextTokenizer:
             chat_template=_chat_template(folder, config),
             names={name: text for name, text in names.items() if text is not None},
         )
+
+    @cached_property
+    def byte_table(self) -> Sequence[bytes] | None:
+        """See `engine/text/token_bytes.py`."""
+        return byte_table(self.backend)
+
+    @property
+    def grammar_json(self) -> str:
+        """The tokenizer as `tokenizers` writes it."""
+        return self.backend.to_str()
 
     @property
     def num_ids(self) -> int:

@@ -14,7 +14,7 @@ import trio
 from sensorium.actors import models as models_module
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import LoadedModel, load_model
-from sensorium.engine.models.info import WhisperInfo
+from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.messages import Generate, Grammar, NgramDraft, RequestId, SamplingParams

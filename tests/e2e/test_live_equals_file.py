@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from sensorium.engine.models.info import AsrInfo, WhisperInfo
+from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
 from sensorium.engine.models.registry import embedded_models, open_model
+from sensorium.engine.models.whisper.info import WhisperInfo
 from support.raw_socket import RawSession, pcm, raw_session, silence
 from support.server import Server, make_config, running_server
 
@@ -26,7 +27,7 @@ SEMANTIC = {"type": "semantic_vad"}
 def speech_models() -> list[str]:
     """Embedded models that transcribe."""
     infos = {name: open_model(name, device="cpu", dtype="float32").info for name in embedded_models()}
-    return [name for name, info in infos.items() if isinstance(info, WhisperInfo | AsrInfo)]
+    return [name for name, info in infos.items() if isinstance(info, WhisperInfo | Qwen3AsrInfo)]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load_file, save_file
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, qwen3_config, randomise
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
-from transformers import Qwen3ASRConfig, Qwen3ASRFeatureExtractor, Qwen3ASRForConditionalGeneration
+from transformers import (
+    Qwen3ASRConfig,
+    Qwen3ASRFeatureExtractor,
+    Qwen3ASRForConditionalGeneration,
+    WhisperFeatureExtractor,
+)
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -27,6 +33,14 @@ AUDIO_TOKENS = {
     "audio_eos_token": "<|audio_end|>",
 }
 TEXT_TAG = "<asr_text>"
+
+_THINKER_NAMES = (
+    ("model.multi_modal_projector.linear_", "thinker.audio_tower.proj"),
+    ("model.language_model.", "thinker.model."),
+    ("model.audio_tower.", "thinker.audio_tower."),
+    ("lm_head.", "thinker.lm_head."),
+)
+"""Prefixes of tensors as `transformers` writes them, and as they were first published."""
 
 CHAT_TEMPLATE = (
     "<|im_start|>system\n"
@@ -129,6 +143,49 @@ def make_asr_folder(
     (path / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
     (path / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     Qwen3ASRFeatureExtractor(feature_size=shape.num_mel_bins).save_pretrained(path)
+    return path
+
+
+def make_thinker_folder(hf: Path, path: Path) -> Path:
+    """The checkpoint `hf` in the layout that came first: `thinker_config`, `thinker.` tensors, the output
+    projection stored beside the embedding, Whisper's extractor, a tokenizer of two files."""
+    path.mkdir(parents=True)
+    config = json.loads((hf / "config.json").read_text())
+    audio, text = config["audio_config"], config["text_config"]
+    del audio["max_position_embeddings"]
+    audio |= {"model_type": "qwen3_asr_audio_encoder", "max_source_positions": 1500, "conv_chunksize": 500}
+    text |= {
+        "model_type": "qwen3_asr_text",
+        "rope_theta": text.pop("rope_parameters")["rope_theta"],
+        "rope_scaling": {"rope_type": "default", "type": "default", "mrope_section": [24, 20, 20]},
+    }
+    thinker = {"model_type": "qwen3_asr", "audio_token_id": config["audio_token_id"]}
+    thinker |= {"audio_config": audio, "text_config": text}
+    outer = {"architectures": config["architectures"], "model_type": "qwen3_asr", "support_languages": []}
+    (path / "config.json").write_text(json.dumps(outer | {"thinker_config": thinker}))
+    generation = {"do_sample": False, "eos_token_id": config["eos_token_id"]}
+    (path / "generation_config.json").write_text(json.dumps(generation))
+
+    def renamed(name: str) -> str:
+        for new, old in _THINKER_NAMES:
+            name = old + name.removeprefix(new) if name.startswith(new) else name
+        return name
+
+    tensors = {renamed(name): tensor for name, tensor in load_file(hf / "model.safetensors").items()}
+    tensors.setdefault("thinker.lm_head.weight", tensors["thinker.model.embed_tokens.weight"].clone())
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    tokenizer = json.loads((hf / "tokenizer.json").read_text())
+    added = {str(token.pop("id")): token for token in tokenizer["added_tokens"]}
+    names = {token["content"] for token in added.values()}
+    vocabulary = {piece: each for piece, each in tokenizer["model"]["vocab"].items() if piece not in names}
+    (path / "vocab.json").write_text(json.dumps(vocabulary))
+    merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in tokenizer["model"]["merges"])
+    (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges))
+    of_tokenizer = json.loads((hf / "tokenizer_config.json").read_text())
+    of_tokenizer |= {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added}
+    (path / "tokenizer_config.json").write_text(json.dumps(of_tokenizer))
+    (path / "chat_template.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    WhisperFeatureExtractor(feature_size=audio["num_mel_bins"]).save_pretrained(path)
     return path
 
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sensorium.engine.models.info import AsrInfo
-from sensorium.engine.models.qwen3_asr.text import AsrPrompt, AsrText
+from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
+from sensorium.engine.models.qwen3_asr.text import Qwen3AsrPrompt, Qwen3AsrText
 from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from sensorium.engine.models.source import ModelSource
-from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.features import FeatureConfig
 from sensorium.media.windows import WindowedLogMel
 from sensorium.protocols.messages import EncoderItem
@@ -22,7 +21,7 @@ from torch import Tensor
 class Transcription:
     """One utterance to transcribe."""
 
-    prompt: AsrPrompt
+    prompt: Qwen3AsrPrompt
     items: list[EncoderItem]
 
     def reference_inputs(self) -> dict[str, Tensor]:
@@ -39,16 +38,16 @@ class Transcription:
         }
 
 
-def asr_text(source: ModelSource) -> AsrText:
+def asr_text(source: ModelSource) -> Qwen3AsrText:
     """The text side of an opened model."""
-    assert isinstance(source.info, AsrInfo)
-    assert isinstance(source.text, TextTokenizer)
-    return AsrText(source.text, source.info)
+    assert source.listens is not None
+    assert isinstance(source.listens.text, Qwen3AsrText)
+    return source.listens.text
 
 
 def new_windows(source: ModelSource) -> WindowedLogMel:
     """What cuts growing audio for an opened model."""
-    assert isinstance(source.info, AsrInfo)
+    assert isinstance(source.info, Qwen3AsrInfo)
     n_window = source.info.n_window
     return WindowedLogMel(
         FeatureConfig.from_folder(source.folder),

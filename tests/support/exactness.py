@@ -128,7 +128,7 @@ def run_model(
             ),
             media=tuple(_media_rows(cases, outputs, spans)),
         )
-        logits = model.logits(model.decode(batch, cache))
+        logits = model.logits(model.forward(batch, cache))
         row = -1
         for i, start, end in spans:
             row += end - start

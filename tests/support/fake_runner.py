@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from sensorium.engine.models.info import WhisperInfo
+from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.planning.plan import (
     Plan,
     Sampled,
@@ -51,6 +51,8 @@ INFO = WhisperInfo(
     window_s=8.0,
     num_mel_bins=4,
     num_positions=400,
+    attended_shape=(4, 800),
+    attended_tokens=400,
     position_s=0.02,
     max_context=128,
     vocab_size=VOCAB_SIZE,

@@ -70,7 +70,8 @@ class ToyModel:
         self.info = ModelInfo(
             name="toy",
             folder=Path("toy"),
-            family="qwen3_vl" if self.rotary_axes == 3 else "qwen3",
+            family="toy",
+            replayable=True,
             vocab_size=self.vocab_size,
             max_context=self.max_context,
         )
@@ -88,7 +89,7 @@ class ToyModel:
             raise IndexError("index 7 is out of range")
         return [ToyEncoding(2 * each.view(item.shape)) for each, item in zip(tensors, items, strict=True)]
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """One layer of attention over embeddings and positions."""
         rows = batch.token_ids.shape[0]
         self.before_decode(rows)

@@ -25,6 +25,7 @@ from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch
 from ..info import ModelInfo
+from ..prompts import TextPrompts
 from ..source import ModelSource, Opening
 from ..weights import TensorReader, num_bytes, read_tensors
 from .config import (
@@ -77,7 +78,7 @@ class _Layer:
 
 
 class Qwen3Decoder:
-    """The weights of one decoder, taken from `tensors` under `prefix` and arranged for `decode`."""
+    """The weights of one decoder, taken from `tensors` under `prefix` and arranged for `forward`."""
 
     def __init__(
         self, config: DecoderConfig, tensors: TensorReader, *, prefix: str = "", axes: Tensor | None = None
@@ -101,7 +102,7 @@ class Qwen3Decoder:
             own = self._tokens
         return pack_linear(own)
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] before the final norm; see `models/base.py`."""
         c, batches = self.config, batch.paged
         x = _place(F.embedding(batch.token_ids, self._tokens), batch.media)
@@ -128,7 +129,7 @@ class Qwen3Decoder:
         return paged_attention(query, cache, batch, window=layer.window).reshape(rows, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab] of hidden states as `decode` gives them."""
+        """float32 [rows, vocab] of hidden states as `forward` gives them."""
         return linear(rms_norm(hidden, self._norm, self.config.norm_eps), self._head).float()
 
 
@@ -191,9 +192,9 @@ class Qwen3Model:
         """See `models/base.py`; there is nothing to encode."""
         raise ValueError(f"{self.info.name} takes text only")
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `models/base.py`."""
-        return self._decoder.decode(batch, cache)
+        return self._decoder.forward(batch, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models/base.py`."""
@@ -213,6 +214,7 @@ def open_source(opening: Opening) -> ModelSource:
         vocab_size=config.vocab_size,
         max_context=config.max_context,
         stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
+        replayable=True,
     )
     expected = decoder_tensors(config)
 
@@ -235,4 +237,5 @@ def open_source(opening: Opening) -> ModelSource:
         weight_bytes=loaded_bytes(config, expected, opening.device, opening.dtype),
         text=text,
         load=lambda: Qwen3Model(info, config, reader()),
+        prompts=TextPrompts(text),
     )

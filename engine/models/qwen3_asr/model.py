@@ -20,7 +20,7 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.messages import EncoderItem, Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, StepBatch
-from ..info import AsrInfo, ModelInfo
+from ..info import Listens, ModelInfo
 from ..qwen3.config import (
     DecoderConfig,
     check_size,
@@ -34,12 +34,12 @@ from ..qwen3.config import (
 from ..qwen3.model import EmbeddedRows, Qwen3Decoder
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader, num_bytes, read_tensors
-from .text import AsrText, languages_of
+from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
+from .prompts import Qwen3AsrPrompts
+from .text import Qwen3AsrText, languages_of
 from .tower import AudioTower, AudioTowerConfig
 
-_DECODER: Final = "language_model."
-_RENAMES: Final = (("model.", ""), ("lm_head.", f"{_DECODER}lm_head."))
-_TIED: Final = {f"{_DECODER}lm_head.weight": f"{_DECODER}embed_tokens.weight"}
+_TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
 _ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
 _FLOAT_BYTES: Final = 4
 
@@ -50,14 +50,14 @@ class Qwen3AsrModel:
     rotary_axes = 1
 
     def __init__(
-        self, info: AsrInfo, tower: AudioTowerConfig, decoder: DecoderConfig, tensors: TensorReader
+        self, info: Qwen3AsrInfo, tower: AudioTowerConfig, decoder: DecoderConfig, tensors: TensorReader
     ) -> None:
         self.info: ModelInfo = info
         self._num_mel_bins, self._window_frames = info.num_mel_bins, info.window_frames
         self.device, self.dtype = tensors.device, tensors.dtype
         self.kv_shape = decoder.kv_shape
         self._tower = AudioTower(tower, tensors)
-        self._decoder = Qwen3Decoder(decoder, tensors, prefix=_DECODER)
+        self._decoder = Qwen3Decoder(decoder, tensors, prefix=DECODER)
         self.weight_bytes = num_bytes(step_tensors(decoder), tensors.dtype)
         """Bytes of weights a step reads, encoding aside."""
         tensors.finish()
@@ -80,9 +80,9 @@ class Qwen3AsrModel:
         encoded = self._tower.encode([_tensor(item) for item in items])
         return list(map(EmbeddedRows, encoded))
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `models/base.py`."""
-        return self._decoder.decode(batch, cache)
+        return self._decoder.forward(batch, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models/base.py`."""
@@ -95,38 +95,35 @@ def _tensor(features: Features) -> Tensor:
 
 
 def open_source(opening: Opening) -> ModelSource:
-    """Check a Qwen3-ASR folder (the `-hf` layout): config, tokenizer, names and shapes of its tensors."""
+    """Check a Qwen3-ASR folder of either layout: config, tokenizer, names and shapes of its tensors."""
     path = opening.folder / "config.json"
-    if "thinker_config" in opening.config:
-        raise ModelLoadError(
-            f"{path}: thinker_config: this layout of Qwen3-ASR is not read; take the one whose name ends in "
-            "-hf, as Qwen/Qwen3-ASR-0.6B-hf"
-        )
-    parsed = parse_config(opening.config, Qwen3ASRConfig.from_dict, path)
+    config = flat_config(opening.config, path)
+    parsed = parse_config(config, Qwen3ASRConfig.from_dict, path)
     decoder = decoder_config(parsed.text_config, path, tied=bool(parsed.tie_word_embeddings))
     tower = _tower_config(parsed.audio_config, decoder, path)
     text = TextTokenizer.from_folder(opening.folder)
-    info = AsrInfo(
+    info = Qwen3AsrInfo(
         name=opening.name,
         folder=opening.folder,
         family="qwen3_asr",
         vocab_size=decoder.vocab_size,
         max_context=decoder.max_context,
         stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
+        replayable=True,
         num_mel_bins=tower.num_mel_bins,
         n_window=tower.chunk_frames // 2,
         window_frames=tower.window_frames,
         audio_token_id=check_size(parsed, "audio_token_id", path),
-        languages=languages_of(opening.config.get("support_languages")),
+        languages=languages_of(config.get("support_languages")),
     )
-    AsrText(text, info)  # has every token of the prompt, or raises
+    asr = Qwen3AsrText(text, info)
     expected: dict[str, Shape] = tower.tensor_shapes()
-    expected |= {f"{_DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
+    expected |= {f"{DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
 
     def reader() -> TensorReader:
         tied = _TIED if decoder.tied else None
         return read_tensors(
-            opening.folder, expected, opening.device, opening.dtype, renames=_RENAMES, tied=tied
+            opening.folder, expected, opening.device, opening.dtype, renames=RENAMES, tied=tied
         )
 
     def encoder_bytes(item: EncoderItem) -> int:
@@ -142,6 +139,8 @@ def open_source(opening: Opening) -> ModelSource:
         text=text,
         load=lambda: Qwen3AsrModel(info, tower, decoder, reader()),
         encoder_bytes=encoder_bytes,
+        prompts=Qwen3AsrPrompts(asr),
+        listens=Listens(".qwen3_asr", asr),
     )
 
 

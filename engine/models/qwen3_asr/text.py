@@ -16,7 +16,7 @@ from typing import Final
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaSpan
 from ...text.tokenizer import TextTokenizer
-from ..info import AsrInfo
+from .info import Qwen3AsrInfo
 
 LANGUAGES: Final[dict[str, str]] = {
     "ar": "Arabic",
@@ -112,21 +112,21 @@ def _control_length(kept: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AsrPrompt:
+class Qwen3AsrPrompt:
     """Token ids, and where the encodings of the windows go (one span each, in order)."""
 
     token_ids: tuple[int, ...]
     spans: tuple[MediaSpan, ...]
 
-    def __add__(self, token_ids: tuple[int, ...]) -> AsrPrompt:
+    def __add__(self, token_ids: tuple[int, ...]) -> Qwen3AsrPrompt:
         """The prompt with more tokens behind."""
-        return AsrPrompt(self.token_ids + token_ids, self.spans)
+        return Qwen3AsrPrompt(self.token_ids + token_ids, self.spans)
 
 
-class AsrText:
+class Qwen3AsrText:
     """Prompts of one checkpoint."""
 
-    def __init__(self, tokenizer: TextTokenizer, info: AsrInfo) -> None:
+    def __init__(self, tokenizer: TextTokenizer, info: Qwen3AsrInfo) -> None:
         """Raises ModelLoadError naming a token that the tokenizer lacks."""
         self.tokenizer = tokenizer
         self.info = info
@@ -148,7 +148,7 @@ class AsrText:
 
     def prompt(
         self, windows: Sequence[EncoderItem], *, context: str = "", language: str | None = None
-    ) -> AsrPrompt:
+    ) -> Qwen3AsrPrompt:
         """The prompt for an utterance.
 
         `context` is what the user says of it (names, key words). With a `language` (code or name) the answer
@@ -157,7 +157,7 @@ class AsrText:
         """
         return self.question(windows, context=context) + self.answer_start(language)
 
-    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> AsrPrompt:
+    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> Qwen3AsrPrompt:
         """All of the prompt but the answer's own beginning (`answer_start`)."""
         if not windows:
             raise BadRequestError("there is no audio to transcribe", param="file", code="empty_audio")
@@ -168,7 +168,7 @@ class AsrText:
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens))
             ids += [self.info.audio_token_id] * item.num_tokens
         ids += [self._audio_end, *self._close()]
-        return AsrPrompt(tuple(ids), tuple(spans))
+        return Qwen3AsrPrompt(tuple(ids), tuple(spans))
 
     def answer_start(self, language: str | None = None) -> tuple[int, ...]:
         """Where the answer begins: up to its header, or behind it if it says this language."""

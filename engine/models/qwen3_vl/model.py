@@ -34,7 +34,7 @@ from ..qwen3.config import (
 from ..qwen3.model import Qwen3Decoder
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader, read_tensors
-from .text import read_vision_tokens
+from .text import VisionPrompts, read_vision_tokens
 from .tower import VisionTower, VisionTowerConfig
 
 _TEXT: Final = "language_model."
@@ -93,9 +93,9 @@ class Qwen3VlModel:
             grids.append(item.grid)
         return [*self._tower.encode(patches, grids)]
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden]."""
-        return self._decoder.decode(batch, cache)
+        return self._decoder.forward(batch, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab]."""
@@ -117,7 +117,7 @@ def open_source(opening: Opening) -> ModelSource:
         )
     axes = _axes(parts[0], path)
     text = TextTokenizer.from_folder(opening.folder)
-    read_vision_tokens(opening.folder)
+    prompts = VisionPrompts(text, read_vision_tokens(opening.folder))
     info = ModelInfo(
         name=opening.name,
         folder=opening.folder,
@@ -125,6 +125,7 @@ def open_source(opening: Opening) -> ModelSource:
         vocab_size=decoder.vocab_size,
         max_context=decoder.max_context,
         stop_token_ids=stop_token_ids(opening.folder, getattr(parts[0], "eos_token_id", None), text.end_ids),
+        replayable=True,
     )
     expected = _tensor_shapes(decoder, tower, parts[1])
     ties = _TIED if tied else None
@@ -146,6 +147,7 @@ def open_source(opening: Opening) -> ModelSource:
         text=text,
         load=lambda: Qwen3VlModel(info, decoder, tower, axes, reader()),
         encoder_bytes=encoder_bytes,
+        prompts=prompts,
     )
 
 

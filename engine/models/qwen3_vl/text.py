@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaSpan, VideoItems
+from ...text.tokenizer import TextTokenizer
 from ..info import read_json
+from ..prompts import MediaRules, PreparedMedia, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
 _MERGE_FIELD: Final = "vision_config.spatial_merge_size"
@@ -87,6 +91,28 @@ def expand_vision(
                 param="messages",
             )
     return VisionPrompt(tuple(builder.ids), tuple(builder.spans), tuple(builder.items))
+
+
+class VisionPrompts(TextPrompts):
+    """Conversations with images and videos among their text (a `ChatPrompts`)."""
+
+    def __init__(self, text: TextTokenizer, tokens: VisionTokens) -> None:
+        super().__init__(text, MediaRules(pixels="merged patches"))
+        self._tokens = tokens
+
+    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+        """See `ChatPrompts`."""
+        ids = self.template.encode(conversation)
+        if not media:
+            return Prompt(ids)
+        expanded = expand_vision(
+            ids,
+            self._tokens,
+            partial(self.text.encode, allow_special=False),
+            images=[each for each in media if isinstance(each, EncoderItem)],
+            videos=[each for each in media if isinstance(each, VideoItems)],
+        )
+        return Prompt(expanded.token_ids, unique(expanded.items), expanded.spans)
 
 
 class _Builder:

@@ -32,6 +32,7 @@ from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, KvShape, StepBatch
 from ..info import ModelInfo
+from ..prompts import TextPrompts
 from ..qwen3.config import check_size, max_context, parse_config, stop_token_ids
 from ..source import ModelSource, Opening
 from ..weights import check_files, listed
@@ -173,7 +174,7 @@ class TransformersModel:
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
                 paged_batch(sequences, 8, self.device),
             )
-            logits = self.logits(self.decode(batch, cache))
+            logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
                 rows[i].append(each)
         return [torch.cat(each) for each in rows]
@@ -186,7 +187,7 @@ class TransformersModel:
         """See `models/base.py`; there is nothing to encode."""
         raise ValueError(f"{self.info.name} takes text only")
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `models/base.py`."""
         with _running(_Step(batch.paged, cache)):
             output = self._decoder(
@@ -237,6 +238,7 @@ def open_source(opening: Opening) -> ModelSource:
         weight_bytes=num_weights * opening.dtype.itemsize,
         text=text,
         load=lambda: TransformersModel(info, kv_shape, _read(opening, parsed), opening.device),
+        prompts=TextPrompts(text),
     )
 
 

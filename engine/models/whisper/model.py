@@ -21,8 +21,8 @@ from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
-from ..info import WhisperInfo
 from .alignment import token_boundaries
+from .info import WhisperInfo
 from .source import Checkpoint
 
 _MAX_WINDOWS_PER_PASS = 4
@@ -215,12 +215,12 @@ class WhisperModel:
         keys, values = projected.view(shape).unbind(1)
         return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
 
-    def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
-        return self._decode(batch, cache, {})
+        return self._forward(batch, cache, {})
 
-    def _decode(self, batch: StepBatch, cache: Tensor, scores: dict[int, Tensor]) -> Tensor:
-        """As `decode`; the unnormalised cross-attention [heads, rows, positions] of each layer that is a
+    def _forward(self, batch: StepBatch, cache: Tensor, scores: dict[int, Tensor]) -> Tensor:
+        """As `forward`; the unnormalised cross-attention [heads, rows, positions] of each layer that is a
         key of `scores` is stored there (all rows then listen to one window)."""
         a = self._a
         rows, heads, dim = batch.token_ids.shape[0], a.decoder_heads, a.d_model // a.decoder_heads
@@ -240,7 +240,7 @@ class WhisperModel:
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [rows, d_model] as `decode` gives it → float32 logits [rows, vocab]."""
+        """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
         return linear(self._decoder_norm(hidden), self._head).float()
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
@@ -275,7 +275,7 @@ class WhisperModel:
             listeners=(Listener(output, num_tokens),),
         )
         scores = {layer: torch.empty(0) for layer, _ in self._alignment_heads}
-        self._decode(batch, torch.zeros(shape, dtype=self.dtype, device=self.device), scores)
+        self._forward(batch, torch.zeros(shape, dtype=self.dtype, device=self.device), scores)
         return [scores[layer][head] for layer, head in self._alignment_heads]
 
 

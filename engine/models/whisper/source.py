@@ -18,7 +18,7 @@ from transformers import WhisperConfig
 from ....kernels.linear import Activation
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape, Model
-from ..info import generation_config
+from ..info import Listens, generation_config
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader, num_bytes, read_tensors
 from .text import WhisperText
@@ -96,6 +96,7 @@ def open_source(opening: Opening) -> ModelSource:
         text=text,
         load=load,
         encoder_bytes=lambda item: window_bytes,
+        listens=Listens(".whisper", text),
     )
 
 

@@ -16,12 +16,10 @@ from typing import Any, Final
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import ProbabilityProbe, SamplingParams, TimestampRules
 from ....protocols.transcript import Segment, Task, Word
-from ..info import WhisperInfo, generation_config, read_info
+from ..info import generation_config
+from .info import WhisperInfo, read_info
 from .tokenizer import ByteLevelTokenizer
 from .words import split_words
-
-__all__ = ["AlignmentRequest", "DecodeRequest", "WhisperInfo", "WhisperText", "compression_ratio"]
-
 
 _KEPT_PROMPTS: Final = 64
 """A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
@@ -94,6 +92,14 @@ class WhisperText:
         if token_id is None:
             raise ModelLoadError(f"{self.info.folder}: the tokenizer has no token {token}")
         return token_id
+
+    grammar_json = None
+    """Transcripts follow no grammar."""
+
+    @property
+    def byte_table(self) -> tuple[bytes, ...]:
+        """See `ModelText`."""
+        return self.tokenizer.byte_table
 
     @property
     def is_multilingual(self) -> bool:

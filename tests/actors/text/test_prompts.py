@@ -12,7 +12,6 @@ from PIL import Image
 from sensorium.actors.text.prompts import Frames, MediaLimits, Prompter, Samples, Source, ThreadOpener
 from sensorium.engine.models.prompts import PromptBuilder
 from sensorium.engine.models.registry import open_model
-from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits
 from sensorium.media.vision_config import PixelConfig
@@ -44,8 +43,8 @@ def audio(tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
 
 def builder(folder: Path) -> PromptBuilder:
     source = open_model(folder, device="cpu", dtype="float32")
-    assert isinstance(source.text, TextTokenizer)
-    return PromptBuilder(source.info, source.text)
+    assert source.prompts is not None
+    return PromptBuilder(source.info, source.prompts)
 
 
 def conversation(*parts: Part) -> Conversation:

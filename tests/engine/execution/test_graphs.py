@@ -98,7 +98,7 @@ def test_replays_equal_plain_steps_and_write_what_they_write(
         cache[:, NUM_BLOCKS:] = torch.nan  # nobody reads it
         plain, before = cache.clone(), cache.clone()
         step = step_batch(fed, limits, {}, CPU)
-        want = model.logits(model.decode(step, plain))
+        want = model.logits(model.forward(step, plain))
         got = graphs.logits(fed)
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
         used, earlier = (each[0, :NUM_BLOCKS].transpose(1, 3).flatten(0, 1) for each in (cache, before))
@@ -170,7 +170,7 @@ def test_a_qwen3_answers_the_same(tmp_path: Path) -> None:
 
 def test_a_model_of_another_kind_runs_as_always() -> None:
     model, backend = ToyModel(), RerunGraphs()
-    model.info = replace(model.info, family="transformers")
+    model.info = replace(model.info, replayable=False)
     runner = Runner(model, num_blocks=200, block_size=BLOCK, cuda_graphs=backend)
     runner.warm_up()
     assert answers(runner, 0) == answers(Runner(ToyModel(), num_blocks=200, block_size=BLOCK), 0)
@@ -194,10 +194,10 @@ def test_running_out_of_memory_is_met_in_halves() -> None:
     """As in a plain step."""
 
     class Small(ToyModel):
-        def decode(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
             if batch.token_ids.shape[0] == 4 and bool(batch.token_ids.any()):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-            return super().decode(batch, cache)
+            return super().forward(batch, cache)
 
     def steps(runner: Runner) -> list[tuple[int, ...]]:
         first, then = [], []

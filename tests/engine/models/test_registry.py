@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models import weights
-from sensorium.engine.models.info import WhisperInfo
 from sensorium.engine.models.qwen3.model import Qwen3Model
 from sensorium.engine.models.registry import open_model
+from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import ModelLoadError
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, make_qwen3_folder

@@ -113,7 +113,7 @@ def test_rows_of_encodings_take_the_place_of_placeholders(tmp_path: Path) -> Non
     expected = reference(inputs_embeds=embeds).logits[0]
     media = (MediaEmbedding(EmbeddedRows(rows), 2, 3, 3),)
     cache = torch.zeros(2, 9, 2, 2, 16, 8)
-    hidden = model.decode(step(token_ids, torch.arange(7), media), cache)
+    hidden = model.forward(step(token_ids, torch.arange(7), media), cache)
     torch.testing.assert_close(model.logits(hidden), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -150,7 +150,7 @@ def test_deepstack_and_three_axes_equal_qwen3_vl(tmp_path: Path) -> None:
         deepstack_visual_embeds=list(deepstack),
     ).last_hidden_state[0]
     media = (MediaEmbedding(EmbeddedRows(rows, tuple(deepstack)), 2, 4, 0),)
-    hidden = decoder.decode(step(token_ids, positions, media), torch.zeros(3, 9, 2, 2, 16, 16))
+    hidden = decoder.forward(step(token_ids, positions, media), torch.zeros(3, 9, 2, 2, 16, 16))
     normed = rms_norm(hidden, reference.norm.weight, config.rms_norm_eps)
     torch.testing.assert_close(normed, expected, rtol=1e-4, atol=1e-4)
 
@@ -163,7 +163,7 @@ def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         model = open_model(folder, device="cpu", dtype=str(dtype).removeprefix("torch.")).load()
         cache = torch.zeros(2, 9, 2, 2, 16, 8, dtype=dtype)
-        hidden = model.decode(step(token_ids, torch.arange(40)), cache)
+        hidden = model.forward(step(token_ids, torch.arange(40)), cache)
         assert (model.dtype, hidden.dtype) == (dtype, dtype)
         logits.append(model.logits(hidden))
     assert logits[1].dtype is torch.float32
@@ -178,7 +178,7 @@ def test_a_stored_head_that_differs_is_believed_over_the_config(tmp_path: Path) 
     config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_word_embeddings": True}))
     model, reference = load(tmp_path)
     expected = reference(torch.arange(9)[None]).logits[0]
-    hidden = model.decode(step(list(range(9)), torch.arange(9)), torch.zeros(2, 9, 2, 2, 16, 8))
+    hidden = model.forward(step(list(range(9)), torch.arange(9)), torch.zeros(2, 9, 2, 2, 16, 8))
     torch.testing.assert_close(model.logits(hidden), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.base import MediaEmbedding, Model, StepBatch
-from sensorium.engine.models.info import AsrInfo
+from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 from sensorium.media.features import FeatureConfig
 from sensorium.protocols.errors import ModelLoadError
 from sensorium.protocols.messages import EncoderItem, Features
-from support.asr_folder import AsrShape, asr_tokenizer, load_reference, make_asr_folder, make_audio
+from support.asr_folder import (
+    AsrShape,
+    asr_tokenizer,
+    load_reference,
+    make_asr_folder,
+    make_audio,
+    make_thinker_folder,
+)
 from support.asr_prompts import Transcription, transcription
 from support.text_folder import QwenShape
 from torch import Tensor
@@ -51,7 +59,7 @@ def copy_of(folder: Path, target: Path) -> Path:
 
 def test_what_a_source_says(folder: Path, source: ModelSource, model: Model) -> None:
     info = source.info
-    assert isinstance(info, AsrInfo)
+    assert isinstance(info, Qwen3AsrInfo)
     assert (info.family, info.num_mel_bins, info.n_window, info.window_frames) == ("qwen3_asr", 128, 50, 800)
     tokens = asr_tokenizer()
     assert info.stop_token_ids == (tokens.token_to_id("<|endoftext|>"), tokens.token_to_id("<|im_end|>"))
@@ -62,6 +70,7 @@ def test_what_a_source_says(folder: Path, source: ModelSource, model: Model) -> 
     assert source.weight_bytes == stored + embedding.nbytes  # a tied head is a packed copy on CPUs
     items = transcription(source, make_audio(1, 9.3)).items
     outputs = model.encode([item.features for item in items])
+    assert source.encoder_bytes is not None
     assert [output.num_bytes for output in outputs] == [source.encoder_bytes(item) for item in items]
     assert [output.num_rows for output in outputs] == [item.num_tokens for item in items] == [104, 17]
 
@@ -88,7 +97,7 @@ def run(model: Model, asked: Transcription, *, chunk: int) -> Tensor:
             tuple(media),
         )
         with torch.inference_mode():
-            logits.append(model.logits(model.decode(batch, cache)))
+            logits.append(model.logits(model.forward(batch, cache)))
     return torch.cat(logits)
 
 
@@ -113,6 +122,21 @@ def test_sharded_and_untied_checkpoints_load(tmp_path: Path, tied: bool) -> None
     with torch.inference_mode():
         expected: Tensor = load_reference(folder)(**asked.reference_inputs()).logits[0]
     torch.testing.assert_close(run(source.load(), asked, chunk=64), expected, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_layout_first_published_gives_the_same_logits(tmp_path: Path, tied: bool) -> None:
+    shape = AsrShape(text=QwenShape(tied=tied, max_positions=256))
+    hf = make_asr_folder(tmp_path / "hf", seed=9, shape=shape)
+    first = make_thinker_folder(hf, tmp_path / "first")
+    sources = [open_model(folder, device="cpu", dtype="float32") for folder in (hf, first)]
+    assert replace(sources[1].info, folder=hf, name=str(hf)) == sources[0].info
+    # Long, and shorter than what the extractor takes; words, which the tokenizer must split alike.
+    for seconds, context in ((3.5, "Łukasz said <|im_end|> at 10:35."), (0.02, "")):
+        asked = [transcription(each, make_audio(4, seconds), context=context) for each in sources]
+        assert asked[0] == asked[1]
+        logits = [run(each.load(), asked[0], chunk=64) for each in sources]
+        assert torch.equal(*logits)
 
 
 def item_features(values: np.ndarray[Any, Any]) -> Features:
@@ -157,7 +181,9 @@ def _audio(config: dict[str, Any], **changes: object) -> dict[str, Any]:
             lambda c: _audio(c, activation_function="tanh"),
             "activation_function 'tanh' is not one of gelu, relu",
         ),
-        (lambda c: {"model_type": "qwen3_asr", "thinker_config": c}, "name ends in -hf"),
+        (lambda c: c | {"thinker_config": {}}, "thinker_config has no audio_config"),
+        (lambda c: c | {"thinker_config": 7}, "thinker_config has no audio_config"),
+        (lambda c: c | {"thinker_config": c | {"text_config": 1}}, "text_config are no objects"),
         (lambda c: _audio(c, encoder_attention_heads=5), "d_model 24 is not a multiple"),
         (lambda c: _audio(c, n_window_infer=750), "n_window_infer 750 is not a multiple of 2"),
         (lambda c: _audio(c, n_window=80), "max_position_embeddings 13 is less than the 20"),

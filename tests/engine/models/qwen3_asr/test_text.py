@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.engine.models.info import AsrInfo
+from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
 from sensorium.engine.models.qwen3_asr.text import (
     LANGUAGES,
     MAX_HEADER,
     TEXT_TAG,
     Answer,
     AnswerReader,
-    AsrText,
+    Qwen3AsrText,
     check_language,
     language_code,
     parse_answer,
@@ -40,8 +40,8 @@ def processor(folder: Path) -> Qwen3ASRProcessor:
     return Qwen3ASRProcessor.from_pretrained(folder)
 
 
-def info_of(folder: Path, audio_token_id: int) -> AsrInfo:
-    return AsrInfo(
+def info_of(folder: Path, audio_token_id: int) -> Qwen3AsrInfo:
+    return Qwen3AsrInfo(
         name="asr",
         folder=folder,
         family="qwen3_asr",
@@ -56,11 +56,11 @@ def info_of(folder: Path, audio_token_id: int) -> AsrInfo:
 
 
 @pytest.fixture(scope="module")
-def text(folder: Path) -> AsrText:
+def text(folder: Path) -> Qwen3AsrText:
     tokenizer = TextTokenizer.from_folder(folder)
     audio_token_id = tokenizer.id_of(AUDIO_TOKENS["audio_token"])
     assert audio_token_id is not None
-    return AsrText(tokenizer, info_of(folder, audio_token_id))
+    return Qwen3AsrText(tokenizer, info_of(folder, audio_token_id))
 
 
 def items_of(num_frames: int) -> list[EncoderItem]:
@@ -83,7 +83,7 @@ def items_of(num_frames: int) -> list[EncoderItem]:
     ],
 )
 def test_prompts_are_the_processors(
-    text: AsrText, processor: Qwen3ASRProcessor, seconds: float, context: str, language: str | None
+    text: Qwen3AsrText, processor: Qwen3ASRProcessor, seconds: float, context: str, language: str | None
 ) -> None:
     expected = processor.apply_transcription_request(
         make_audio(0, seconds),
@@ -96,7 +96,7 @@ def test_prompts_are_the_processors(
     assert list(prompt.token_ids) == expected["input_ids"][0].tolist()
 
 
-def test_spans_are_the_placeholders_in_order(text: AsrText) -> None:
+def test_spans_are_the_placeholders_in_order(text: Qwen3AsrText) -> None:
     items = items_of(1_950)
     prompt = text.prompt(items, context="a context")
     pad = text.info.audio_token_id
@@ -108,7 +108,7 @@ def test_spans_are_the_placeholders_in_order(text: AsrText) -> None:
     ]
 
 
-def test_growing_audio_keeps_the_prompt_in_front_of_it(text: AsrText) -> None:
+def test_growing_audio_keeps_the_prompt_in_front_of_it(text: Qwen3AsrText) -> None:
     shorter, longer = (text.prompt(items_of(frames), context="words") for frames in (1_700, 1_900))
     whole: MediaSpan = shorter.spans[1]
     unchanged = whole.start + whole.num_tokens
@@ -116,7 +116,7 @@ def test_growing_audio_keeps_the_prompt_in_front_of_it(text: AsrText) -> None:
     assert longer.token_ids[:unchanged] == shorter.token_ids[:unchanged]
 
 
-def test_an_answer_that_says_a_language_is_one_where_it_was_forced(text: AsrText) -> None:
+def test_an_answer_that_says_a_language_is_one_where_it_was_forced(text: Qwen3AsrText) -> None:
     items = items_of(16_000)
     for language in LANGUAGES:
         header = text.header(language)
@@ -126,7 +126,7 @@ def test_an_answer_that_says_a_language_is_one_where_it_was_forced(text: AsrText
     assert text.num_header((1, 2)) == 0
 
 
-def test_no_audio_and_unknown_languages_are_refused(text: AsrText) -> None:
+def test_no_audio_and_unknown_languages_are_refused(text: Qwen3AsrText) -> None:
     with pytest.raises(BadRequestError, match="no audio") as no_audio:
         text.prompt([])
     assert no_audio.value.param == "file"
@@ -156,7 +156,7 @@ HOSTILE = st.lists(st.one_of(CONTROL_PIECES, st.text(max_size=3)), max_size=24).
 
 @settings(deadline=None, max_examples=300)
 @given(context=HOSTILE)
-def test_no_context_becomes_a_control_token(text: AsrText, context: str) -> None:
+def test_no_context_becomes_a_control_token(text: Qwen3AsrText, context: str) -> None:
     items = items_of(150)
     special = {token_id for token_id, token in asr_tokenizer().get_added_tokens_decoder().items()}
 
@@ -193,7 +193,7 @@ def test_what_is_removed(context: str, cleaned: str) -> None:
     assert without_controls(context) == cleaned
 
 
-def test_cleaning_costs_no_more_than_the_text(text: AsrText) -> None:
+def test_cleaning_costs_no_more_than_the_text(text: Qwen3AsrText) -> None:
     depth = 100_000
     assert without_controls("<|" * depth + "a" + "|>" * depth) == ""
     assert len(without_controls("a" * depth + "|>" * depth)) == 3 * depth
@@ -202,11 +202,11 @@ def test_cleaning_costs_no_more_than_the_text(text: AsrText) -> None:
 def test_a_tokenizer_without_the_tokens_is_refused(folder: Path) -> None:
     tokenizer = TextTokenizer.from_folder(folder)
     with pytest.raises(ModelLoadError, match=r"audio_token_id 5 is not the tokenizer's <\|audio_pad\|>"):
-        AsrText(tokenizer, info_of(folder, 5))
+        Qwen3AsrText(tokenizer, info_of(folder, 5))
     from support.text_folder import byte_level_tokenizer
 
     with pytest.raises(ModelLoadError, match=r"no token <\|audio_start\|>"):
-        AsrText(TextTokenizer(byte_level_tokenizer()), info_of(folder, 5))
+        Qwen3AsrText(TextTokenizer(byte_level_tokenizer()), info_of(folder, 5))
 
 
 def test_languages_are_the_processors() -> None:

@@ -193,7 +193,7 @@ def test_bfloat16_errs_no_more_than_transformers(folder: Path) -> None:
             cache = torch.zeros(k.num_layers, 2, 2, k.num_kv_heads, 16, k.head_dim, dtype=model.dtype)
             listener = Listener(model.encode([to_features(window())])[0], 30)
             batch = StepBatch(tokens, torch.arange(30), paged, listeners=(listener,))
-            return model.logits(model.decode(batch, cache))
+            return model.logits(model.forward(batch, cache))
 
     def theirs(dtype: torch.dtype) -> torch.Tensor:
         model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=dtype).eval()

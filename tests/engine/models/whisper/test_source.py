@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models.info import WhisperInfo
 from sensorium.engine.models.registry import open_model
+from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.models.whisper.model import WhisperModel
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.protocols.errors import ModelLoadError
@@ -49,6 +49,7 @@ def test_a_complete_folder_opens_and_loads(folder: Path) -> None:
     assert (source.kv_shape.num_layers, source.kv_shape.num_kv_heads, source.kv_shape.head_dim) == (2, 2, 16)
     assert source.weight_bytes == sum(2 * t.numel() for t in load_file(folder / "model.safetensors").values())
     item = EncoderItem(ContentHash("a"), Features((80, 200), bytes(80 * 200 * 4)))
+    assert source.encoder_bytes is not None
     assert source.encoder_bytes(item) == 2 * 2 * 32 * 100 * 2  # layers, key and value, width, positions
     assert isinstance(source.load(), WhisperModel)
 

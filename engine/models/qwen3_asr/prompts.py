@@ -1,0 +1,47 @@
+"""A conversation as Qwen3-ASR's prompt: the system's text and one piece of audio, nothing else.
+
+What its template would make of it. The prompt itself is `text.py`'s business. Torch-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from ....protocols.body import refuse
+from ....protocols.chat import Conversation
+from ....protocols.errors import BadRequestError
+from ..prompts import AudioWindows, MediaRules, PreparedMedia, Prompt, plain_text, unique
+from .text import Qwen3AsrText
+from .windows import num_audio_tokens
+
+_CONTEXT_ROLES: Final = ("system", "developer")
+
+
+class Qwen3AsrPrompts:
+    """See `ChatPrompts`."""
+
+    has_template = True
+
+    def __init__(self, asr: Qwen3AsrText) -> None:
+        self.text = asr.tokenizer
+        info = asr.info
+        num_tokens = partial(num_audio_tokens, n_window=info.n_window)
+        self.media = MediaRules(audio=AudioWindows(info.window_frames, num_tokens))
+        self._asr = asr
+
+    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+        """See `ChatPrompts`; `chat_template_kwargs.language` forces a language."""
+        windows = [each for each in media if isinstance(each, tuple)]
+        if len(windows) != 1:
+            raise BadRequestError(
+                f"The model transcribes one input_audio part; the messages have {len(windows)}.",
+                param="messages",
+            )
+        language = conversation.template_kwargs.get("language")
+        if language is not None and not isinstance(language, str):
+            raise refuse("chat_template_kwargs.language", language, "a language's code or name")
+        said = (plain_text(each) for each in conversation.messages if each.role in _CONTEXT_ROLES)
+        prompt = self._asr.prompt(windows[0], context="".join(said), language=language)
+        return Prompt(prompt.token_ids, unique(windows[0]), prompt.spans)
