@@ -16,11 +16,12 @@ from typing import Final, Literal
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import AsrInfo, Family, ModelInfo
-from ..engine.models.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
+from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory
 from ..engine.models.prompts import PromptBuilder
 from ..engine.models.qwen3_asr.text import AsrText
 from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.source import ModelSource
+from ..engine.models.weights import free_bytes
 from ..engine.models.whisper.text import WhisperText
 from ..engine.planning.limits import SchedulerConfig
 from ..engine.text.token_bytes import byte_table

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ...protocols.messages import EncoderItem
 from ..text.tokenizer import TextTokenizer
 from .base import KvShape, Model
 from .info import ModelInfo
@@ -31,7 +30,7 @@ class Opening:
     dtype: torch.dtype
 
 
-def _no_encoder(item: EncoderItem) -> int:
+def _no_encoder(num_tokens: int) -> int:
     raise AssertionError("a text model encodes nothing")
 
 
@@ -48,8 +47,8 @@ class ModelSource:
     text: WhisperText | TextTokenizer
     load: Callable[[], Model]
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
-    encoder_bytes: Callable[[EncoderItem], int] = _no_encoder
-    """Bytes the encoding of an item will hold on the device."""
+    encoder_bytes: Callable[[int], int] = _no_encoder
+    """Bytes the encoding of an item of so many tokens will hold on the device."""
 
     @property
     def folder(self) -> Path:

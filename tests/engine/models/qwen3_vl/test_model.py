@@ -177,7 +177,7 @@ def test_an_encoding_holds_the_bytes_it_was_said_to(vl: Vl) -> None:
     for size in ((16, 16), (40, 24)):
         item = image_item(picture(*size), vl.config.image)
         (output,) = vl.model.encode([item.features])
-        assert output.num_bytes == vl.source.encoder_bytes(item)
+        assert output.num_bytes == vl.source.encoder_bytes(item.num_tokens)
         assert output.num_rows == item.num_tokens
 
 
