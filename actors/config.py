@@ -111,6 +111,10 @@ class EngineConfig:
     plans_in_flight
         Steps given to the device at once: with 2 the next is planned while one runs. 0 takes 1 on a CPU, 2 on
         a GPU.
+    ngram_drafts
+        Tokens of text answers to guess at each step, by looking up in prompt and answer what followed the
+        newest ones before; the same forward verifies them, so answers do not change. Worth it where answers
+        repeat their prompt (code to edit, text to quote); 0 guesses nothing.
     cuda_graphs
         Record decode steps as CUDA graphs at start, and replay them: less host work per step, some GPU memory
         beside kv_memory, a longer start. Qwen3 models on a GPU; others are refused.
@@ -132,6 +136,7 @@ class EngineConfig:
     max_running: int = 0
     max_waiting: int = 1024
     plans_in_flight: int = 0
+    ngram_drafts: int = 0
     cuda_graphs: bool = False
     generation_config: Literal["auto", "none"] = "auto"
     step_timeout_s: float = STEP_TIMEOUT_S
@@ -144,6 +149,7 @@ class EngineConfig:
         _check("max_running", self.max_running, 0, 4096)
         _check("max_waiting", self.max_waiting, 1)
         _check("plans_in_flight", self.plans_in_flight, 0, 2)
+        _check("ngram_drafts", self.ngram_drafts, 0, 64)
         _check("step_timeout_s", self.step_timeout_s, 0.1)
         _memory_size("kv_memory", self.kv_memory)
         _memory_size("encoder_memory", self.encoder_memory)

@@ -1,13 +1,14 @@
 """What the server counts, in Prometheus' text format: `sensorium_…` names in a registry of its own.
 
-Engine work is counted by the engine (`EngineStatistics`) and only read here, at scrape time; sessions and
-requests report theirs as it happens. Latencies are what a client sees less the network: see the help text
-of each histogram for where the clock starts and stops. Next: `actors/http/routes.py` serves it.
+Work is counted by who does it (engines, their actors' inboxes, the media actor) and only read here, at scrape
+time; sessions and requests report theirs as it happens. Latencies are what a client sees less the network:
+see the help text of each histogram for where the clock starts and stops. Next: `actors/http/routes.py`
+serves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -15,14 +16,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..protocols.messages import EngineStatistics
+from ..protocols.messages import GAUGES, EngineStatistics
+from .kernel.actor import InboxStatistics
+from .media import MediaStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 _BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _LAG_INTERVAL_S: Final = 0.25
 
-_COUNTERS: Final = {
+ENGINE: Final = {
     "num_steps": ("engine_steps", "Plans executed by the device"),
     "num_windows_encoded": ("windows_encoded", "Encoder windows and images computed"),
     "num_windows_reused": ("windows_reused", "Windows and images of prompts that needed no computing at all"),
@@ -37,9 +40,8 @@ _COUNTERS: Final = {
     "num_session_evictions": ("session_evictions", "Sessions whose kept keys and values were given up"),
     "num_cache_hits": ("encoder_cache_hits", "Windows and images found already encoded"),
     "num_cache_misses": ("encoder_cache_misses", "Windows and images that had to be encoded"),
+    "num_restarts": ("engine_restarts", "Times the engine was started again after a crash"),
     "busy_s": ("engine_busy_seconds", "Seconds the device spent executing plans"),
-}
-_GAUGES: Final = {
     "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
     "num_running": ("requests_running", "Requests the engine is decoding"),
     "num_free_blocks": ("kv_blocks_free", "Free blocks of decoder key-value memory"),
@@ -50,24 +52,48 @@ _GAUGES: Final = {
     "num_cache_references": ("encoder_cache_references", "References held on encoded windows and images"),
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
 }
+"""Name and help of each field of `EngineStatistics`."""
+_INBOX: Final = {
+    "num_received": ("inbox_messages", "Messages an actor has taken"),
+    "num_refused": ("inbox_refused", "Messages refused because an actor's inbox was full"),
+    "depth": ("inbox_depth", "Messages waiting for an actor"),
+    "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
+}
+_MEDIA: Final = {
+    "num_jobs": ("media_files", "Files given to decode processes"),
+    "num_failed": ("media_failed", "Of them, those that ended in an error"),
+    "num_killed": ("media_killed", "Of them, those whose process was killed or died"),
+    "num_refused": ("media_refused", "Files refused because too many waited"),
+    "decoded_s": ("media_decoded_seconds", "Seconds of audio decoded"),
+    "busy_s": ("media_busy_seconds", "Seconds that files have spent in decode processes"),
+    "num_waiting": ("media_waiting", "Files waiting for a decode process"),
+    "num_running": ("media_running", "Files being decoded"),
+    "num_workers": ("media_workers", "Decode processes alive"),
+}
+_GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers"}
 
 
-class _EngineCollector(Collector):
-    def __init__(self, engines: dict[str, Callable[[], EngineStatistics]]) -> None:
-        self._engines = engines
+class _Statistics(Collector):
+    """Rows of labels and a statistics object, read at every scrape."""
+
+    def __init__(
+        self,
+        names: Mapping[str, tuple[str, str]],
+        labels: Sequence[str],
+        read: Callable[[], Iterable[tuple[Sequence[str], object]]],
+    ) -> None:
+        self._names = names
+        self._labels = labels
+        self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        statistics = {name: read() for name, read in self._engines.items()}
-        for field, (name, text) in _COUNTERS.items():
-            counter = CounterMetricFamily(f"sensorium_{name}", text, labels=["model"])
-            for model, values in statistics.items():
-                counter.add_metric([model], float(getattr(values, field)))
-            yield counter
-        for field, (name, text) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"sensorium_{name}", text, labels=["model"])
-            for model, values in statistics.items():
-                gauge.add_metric([model], float(getattr(values, field)))
-            yield gauge
+        rows = list(self._read())
+        for field, (name, text) in self._names.items():
+            kind = GaugeMetricFamily if field in _GAUGES else CounterMetricFamily
+            family = kind(f"sensorium_{name}", text, labels=self._labels)
+            for labels, statistics in rows:
+                family.add_metric(labels, float(getattr(statistics, field)))
+            yield family
 
 
 class Metrics:
@@ -76,7 +102,19 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self._engines: dict[str, Callable[[], EngineStatistics]] = {}
-        self.registry.register(_EngineCollector(self._engines))
+        self._inboxes: dict[str, Callable[[], Iterable[InboxStatistics]]] = {}
+        self.registry.register(
+            _Statistics(ENGINE, ["model"], lambda: (([name], read()) for name, read in self._engines.items()))
+        )
+        self.registry.register(
+            _Statistics(
+                _INBOX,
+                ["model", "actor"],
+                lambda: (
+                    ([name, inbox.name], inbox) for name, read in self._inboxes.items() for inbox in read()
+                ),
+            )
+        )
         self.sessions_active = Gauge(
             "sensorium_sessions_active", "Live sessions open now", registry=self.registry
         )
@@ -132,7 +170,7 @@ class Metrics:
             "sensorium_requests", "HTTP requests answered", ["route", "status"], registry=self.registry
         )
         self.requests_active = Gauge(
-            "sensorium_requests_active", "Transcription requests in hand now", registry=self.registry
+            "sensorium_requests_active", "Requests in hand now", registry=self.registry
         )
         self.loop_lag = Histogram(
             "sensorium_loop_lag_seconds",
@@ -141,9 +179,19 @@ class Metrics:
             registry=self.registry,
         )
 
-    def add_engine(self, model: str, statistics: Callable[[], EngineStatistics]) -> None:
-        """Read `statistics` at every scrape, labelled with the model's public name."""
+    def add_engine(
+        self,
+        model: str,
+        statistics: Callable[[], EngineStatistics],
+        inboxes: Callable[[], Iterable[InboxStatistics]] = tuple,
+    ) -> None:
+        """Read both at every scrape, labelled with the model's public name."""
         self._engines[model] = statistics
+        self._inboxes[model] = inboxes
+
+    def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
+        """Read `statistics` of the media actor at every scrape."""
+        self.registry.register(_Statistics(_MEDIA, [], lambda: [([], statistics())]))
 
     def render(self) -> bytes:
         """The exposition in Prometheus' text format."""

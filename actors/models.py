@@ -17,10 +17,11 @@ from typing import Final, Literal, cast
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import ModelInfo, sampling_defaults
-from ..engine.models.memory import MemoryPlan, MemoryWish, free_bytes, plan_memory
+from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory
 from ..engine.models.prompts import PromptBuilder
 from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.source import ModelSource
+from ..engine.models.weights import free_bytes
 from ..engine.planning.limits import SchedulerConfig
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError

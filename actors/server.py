@@ -24,7 +24,7 @@ from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
 from .media import MediaActor, MediaConfig, MediaHandle
 from .metrics import Metrics
-from .models import load_model
+from .models import LoadedModel, load_model
 from .text.generation import TextModel
 from .text.prompts import Prompter
 
@@ -58,10 +58,12 @@ async def serve(
         media = MediaActor(_media_config(config))
         async with trio.open_nursery() as actors:
             await actors.start(media.run)
+            metrics.add_media(media.handle.statistics)
             models = {}
             for name, model in zip(config.public_names, config.models, strict=True):
-                models[name] = await _start_model(actors, name, model, config.engine, media.handle, activity)
-                metrics.add_engine(name, models[name].engine.statistics)
+                loaded = await _start_engine(actors, name, model, config.engine, activity)
+                metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
+                models[name] = _served(loaded, config.engine, media.handle)
             service = Service(config, models, media.handle, activity, metrics)
             actors.start_soon(metrics.watch_loop)
             await actors.start(service.sessions.run)
@@ -96,26 +98,23 @@ async def _listen_until(closed: trio.Event, service: Service, listener: socket.s
     )
 
 
-async def _start_model(
-    actors: trio.Nursery,
-    name: str,
-    model: str,
-    config: EngineConfig,
-    media: MediaHandle,
-    activity: VoiceActivityModel,
-) -> ServedModel:
+async def _start_engine(
+    actors: trio.Nursery, name: str, model: str, config: EngineConfig, activity: VoiceActivityModel
+) -> LoadedModel:
     started = time.monotonic()
     loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity)
     await actors.start(loaded.engine.run)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
+    return loaded
+
+
+def _served(loaded: LoadedModel, config: EngineConfig, media: MediaHandle) -> ServedModel:
+    text = None
+    if loaded.prompts is not None:
+        prompter = Prompter(loaded.prompts, media)
+        text = TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.ngram_drafts)
     return ServedModel(
-        name,
-        loaded.engine,
-        created=int(time.time()),
-        transcription=loaded.speech,
-        text=None
-        if loaded.prompts is None
-        else TextModel(name, loaded.engine, Prompter(loaded.prompts, media)),
+        loaded.name, loaded.engine, created=int(time.time()), transcription=loaded.speech, text=text
     )
 
 

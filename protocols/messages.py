@@ -1,18 +1,17 @@
-"""What the actors say to each other: plain data, so that they can later sit in other processes.
+"""What is said to an engine and what it answers: plain data, so that it can sit in another process.
 
 No behaviour, no tensors, no sockets. Commands are imperative, events past tense. The wire formats
-clients see are in `protocols/realtime.py` and `protocols/rest.py`; read `actors/engine/engine.py` next for
-who sends what to whom.
+clients see are in `protocols/realtime.py` and `protocols/rest.py`; read `actors/engine/client.py` next for
+the methods that take and give these.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NewType
+from typing import Annotated, Final, Literal, NewType
 
 import msgspec
 
 RequestId = NewType("RequestId", str)
-SessionId = NewType("SessionId", str)
 ItemId = NewType("ItemId", str)
 SessionKey = NewType("SessionKey", str)
 """Names the engine-side state of one live session: what its next request may take over."""
@@ -20,6 +19,12 @@ ContentHash = NewType("ContentHash", str)
 """Hex digest over shape, dtype and bytes of an encoder input: equal hash, equal encoder output."""
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+
+Fault = Literal[
+    "no_token", "cannot_follow", "not_finite", "out_of_memory", "not_encoded", "slow_reader", "defect"
+]
+"""Why one request failed alone: its sampling rules leave no token, its answer cannot follow its grammar, the
+model computed NaN, no memory is left, an item cannot be encoded, its reader is too slow, or we are wrong."""
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -34,6 +39,13 @@ class Features(msgspec.Struct, frozen=True):
     grid: tuple[int, int, int] | None = None
 
 
+class ItemKey(msgspec.Struct, frozen=True):
+    """What an engine must know of an item to find it, or room for it."""
+
+    content_hash: ContentHash
+    num_tokens: int = 0
+
+
 class EncoderItem(msgspec.Struct, frozen=True):
     """One unit of encoder work (a window of audio, an image, a pair of video frames), addressed by the hash
     of its final features. No item's encoding depends on another item."""
@@ -42,6 +54,11 @@ class EncoderItem(msgspec.Struct, frozen=True):
     features: Features
     num_tokens: int = 0
     """Rows of its encoding; 0 for one that is attended to and not part of the prompt (Whisper)."""
+
+    @property
+    def key(self) -> ItemKey:
+        """All of it but the features."""
+        return ItemKey(self.content_hash, self.num_tokens)
 
 
 class VideoItems(msgspec.Struct, frozen=True):
@@ -179,7 +196,6 @@ class Generate(msgspec.Struct, frozen=True):
     session: SessionKey | None = None
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
-    lora: str = ""
     lane: Lane = Lane()
 
 
@@ -224,6 +240,8 @@ class TokensSampled(msgspec.Struct, frozen=True):
     num_draft_accepted: int = 0
     probe_probability: float | None = None
     error: str | None = None
+    fault: Fault | None = None
+    """With an `error`: of which kind it is."""
 
 
 class TextGenerated(msgspec.Struct, frozen=True):
@@ -242,6 +260,8 @@ class TextGenerated(msgspec.Struct, frozen=True):
     num_draft_accepted: int = 0
     probe_probability: float | None = None
     error: str | None = None
+    fault: Fault | None = None
+    """With an `error`: of which kind it is."""
 
 
 class TokensAligned(msgspec.Struct, frozen=True):
@@ -252,13 +272,16 @@ class TokensAligned(msgspec.Struct, frozen=True):
     """len = text_end - text_start + 1, never decreasing."""
 
 
+_Gauge = Annotated[int, msgspec.Meta(title="gauge")]
+
+
 class EngineStatistics(msgspec.Struct, frozen=True):
     """Counters since start, and gauges now. Work is counted by the engine, not estimated."""
 
-    num_waiting: int = 0
-    num_running: int = 0
-    num_free_blocks: int = 0
-    num_total_blocks: int = 0
+    num_waiting: _Gauge = 0
+    num_running: _Gauge = 0
+    num_free_blocks: _Gauge = 0
+    num_total_blocks: _Gauge = 0
     num_steps: int = 0
     num_windows_encoded: int = 0
     num_encoder_tokens: int = 0
@@ -273,14 +296,22 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Prompt tokens found there, or taken over from a session's previous request."""
     num_windows_reused: int = 0
     """Windows and images of prompts that were among those: not even their encoding was needed."""
-    num_cached_blocks: int = 0
+    num_cached_blocks: _Gauge = 0
     """Free blocks whose content can still be found."""
-    num_sessions_parked: int = 0
+    num_sessions_parked: _Gauge = 0
     num_session_evictions: int = 0
     num_cache_hits: int = 0
     num_cache_misses: int = 0
-    num_cache_entries: int = 0
-    num_cache_references: int = 0
-    cache_bytes: int = 0
+    num_cache_entries: _Gauge = 0
+    num_cache_references: _Gauge = 0
+    cache_bytes: _Gauge = 0
     busy_s: float = 0.0
     """Seconds the device has spent executing plans."""
+    num_restarts: int = 0
+    """Times the engine was started again after a crash."""
+
+
+GAUGES: Final = frozenset(
+    field.name for field in msgspec.structs.fields(EngineStatistics) if field.type == _Gauge
+)
+"""Fields of `EngineStatistics` that tell of now; the others count since the start."""

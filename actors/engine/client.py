@@ -11,7 +11,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from ...engine.models.info import ModelInfo
-from ...protocols.messages import Align, EncoderItem, Generate, SessionKey, TextGenerated, TokensAligned
+from ...protocols.errors import BadRequestError, InternalError, UnavailableError
+from ...protocols.messages import (
+    Align,
+    EncoderItem,
+    EngineStatistics,
+    Generate,
+    SessionKey,
+    TextGenerated,
+    TokensAligned,
+)
+from ..kernel.supervisor import Health
 
 
 class EngineClient(Protocol):
@@ -26,17 +36,29 @@ class EngineClient(Protocol):
         """What may be known of the model, `max_context` being what is served of it."""
         ...
 
-    def encoded(self, *items: EncoderItem) -> AbstractAsyncContextManager[object]:
+    @property
+    def health(self) -> Health:
+        """Where the engine is in its life; requests are served while it is "ready"."""
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """Counters since the first start, restarts included; gauges of now."""
+        ...
+
+    def encoded(self, *items: EncoderItem) -> AbstractAsyncContextManager[None]:
         """Hold the encodings of `items` for the duration; all come at once, each is encoded at most once.
 
-        Inside, the other methods may name their hashes. Hold one set at a time. Raises BadRequestError if
-        they can never be held together.
+        Inside, the other methods may name their hashes. Features go to the engine only where it has not
+        got the hash yet. Hold one set at a time: who waits for a second while holding a first can block
+        others for ever. Raises BadRequestError if they can never be held together.
         """
         ...
 
     def generate(self, request: Generate) -> AbstractAsyncContextManager[AsyncIterable[TextGenerated]]:
         """Run `request`; its text comes through the stream. Leaving before the end aborts it.
 
+        With a session it ends the session's previous request (its reason is "abort") and takes over what
+        that computed; in a restart of the engine sessions are lost, which costs time and changes no result.
         Raises BadRequestError if it can never run.
         """
         ...
@@ -52,3 +74,16 @@ class EngineClient(Protocol):
     def close_session(self, session: SessionKey) -> None:
         """Let go of what a session keeps between its requests. Unknown ones are nothing to let go of."""
         ...
+
+
+def check_answer(answer: TextGenerated) -> None:
+    """Raise if the request failed alone: BadRequestError if its own rules left nothing to say."""
+    if answer.finish_reason == "abort":
+        raise UnavailableError("The request was aborted.")
+    if answer.finish_reason != "error":
+        return
+    match answer.fault:
+        case "no_token" | "cannot_follow":
+            raise BadRequestError(f"The answer cannot go on: {answer.error}.", code="no_possible_token")
+        case _:
+            raise InternalError(f"Generating failed: {answer.error or 'no reason is known'}.")

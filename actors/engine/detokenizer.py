@@ -79,8 +79,16 @@ class TextStream:
         if self.is_finished:
             return True
         if len(self._buffer) >= self._capacity:
-            error = f"the reader fell {self._capacity} messages behind"
-            self._buffer.append(TextGenerated(self.request_id, "", (), finish_reason="error", error=error))
+            self._buffer.append(
+                TextGenerated(
+                    self.request_id,
+                    "",
+                    (),
+                    finish_reason="error",
+                    error=f"the reader fell {self._capacity} messages behind",
+                    fault="slow_reader",
+                )
+            )
             self.is_finished = True
             return False
         self._buffer.append(text)
@@ -229,13 +237,12 @@ def _collect(opened: _Whole, sampled: TokensSampled) -> TextGenerated | None:
         collected.add(sampled)
         if sampled.finish_reason is None:
             return None
-        whole = collected.sampled(sampled.request_id, sampled.finish_reason, sampled.error)
-        return opened.detokenizer.push(whole)
+        return opened.detokenizer.push(collected.sampled(sampled))
     part = opened.detokenizer.push(sampled)
     collected.add(part)
     opened.texts.append(part.text)
     if part.finish_reason is None:
         return None
-    whole = collected.sampled(part.request_id, part.finish_reason, part.error)
+    whole = collected.sampled(part)
     fields = {name: getattr(whole, name) for name in whole.__struct_fields__}
     return TextGenerated(text="".join(opened.texts), stop=part.stop, **fields)

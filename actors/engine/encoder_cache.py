@@ -1,22 +1,22 @@
 """Gives out encoder slots: the task around the ledger in `engine/planning/encoder_cache.py`.
 
-Performs the ledger's effects: answers those who need an item, and tells the scheduler what to encode, drop
-and free. Read `engine/planning/encoder_cache.py` for the rules, `actors/engine/engine.py` for who asks.
+Performs the ledger's effects: answers those who need an item with its slot, or asks them for its features,
+and tells the scheduler what to encode, drop and free. Read `engine/planning/encoder_cache.py` for the rules,
+`actors/engine/engine.py` for who asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 import trio
 
-from ...engine.planning.encoder_cache import CacheEffect, Drop, Encode, EncoderCache, Free, Grant, Ticket
+from ...engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, EncoderCache, Free, Grant, Ticket
 from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
-from ...engine.planning.plan import Slot
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import EncoderItem
+from ...protocols.messages import ContentHash, Features, ItemKey
 from ..kernel.actor import Handle, Inbox, Reply
 from .scheduler import SchedulerHandle
 
@@ -27,8 +27,15 @@ INBOX_CAPACITY: Final = 4096
 @dataclass(frozen=True, slots=True)
 class _Need:
     ticket: Ticket
-    items: tuple[EncoderItem, ...]
-    reply: Reply[tuple[Slot, ...]]
+    items: tuple[ItemKey, ...]
+    reply: Reply[Grant | Ask]
+
+
+@dataclass(frozen=True, slots=True)
+class _Supply:
+    ticket: Ticket
+    features: Mapping[ContentHash, Features]
+    reply: Reply[Grant | Ask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class _Release:
 
 
 EncodeEvent = WindowEncoded | EncodeFailed | EncodeDropped
-_Message = _Need | _Release | EncodeEvent
+_Message = _Need | _Supply | _Release | EncodeEvent
 
 
 class EncoderCacheHandle:
@@ -46,13 +53,18 @@ class EncoderCacheHandle:
     def __init__(self, handle: Handle[_Message]) -> None:
         self._handle = handle
 
-    async def need(self, ticket: Ticket, items: tuple[EncoderItem, ...]) -> tuple[Slot, ...]:
+    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...]) -> Grant | Ask:
         """A slot for each of `items`, held until `release(ticket)`, which must follow whatever happens here.
 
         Given all at once, as soon as there is room for all: the scheduler orders the encodes before their
-        uses. Raises BadRequestError if that can never be, OverloadedError if too many wait.
+        uses. An `Ask` comes first where features are missing: `supply` them. Raises BadRequestError if it
+        can never be, OverloadedError if too many wait.
         """
         return await self._handle.ask(lambda reply: _Need(ticket, items, reply))
+
+    async def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> Grant | Ask:
+        """The slots, now that what was asked for is here, or what else has become missing."""
+        return await self._handle.ask(lambda reply: _Supply(ticket, features, reply))
 
     def release(self, ticket: Ticket) -> None:
         """Give up a claim, granted, waiting, refused or never made."""
@@ -71,7 +83,7 @@ class EncoderCacheActor:
         self.handle = EncoderCacheHandle(Handle(self.inbox))
         self._cache = cache
         self._scheduler = scheduler
-        self._replies: dict[Ticket, Reply[tuple[Slot, ...]]] = {}
+        self._replies: dict[Ticket, Reply[Grant | Ask]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -89,6 +101,9 @@ class EncoderCacheActor:
                 except SensoriumError as error:
                     self._replies.pop(ticket).fail(error)
                     return ()
+            case _Supply(ticket, features, reply):
+                self._replies[ticket] = reply
+                return self._cache.supply(ticket, features)
             case _Release(ticket):
                 self._replies.pop(ticket, None)
                 return self._cache.release(ticket)
@@ -104,8 +119,11 @@ class EncoderCacheActor:
     def _perform(self, effects: Iterable[CacheEffect]) -> None:
         for effect in effects:
             match effect:
-                case Grant(ticket, slots):
-                    self._replies.pop(ticket).set(slots)
+                case Grant(ticket) | Ask(ticket):
+                    # One that is just sending what it was asked for is asked for more when that is here.
+                    reply = self._replies.pop(ticket, None)
+                    if reply is not None:
+                        reply.set(effect)
                 case Encode(slot, features):
                     self._scheduler.encode(slot, features)
                 case Drop(slot):

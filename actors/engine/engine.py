@@ -1,34 +1,36 @@
 """The engine of one model, as sessions and REST see it: encoded windows, generated text, alignments.
 
 Composes the group of actors that share one device (executor, scheduler, detokenizer, encoder cache) under a
-supervisor. When one of them crashes, everything in flight fails at once with UnavailableError and the group
-starts afresh. It knows no wire formats and no audio. Read `docs/lifecycle.md` for a request's way through.
+supervisor: the `EngineClient` of its own process. When one of them crashes, everything in flight fails at
+once with UnavailableError and the group starts afresh. It knows no wire formats and no audio. Read
+`docs/lifecycle.md` for a request's way through.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final
 
 import msgspec
 import trio
 
 from ...engine.models.info import ModelInfo
-from ...engine.planning.encoder_cache import EncoderCache, Ticket
+from ...engine.planning.encoder_cache import Ask, EncoderCache, Ticket
 from ...engine.planning.limits import SchedulerConfig
-from ...engine.planning.plan import Slot
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import (
+    GAUGES,
     Align,
     ContentHash,
     EncoderItem,
     EngineStatistics,
+    Features,
     Generate,
+    ItemKey,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -41,21 +43,11 @@ from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
 
-_GAUGES: Final = frozenset(
-    {"num_waiting", "num_running", "num_free_blocks", "num_total_blocks", "num_cache_entries"}
-    | {"num_cache_references", "cache_bytes", "num_cached_blocks", "num_sessions_parked"}
-)
+Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
+"""Gets the features of items, in their order, from whoever asked for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRef:
-    """An encoder output that is held; where it is kept concerns the engine only."""
-
-    content_hash: ContentHash
-    slot: Slot
-
-
-def _no_encoder(item: EncoderItem) -> int:
+def _no_encoder(num_tokens: int) -> int:
     raise BadRequestError("this model takes no audio and no images")
 
 
@@ -83,7 +75,8 @@ class Engine:
     """One model behind one set of actors. All methods are called from the trio loop.
 
     `make_runner` is called in the device's thread at every start. Its runner must have
-    `config.num_blocks` and `config.block_size`. `encoder_bytes` estimates what an encoder output takes.
+    `config.num_blocks` and `config.block_size`. `encoder_bytes` estimates what an encoding takes from its
+    number of tokens.
     """
 
     def __init__(
@@ -94,7 +87,7 @@ class Engine:
         text: EngineText,
         config: SchedulerConfig,
         bounds: EngineBounds | None = None,
-        encoder_bytes: Callable[[EncoderItem], int] | None = None,
+        encoder_bytes: Callable[[int], int] | None = None,
         restart_policy: RestartPolicy | None = None,
         make_worker: Callable[[], Worker] = ThreadWorker,
     ) -> None:
@@ -110,24 +103,12 @@ class Engine:
         self._group: EngineGroup | None = None
         self._former = EngineStatistics()  # counters of the incarnations before
         self._ids = count(1)
-        self._idle = trio.Event()
-        self._num_open = 0
         self._supervisor = Supervisor(name, self._start, policy=restart_policy, on_crash=self._crashed)
 
     @property
     def health(self) -> Health:
         """Where the engine is in its life."""
         return self._supervisor.health
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests are served now."""
-        return self._supervisor.health == "ready"
-
-    @property
-    def num_restarts(self) -> int:
-        """Times the group was started again after a crash."""
-        return self._supervisor.num_restarts
 
     @property
     def info(self) -> ModelInfo:
@@ -140,7 +121,7 @@ class Engine:
         return self._info
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled or drained; `started` once the model is loaded.
+        """Serve until cancelled; `started` once the model is loaded.
 
         Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group.
         """
@@ -149,55 +130,49 @@ class Engine:
         finally:
             self._close(UnavailableError(f"the model {self.name} is no longer served"))
 
-    async def drain(self, *, deadline_s: float) -> bool:
-        """Refuse new work, let what is open end within `deadline_s`, stop. True if everything ended."""
-        return await self._supervisor.drain(self._wait_idle, deadline_s=deadline_s)
+    @asynccontextmanager
+    async def encoded(self, *items: EncoderItem) -> AsyncIterator[None]:
+        """See `EngineClient.encoded`. Nothing is encoded before a request needs it."""
+        features = {item.content_hash: item.features for item in items}
+
+        async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
+            return [features[content_hash] for content_hash in missing]
+
+        async with self.held(tuple(item.key for item in items), fetch):
+            yield
 
     @asynccontextmanager
-    async def encoded(self, *items: EncoderItem) -> AsyncIterator[tuple[SlotRef, ...]]:
-        """Hold the encoder outputs of `items` for the duration, in their order; all come at once.
+    async def held(self, items: tuple[ItemKey, ...], fetch: Fetch) -> AsyncIterator[None]:
+        """`encoded` by name: `fetch` is asked for the features of what nobody has sent yet.
 
-        Each is encoded at most once however many ask, and not before a request needs it. Inside,
-        `generate`, `complete` and `align` may name their hashes. Hold one set at a time: who waits for a
-        second while holding a first can block others for ever. Raises BadRequestError if they can never be
-        held together, OverloadedError, UnavailableError. On leaving, cancelled or not, the references are
-        given back at once.
+        It may be asked several times, as others give up that were to send something. What it raises, this
+        raises; others who need the same are then asked.
         """
         group = self._live()
         if not items:
-            yield ()
+            yield
             return
         ticket = Ticket(next(self._ids))
         try:
-            with self._open():
-                slots = await group.cache.handle.need(ticket, items)
-                held = tuple(
-                    SlotRef(item.content_hash, slot) for item, slot in zip(items, slots, strict=True)
-                )
-                with group.holding({each.content_hash: each.slot for each in held}):
-                    yield held
+            answer = await group.cache.handle.need(ticket, items)
+            while isinstance(answer, Ask):
+                features = await fetch(answer.missing)
+                sent = dict(zip(answer.missing, features, strict=True))
+                answer = await group.cache.handle.supply(ticket, sent)
+            slots = {item.content_hash: slot for item, slot in zip(items, answer.slots, strict=True)}
+            with group.holding(slots):
+                yield
         finally:
             group.cache.handle.release(ticket)
 
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
-        """Run `request`; its text comes through the stream. Leaving before the end aborts it.
-
-        With a session it ends the session's previous request (its reason is "abort") and takes over what
-        that computed; in a restart of the engine sessions are lost, which costs time and changes no result.
-        Its grammar is compiled before it is queued.
-
-        Raises BadRequestError if it can never run, OverloadedError if too many wait, UnavailableError if
-        the engine is down (or, while receiving, goes down).
-        """
+        """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
         async with self._generate(request, whole=False) as stream:
             yield stream
 
     async def complete(self, request: Generate) -> TextGenerated:
-        """All of `request`'s text in one message; `finish_reason` is "error" if it failed alone.
-
-        Raises as `generate` does. Cancellation aborts the request.
-        """
+        """See `EngineClient.complete`; `finish_reason` is "error" if it failed alone."""
         async with self._generate(request, whole=True) as stream:
             return await stream.receive()
 
@@ -205,12 +180,11 @@ class Engine:
         """When each text token was spoken. Raises as `generate` does; InternalError if it failed alone."""
         group = self._live()
         slot = group.slot_of(command.encoder_hash)
-        with self._open():
-            try:
-                return await group.scheduler.handle.align(command, slot)
-            except trio.Cancelled:
-                group.scheduler.handle.abort(command.request_id)
-                raise
+        try:
+            return await group.scheduler.handle.align(command, slot)
+        except trio.Cancelled:
+            group.scheduler.handle.abort(command.request_id)
+            raise
 
     def close_session(self, session: SessionKey) -> None:
         """Let go of what a session keeps between its requests. Unknown ones are nothing to let go of."""
@@ -218,8 +192,9 @@ class Engine:
             self._group.scheduler.handle.close_session(session)
 
     def statistics(self) -> EngineStatistics:
-        """Counters since the first start, restarts included; gauges of now."""
+        """See `EngineClient.statistics`."""
         now = EngineStatistics() if self._group is None else self._group.statistics()
+        now = msgspec.structs.replace(now, num_restarts=self._supervisor.num_restarts)
         return _sum(self._former, now)
 
     def inboxes(self) -> Sequence[InboxStatistics]:
@@ -244,7 +219,7 @@ class Engine:
         slot = None if request.encoder_hash is None else group.slot_of(request.encoder_hash)
         media_slots = tuple(group.slot_of(span.content_hash) for span in request.media)
         stream_id = StreamId(next(self._ids))
-        with self._open(), group.stream(request.request_id, whole=whole) as stream:
+        with group.stream(request.request_id, whole=whole) as stream:
             try:
                 group.detokenizer.handle.open(stream_id, stream, request.sampling)
                 await group.scheduler.handle.submit(request, slot, stream_id, media_slots=media_slots)
@@ -255,25 +230,9 @@ class Engine:
                     group.detokenizer.handle.close(stream_id)
 
     def _live(self) -> EngineGroup:
-        if self._group is None or not self.ready:
+        if self._group is None or self.health != "ready":
             raise UnavailableError(f"the model {self.name} is {self.health}")
         return self._group
-
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        """Count something open, for `drain` to wait for."""
-        self._num_open += 1
-        try:
-            yield
-        finally:
-            self._num_open -= 1
-            if self._num_open == 0:
-                self._idle.set()
-
-    async def _wait_idle(self) -> None:
-        while self._num_open:
-            self._idle = trio.Event()
-            await self._idle.wait()
 
     def _start(self) -> Sequence[Child]:
         self._group = EngineGroup(
@@ -310,7 +269,7 @@ class Engine:
     def _close(self, error: SensoriumError) -> None:
         """Fail everything in flight and forget the group; its counters stay."""
         if self._group is not None:
-            counters = msgspec.structs.replace(self._group.statistics(), **dict.fromkeys(_GAUGES, 0))
+            counters = msgspec.structs.replace(self._group.statistics(), **dict.fromkeys(GAUGES, 0))
             self._former = _sum(self._former, counters)
             self._group.fail(error)
             self._group = None

@@ -190,7 +190,7 @@ class Api:
         return _json({"version": self._version})
 
     async def load(self, request: Request) -> Response:
-        """Transcription requests and live sessions in hand."""
+        """Requests and live sessions in hand."""
         return _json({"server_load": self._service.num_requests + len(self._service.sessions)})
 
     async def metrics(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError,
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ..config import ServerConfig
-from ..engine.engine import Engine
+from ..engine.client import EngineClient
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
 from ..metrics import Metrics
@@ -32,7 +32,7 @@ class ServedModel:
     """One model under its public name, and the ways of asking it that it knows."""
 
     name: str
-    engine: Engine
+    engine: EngineClient
     created: int
     """Unix seconds, for `/v1/models`."""
     transcription: SpeechModel | None = None
@@ -99,7 +99,7 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether every model can take work now."""
-        return not self.is_draining and all(model.engine.ready for model in self.models.values())
+        return not self.is_draining and all(model.engine.health == "ready" for model in self.models.values())
 
     def model(self, name: str | None) -> ServedModel:
         """The model of that name, or the default one for None. Raises NotFoundError."""

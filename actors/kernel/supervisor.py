@@ -1,4 +1,4 @@
-"""Starts a group of actors, watches them, restarts them together, drains and stops them.
+"""Starts a group of actors, watches them, restarts them together and stops them.
 
 The actors of one group share state by messages, so when one crashes all are stopped and started afresh
 (one-for-all); a bounded exponential back-off decides when, and when to give up. The supervisor knows no
@@ -18,7 +18,7 @@ import trio
 
 logger = logging.getLogger(__name__)
 
-Health = Literal["starting", "ready", "restarting", "draining", "failed", "stopped"]
+Health = Literal["starting", "ready", "restarting", "failed", "stopped"]
 
 
 class RunActor(Protocol):
@@ -52,7 +52,7 @@ class RestartPolicy:
 
 
 class Supervisor:
-    """Keeps one group of actors alive: start → ready → (restart)* → drain → stopped.
+    """Keeps one group of actors alive: start → ready → (restart)* → stopped.
 
     `make_children` is called for every start, so each incarnation has fresh actors and inboxes.
     `on_crash` is called at once, before the other children are stopped (which may take as long as one step
@@ -77,61 +77,38 @@ class Supervisor:
         self._crashes: deque[float] = deque()
         self._crash: BaseException | None = None
         self._was_ready = False
-        self._stop = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the group running until `drain` or cancellation; `started` once it is first ready.
+        """Keep the group running until cancelled; `started` once it is first ready.
 
         Raises the error of a group that could not start the first time. A group that crashed too often
         leaves health "failed", and `run` then waits to be stopped: one failed group is no reason to take
         its neighbours down.
         """
         try:
-            while not self._stop.is_set():
+            while True:
                 crash = await self._run_group(task_status)
-                if crash is None:
-                    return
                 if not self._was_ready:
                     self.health = "failed"
                     raise crash
-                if self.health == "draining":
-                    return
                 await self._back_off()
         finally:
             if self.health != "failed":
                 self.health = "stopped"
 
-    async def drain(self, wait_idle: Callable[[], Awaitable[None]], *, deadline_s: float) -> bool:
-        """Wait for `wait_idle` for at most `deadline_s` seconds, then stop the group; True if it got idle.
-
-        The caller refuses new work once health is "draining".
-        """
-        if self.health != "failed":
-            self.health = "draining"
-        with trio.move_on_after(deadline_s) as scope:
-            await wait_idle()
-        self._stop.set()
-        return not scope.cancelled_caught
-
-    async def _run_group(self, task_status: trio.TaskStatus[None]) -> BaseException | None:
-        """Run one incarnation; the crash that ended it, or None if it was stopped."""
-        self._crash = None
+    async def _run_group(self, task_status: trio.TaskStatus[None]) -> BaseException:
+        """Run one incarnation; the crash that ended it."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
             for child in self._make_children():
                 ready = _Ready()
                 nursery.start_soon(self._watch, child, ready, nursery.cancel_scope)
                 await ready.event.wait()  # a crash cancels the nursery, and with it this wait
-            if self.health != "draining":
-                self.health = "ready"
+            self.health = "ready"
             if not self._was_ready:
                 self._was_ready = True
                 task_status.started()
+        assert self._crash is not None, "a group ends by a crash, or by being cancelled"
         return self._crash
-
-    async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
-        await self._stop.wait()
-        scope.cancel()
 
     async def _watch(self, child: Child, ready: _Ready, scope: trio.CancelScope) -> None:
         try:
@@ -161,11 +138,9 @@ class Supervisor:
         if delay_s is None:
             self.health = "failed"
             logger.critical("%s: crashed %d times, giving up", self.name, len(self._crashes))
-            await self._stop.wait()
-            return
+            await trio.sleep_forever()
         self.num_restarts += 1
-        with trio.move_on_after(delay_s):
-            await self._stop.wait()
+        await trio.sleep(delay_s)
 
 
 class _Ready(trio.TaskStatus[None]):

@@ -16,6 +16,7 @@ from ...protocols.errors import UnavailableError
 from ...protocols.generation import fitted
 from ...protocols.messages import TextGenerated
 from ..kernel.nursery import open_work
+from ..kernel.supervisor import RunActor
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Asked, Completion, Delta, Prompt, SamplingOptions, read_prompt
 
@@ -24,19 +25,19 @@ _PER_RUNNING: Final = 2
 
 
 class LocalCore:
-    """Answers prompts. Start `run` first; it loads the model."""
+    """Answers prompts. Start `run` first; it calls `load`, which gives a model and what runs its engine."""
 
-    def __init__(self, load: Callable[[], TextModel], *, max_running: int) -> None:
+    def __init__(self, load: Callable[[], tuple[TextModel, RunActor]], *, max_running: int) -> None:
         self._load = load
         self._model: TextModel | None = None
         self._max_in_flight = _PER_RUNNING * max_running
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises ModelLoadError before it is started."""
-        model = await trio.to_thread.run_sync(self._load)
+        model, run_engine = await trio.to_thread.run_sync(self._load)
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(model.engine.run)
+                await nursery.start(run_engine)
                 self._model = model
                 task_status.started()
                 await trio.sleep_forever()

@@ -19,6 +19,7 @@ import sniffio
 
 from ...protocols.errors import BadRequestError, ModelLoadError, UnavailableError
 from ..config import Device, Dtype, EngineConfig
+from ..kernel.supervisor import RunActor
 from ..models import load_model
 from ..text.generation import TextModel
 from ..text.prompts import Prompter, ThreadOpener
@@ -195,11 +196,11 @@ def make_core(model: str | Path, config: EngineConfig) -> LocalCore:
     """The core of a model; nothing is read yet."""
     name = str(model)
 
-    def load() -> TextModel:
+    def load() -> tuple[TextModel, RunActor]:
         loaded = load_model(name, name, config)
         if loaded.prompts is None:
             raise ModelLoadError(f"{name}: a {loaded.info.family} model takes no prompts; serve it instead")
-        return TextModel(name, loaded.engine, Prompter(loaded.prompts, ThreadOpener()))
+        return TextModel(name, loaded.engine, Prompter(loaded.prompts, ThreadOpener())), loaded.engine.run
 
     return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 

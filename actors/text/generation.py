@@ -1,7 +1,7 @@
 """One request of several answers on an engine: prompt in, pieces of text out, and nothing left behind.
 
 What completions, chat and `LocalEngine` share. Knows no wire format; read `actors/http/completions.py` and
-`actors/http/chat.py` for those, `actors/engine/engine.py` for what an engine does.
+`actors/http/chat.py` for those, `actors/engine/client.py` for what an engine does.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from dataclasses import dataclass, field
 import msgspec
 import trio
 
-from ...engine.execution.grammar import CANNOT_FOLLOW
-from ...engine.execution.sampler import NO_TOKEN
 from ...engine.models.prompts import Prompt
-from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import (
     Generate,
     Lane,
+    NgramDraft,
     PromptLogprobs,
     RequestId,
     SamplingParams,
     TextGenerated,
     TopLogprobs,
 )
-from ..engine.engine import Engine
+from ..engine.client import EngineClient, check_answer
 from ..kernel.nursery import open_work
 from .prompts import Prompter
 
@@ -36,8 +34,10 @@ class TextModel:
     """A model that answers prompts, under its public name."""
 
     name: str
-    engine: Engine
+    engine: EngineClient
     prompter: Prompter
+    num_ngram_drafts: int = 0
+    """Tokens proposed a step by looking up in prompt and answer what followed the newest ones before."""
 
 
 @dataclass(slots=True)
@@ -87,27 +87,21 @@ async def answer_all(
     """Answer `prompt` once for each of `choices`; answers in order.
 
     The second choice starts when the first has its first token: from then on the prompt is in the prefix
-    cache. Raises the engine's errors, and what `check` does if one answer failed alone; cancelling, or any
-    failure, aborts all of them.
+    cache. Raises the engine's errors, and what `check_answer` does if one answer failed alone; cancelling,
+    or any failure, aborts all of them.
     """
     answers = [Answer() for _ in choices]
     request_id = secrets.token_hex(12)
+    lane = Lane(priority=priority)
     first_token = trio.Event()
 
     async def answer(index: int) -> None:
-        generate = Generate(
-            RequestId(f"{request_id}-{index}"),
-            prompt.token_ids,
-            with_ends(model, choices[index]),
-            media=prompt.spans,
-            cache_salt=cache_salt,
-            lane=Lane(priority=priority),
-        )
+        generate = _request(f"{request_id}-{index}", model, prompt, choices[index], lane, cache_salt)
         async with model.engine.generate(generate) as stream:
             if on_accepted is not None:
                 on_accepted(index)
             async for piece in stream:
-                check(piece)
+                check_answer(piece)
                 answers[index].add(piece)
                 if on_piece is not None:
                     on_piece(index, piece)
@@ -127,21 +121,30 @@ async def answer_one(
     model: TextModel, prompt: Prompt, params: SamplingParams, *, priority: int = 0, cache_salt: str = ""
 ) -> Answer:
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
-    generate = Generate(
-        RequestId(secrets.token_hex(12)),
-        prompt.token_ids,
-        with_ends(model, params),
-        media=prompt.spans,
-        cache_salt=cache_salt,
-        lane=Lane(priority=priority),
-    )
+    lane = Lane(priority=priority)
+    generate = _request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
     answer = Answer()
     with model.prompter.holding(prompt):
         async with model.engine.encoded(*prompt.items):
             piece = await model.engine.complete(generate)
-    check(piece)
+    check_answer(piece)
     answer.add(piece)
     return answer
+
+
+def _request(
+    name: str, model: TextModel, prompt: Prompt, params: SamplingParams, lane: Lane, cache_salt: str
+) -> Generate:
+    num_drafts = model.num_ngram_drafts
+    return Generate(
+        RequestId(name),
+        prompt.token_ids,
+        with_ends(model, params),
+        media=prompt.spans,
+        ngram=NgramDraft(num_drafts) if num_drafts else None,
+        cache_salt=cache_salt,
+        lane=lane,
+    )
 
 
 def with_ends(model: TextModel, params: SamplingParams) -> SamplingParams:
@@ -155,17 +158,3 @@ def with_ends(model: TextModel, params: SamplingParams) -> SamplingParams:
     merged = tuple(dict.fromkeys((*params.stop_token_ids, *ends)))
     # To the engine the flag means: deaf to every stop token, those of the request as well.
     return msgspec.structs.replace(params, stop_token_ids=merged, ignore_eos=not merged)
-
-
-def check(piece: TextGenerated) -> None:
-    """Raise if the request failed alone: BadRequestError if its own rules left nothing to say."""
-    if piece.finish_reason == "error":
-        raise _failure(piece.error)
-    if piece.finish_reason == "abort":
-        raise UnavailableError("The request was aborted.")
-
-
-def _failure(message: str | None) -> SensoriumError:
-    if message is not None and message.startswith((NO_TOKEN, CANNOT_FOLLOW)):
-        return BadRequestError(f"The answer cannot go on: {message}.", code="no_possible_token")
-    return InternalError(f"Generating failed: {message or 'no reason is known'}.")

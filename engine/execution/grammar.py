@@ -22,9 +22,6 @@ from torch import Tensor
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Grammar
 
-CANNOT_FOLLOW: Final = "the answer cannot follow its grammar"
-"""How every GrammarError of a matcher begins."""
-
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_REGEX_BYTES: Final = 8 * 1024
 """Of a regex, or of all patterns of a schema. Compiled, `a?a?a?…` takes memory with the square of its
@@ -113,7 +110,7 @@ class GrammarMatcher:
         return packed
 
     def _error(self) -> GrammarError:
-        return GrammarError(f"{CANNOT_FOLLOW}: {_first_line(self._matcher.get_error())}")
+        return GrammarError(f"the answer cannot follow its grammar: {_first_line(self._matcher.get_error())}")
 
 
 class GrammarStore:

@@ -241,15 +241,15 @@ class Runner:
                     state.follow(self._matcher(start))
                 except (BadRequestError, GrammarError) as error:
                     state.finished = True
-                    return Sampled(sequence_id, error=str(error))
+                    return Sampled(sequence_id, error=str(error), fault="cannot_follow")
         if state is None:
-            return Sampled(sequence_id, error="this sequence was never begun")
+            return Sampled(sequence_id, error="this sequence was never begun", fault="defect")
         if state.finished:
             return Sampled(sequence_id)
         fault = fault_of(step, state, self._limits, self._encodings)
         if fault is not None:
             state.finished = True
-            return Sampled(sequence_id, error=fault)
+            return Sampled(sequence_id, error=fault, fault="defect")
         token_ids = (state.generated[-1], *step.token_ids) if step.feeds_sampled else step.token_ids
         return FedSequence(step, state, token_ids)
 
@@ -277,6 +277,7 @@ class Runner:
                 Sampled(
                     good[0].step.sequence_id,
                     error=f"{reason} computing {rows} tokens of a context of {context}",
+                    fault="out_of_memory",
                 )
             ]
         self._portions.fail(good)
@@ -387,7 +388,7 @@ def _answer(fed: FedSequence, outcome: _Outcome) -> Sampled:
     sequence_id = fed.step.sequence_id
     if not outcome.is_finite or not all(map(math.isfinite, told)):
         fed.state.finished = True
-        return Sampled(sequence_id, error=NOT_FINITE)
+        return Sampled(sequence_id, error=NOT_FINITE, fault="not_finite")
     sampled = Sampled(sequence_id)
     if outcome.span is not None and outcome.choice is not None:
         sampled = accept(outcome.span, outcome.choice, sequence_id)

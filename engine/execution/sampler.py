@@ -23,7 +23,14 @@ from ...kernels.argmax import argmax
 from ...kernels.sampling import Filters
 from ...kernels.sampling import draw as draw_filtered
 from ...kernels.transfer import to_device
-from ...protocols.messages import FinishReason, PromptLogprobs, RequestId, SamplingParams, TopLogprobs
+from ...protocols.messages import (
+    Fault,
+    FinishReason,
+    PromptLogprobs,
+    RequestId,
+    SamplingParams,
+    TopLogprobs,
+)
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
 from .logits import NEVER, RowSpan, apply_rules
@@ -35,7 +42,7 @@ _MAX_ELEMENTS = 1 << 24
 """Logits whose running sums (8 bytes each) are in memory at once."""
 
 NOT_FINITE = "the model computed values that are not finite"
-NO_TOKEN = "the sampling rules leave no token to choose"
+_NO_TOKEN = "the sampling rules leave no token to choose"
 
 
 @dataclass(slots=True)
@@ -44,6 +51,7 @@ class Choice:
 
     token_ids: Sequence[int]
     error: str | None = None
+    fault: Fault | None = None
     logprobs: Sequence[float] = ()
     top: Sequence[TopLogprobs] = field(default=())
 
@@ -73,7 +81,8 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
         first, end = span.first, span.first + 1 + len(span.draft)
         choice = logprobs.get(index) or Choice(())
         choice.token_ids = chosen[first:end]
-        choice.error = errors.get(index)
+        if index in errors:
+            choice.error, choice.fault = errors[index], "cannot_follow"
         if choice.error is None and finite is not None and not all(finite[first:end]):
             _cut(choice, [0.0 if each else math.nan for each in finite[first:end]])
         if choice.error is None and not all(map(math.isfinite, tops[first:end])):
@@ -91,7 +100,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     sampling, stops, matcher = state.sampling, state.stops, state.matcher
     if choice.error is not None:
         state.finished = True
-        return Sampled(sequence_id, error=choice.error)
+        return Sampled(sequence_id, error=choice.error, fault=choice.fault)
     room = sampling.max_tokens - len(state.generated)
     num_checked = len(choice.token_ids) - 1  # what is behind has no choice: as if it were not in the draft
     tokens: list[int] = []
@@ -111,7 +120,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
                 matcher.advance((token,))
             except GrammarError as error:
                 state.finished = True
-                return Sampled(sequence_id, error=str(error))
+                return Sampled(sequence_id, error=str(error), fault="cannot_follow")
             if matcher.is_complete:
                 finish = "stop"
                 break
@@ -139,7 +148,9 @@ def _cut(choice: Choice, tops: Sequence[float]) -> None:
     """
     row = next((row for row, top in enumerate(tops) if not math.isfinite(top)), len(tops))
     if row == 0:
-        choice.error = NO_TOKEN if tops[0] == NEVER else NOT_FINITE
+        is_ruled_out = tops[0] == NEVER
+        choice.error = _NO_TOKEN if is_ruled_out else NOT_FINITE
+        choice.fault = "no_token" if is_ruled_out else "not_finite"
     choice.token_ids = choice.token_ids[:row]
 
 

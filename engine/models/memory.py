@@ -10,12 +10,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from ...protocols.errors import ModelLoadError
-
-if TYPE_CHECKING:  # the command line reads sizes and has no need of torch
-    import torch
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -194,12 +191,8 @@ def _up(num_bytes: int) -> str:
     return f"{-(-num_bytes // _MIB)}MiB"
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that may be taken: what the card has left, or what machine and control group leave."""
-    if device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0])
+def host_bytes() -> int:
+    """Memory of the host that may be taken: what machine and control group leave."""
     free = _available_bytes()
     limits = [_limit_left(folder) for folder in _control_groups()]
     return max(0, min([free, *(limit for limit in limits if limit is not None)]))

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from ...protocols.messages import EncoderItem
 from .base import KvShape, Model
 from .info import Listens, ModelInfo, ModelText
 from .prompts import ChatPrompts
@@ -45,8 +44,8 @@ class ModelSource:
     text: ModelText
     load: Callable[[], Model]
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
-    encoder_bytes: Callable[[EncoderItem], int] | None = None
-    """Bytes the encoding of an item will hold on the device; None if it has no encoder."""
+    encoder_bytes: Callable[[int], int] | None = None
+    """Bytes the encoding of an item of so many tokens will hold on the device; None if it has no encoder."""
     prompts: ChatPrompts | None = None
     """How it is prompted; None if it answers no prompts of clients."""
     listens: Listens | None = None

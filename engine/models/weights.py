@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ...protocols.errors import ModelLoadError
 from .info import read_json
+from .memory import host_bytes
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 """Embedded models, one folder each."""
@@ -128,6 +129,11 @@ def _download(name: str) -> Path:
         raise ModelLoadError(
             f"{name}: no such folder, not in the local hub cache, and the hub could not be reached ({reason})"
         ) from error
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a device that may be taken."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else host_bytes()
 
 
 def choose_device(device: str) -> torch.device:

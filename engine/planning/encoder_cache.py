@@ -2,19 +2,19 @@
 
 Pure bookkeeping over slots (integers that name an encoding and are never used again; the tensors belong to
 the runner) within a budget of bytes. Each content is encoded once, however many ask for it while it is
-encoded or kept. It knows no scheduler and no tasks: it answers with effects. `actors/engine/encoder_cache.py`
-performs them.
+encoded or kept; claims are made by name, and features asked of one claimant only. It knows no scheduler and
+no tasks: it answers with effects. `actors/engine/encoder_cache.py` performs them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NewType
 
 from ...protocols.errors import BadRequestError, OverloadedError
-from ...protocols.messages import ContentHash, EncoderItem, Features
+from ...protocols.messages import ContentHash, Features, ItemKey
 from .plan import Slot
 
 Ticket = NewType("Ticket", int)
@@ -31,6 +31,14 @@ class Grant:
 
     ticket: Ticket
     slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`ticket` is to `supply` the features of these, which nobody has sent yet."""
+
+    ticket: Ticket
+    missing: tuple[ContentHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +63,14 @@ class Free:
     slot: Slot
 
 
-CacheEffect = Grant | Encode | Drop | Free
+CacheEffect = Grant | Ask | Encode | Drop | Free
 
-# encoding: asked for, holders may already use the slot · dropping: nobody wants it, `Drop` is on its way ·
+# missing: its features are asked of `sender` · encoding: holders may already use the slot ·
+# dropping: nobody wants it, `Drop` is on its way ·
 # ready: encoded · failed: holders are still to let go of it, nobody else finds it
-_State = Literal["encoding", "dropping", "ready", "failed"]
+_State = Literal["missing", "encoding", "dropping", "ready", "failed"]
 
+_UNSETTLED: Final = ("missing", "dropping")
 _NO_FEATURES: Final = Features((0,), b"")
 
 
@@ -68,9 +78,10 @@ _NO_FEATURES: Final = Features((0,), b"")
 class _Entry:
     content_hash: ContentHash
     slot: Slot
-    features: Features
     num_bytes: int  # the estimate until it is encoded, then what the runner reported
-    state: _State = "encoding"
+    sender: Ticket  # one of the holders, while it is missing
+    state: _State = "missing"
+    features: Features = _NO_FEATURES
     holders: set[Ticket] = field(default_factory=set)
 
 
@@ -90,11 +101,11 @@ class EncoderCache:
     first in the line: after that everybody queues up, those who hold let go, and the first gets its room
     however much it is.
 
-    `bytes_of` estimates what an item's encoding will take. Where encodings turn out larger, the budget is
-    exceeded by the difference until they are let go.
+    `bytes_of` estimates what an encoding of so many tokens will take. Where encodings turn out larger, the
+    budget is exceeded by the difference until they are let go.
     """
 
-    def __init__(self, *, max_bytes: int, bytes_of: Callable[[EncoderItem], int], max_waiting: int) -> None:
+    def __init__(self, *, max_bytes: int, bytes_of: Callable[[int], int], max_waiting: int) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; allowed: at least 1")
         self.max_bytes = max_bytes
@@ -105,7 +116,7 @@ class EncoderCache:
         self._by_slot: dict[Slot, _Entry] = {}
         self._claims: dict[Ticket, _Claim] = {}
         self._evictable: OrderedDict[ContentHash, _Entry] = OrderedDict()  # ready, free; longest free first
-        self._waiting: deque[tuple[Ticket, tuple[EncoderItem, ...]]] = deque()
+        self._waiting: deque[tuple[Ticket, tuple[ItemKey, ...]]] = deque()
         self._num_overtakes = 0  # past the present first of `_waiting`
         self._num_bytes = 0
         self._evictable_bytes = 0
@@ -132,7 +143,7 @@ class EncoderCache:
         """Bytes of what is kept (as the runner reported) or being encoded (as estimated)."""
         return self._num_bytes
 
-    def need(self, ticket: Ticket, items: Iterable[EncoderItem]) -> list[CacheEffect]:
+    def need(self, ticket: Ticket, items: Iterable[ItemKey]) -> list[CacheEffect]:
         """Claim the contents of all `items`.
 
         Raises BadRequestError if they can never be held together, OverloadedError if `max_waiting` others
@@ -154,6 +165,26 @@ class EncoderCache:
         self._waiting.append((ticket, wanted))
         return []
 
+    def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> list[CacheEffect]:
+        """What `ticket` was asked for; those who need it are granted or asked for more.
+
+        What is not missing (any more), and claims given up meanwhile, are nothing to supply.
+        """
+        claim = self._claims.get(ticket)
+        if claim is None:
+            return []
+        effects: list[CacheEffect] = []
+        supplied: list[_Entry] = []
+        for entry in dict.fromkeys(claim.entries):
+            if entry.state == "missing" and entry.content_hash in features:
+                entry.state, entry.features = "encoding", features[entry.content_hash]
+                effects.append(Encode(entry.slot, entry.features))
+                supplied.append(entry)
+        holders = {holder for entry in supplied for holder in entry.holders}
+        for holder in sorted(holders | {ticket}):
+            effects += self._answer(holder)
+        return effects
+
     def release(self, ticket: Ticket) -> list[CacheEffect]:
         """Give up a claim, held or waiting. Unknown tickets (refused ones) are nothing to give up."""
         claim = self._claims.pop(ticket, None)
@@ -167,6 +198,9 @@ class EncoderCache:
             entry.holders.remove(ticket)
             if not entry.holders:
                 effects += self._let_go(entry)
+            elif entry.state == "missing" and entry.sender == ticket:
+                entry.sender = min(entry.holders)
+                effects += self._answer(entry.sender)
         return effects + self._serve_waiting()
 
     def encoded(self, slot: Slot, num_bytes: int) -> list[CacheEffect]:
@@ -178,7 +212,7 @@ class EncoderCache:
         entry.num_bytes = num_bytes
         if not entry.holders:
             self._add_evictable(entry)
-        return [*self._make_room(0), *self._grants(entry), *self._serve_waiting()]
+        return [*self._make_room(0), *self._answers(entry), *self._serve_waiting()]
 
     def dropped(self, slot: Slot) -> list[CacheEffect]:
         """The encode of `slot` was forgotten before it started."""
@@ -186,7 +220,7 @@ class EncoderCache:
         if entry.holders:  # wanted again meanwhile
             entry.state = "encoding"
             self._give_slot(entry)
-            return [Encode(entry.slot, entry.features), *self._grants(entry)]
+            return [Encode(entry.slot, entry.features), *self._answers(entry)]
         del self._entries[entry.content_hash]
         self._num_bytes -= entry.num_bytes
         return self._serve_waiting()
@@ -199,7 +233,7 @@ class EncoderCache:
         self._num_bytes -= entry.num_bytes
         entry.num_bytes = 0
         del self._entries[entry.content_hash]
-        effects = self._grants(entry) if entry.holders else self._let_go(entry)
+        effects = self._answers(entry) if entry.holders else self._let_go(entry)
         return [*effects, *self._serve_waiting()]
 
     def check(self) -> None:
@@ -211,25 +245,26 @@ class EncoderCache:
         assert holders <= set(self._claims)
         for ticket, claim in self._claims.items():
             assert all(ticket in entry.holders for entry in claim.entries)
-            assert claim.is_granted or any(entry.state == "dropping" for entry in claim.entries)
+            assert claim.is_granted or any(entry.state in _UNSETTLED for entry in claim.entries)
         for content_hash, entry in self._entries.items():
             assert entry.content_hash == content_hash
             assert entry.state != "failed"
             assert (content_hash in self._evictable) == (entry.state == "ready" and not entry.holders)
-            assert entry.holders or entry.state != "encoding"
+            assert entry.holders or entry.state not in ("missing", "encoding")
+            assert entry.state != "missing" or entry.sender in entry.holders
         for slot, entry in self._by_slot.items():
             assert entry.slot == slot < self._next_slot
             assert entry.state != "failed" or entry.holders
 
-    def _needed_bytes(self, items: tuple[EncoderItem, ...]) -> int:
+    def _needed_bytes(self, items: tuple[ItemKey, ...]) -> int:
         """What all of `items` take, the same content once."""
         sizes: dict[ContentHash, int] = {}
         for item in items:
             entry = self._entries.get(item.content_hash)
-            sizes[item.content_hash] = self._bytes_of(item) if entry is None else entry.num_bytes
+            sizes[item.content_hash] = self._bytes_of(item.num_tokens) if entry is None else entry.num_bytes
         return sum(sizes.values())
 
-    def _may_take(self, items: tuple[EncoderItem, ...]) -> bool:
+    def _may_take(self, items: tuple[ItemKey, ...]) -> bool:
         """Whether there is room for `items` beside what is held. If nothing is, there always is."""
         if len(self._by_slot) == len(self._evictable):
             return True
@@ -241,7 +276,7 @@ class EncoderCache:
         new = tuple(item for item in items if item.content_hash not in there)
         return not new or pinned + self._needed_bytes(new) <= self.max_bytes
 
-    def _may_overtake(self, items: tuple[EncoderItem, ...]) -> bool:
+    def _may_overtake(self, items: tuple[ItemKey, ...]) -> bool:
         """Whether `items` may be given although others wait."""
         if self._num_overtakes >= MAX_OVERTAKES:
             return False
@@ -249,8 +284,8 @@ class EncoderCache:
         self._num_overtakes += is_there
         return is_there
 
-    def _take(self, ticket: Ticket, items: tuple[EncoderItem, ...]) -> list[CacheEffect]:
-        """Hold what is there, make room for the rest, and have it encoded."""
+    def _take(self, ticket: Ticket, items: tuple[ItemKey, ...]) -> list[CacheEffect]:
+        """Hold what is there, make room for the rest, and ask for it."""
         wanted = {item.content_hash: item for item in items}
         for content_hash in wanted:
             entry = self._entries.get(content_hash)
@@ -260,18 +295,16 @@ class EncoderCache:
                 if self._evictable.pop(content_hash, None) is not None:
                     self._evictable_bytes -= entry.num_bytes
         new = [item for content_hash, item in wanted.items() if content_hash not in self._entries]
-        effects = self._make_room(sum(map(self._bytes_of, new)))
+        effects = self._make_room(sum(self._bytes_of(item.num_tokens) for item in new))
         for item in new:
             self.num_misses += 1
-            num_bytes = self._bytes_of(item)
+            num_bytes = self._bytes_of(item.num_tokens)
             self._num_bytes += num_bytes
-            entry = _Entry(item.content_hash, -1, item.features, num_bytes)
+            entry = self._entries[item.content_hash] = _Entry(item.content_hash, -1, num_bytes, ticket)
             entry.holders.add(ticket)
-            self._entries[item.content_hash] = entry
             self._give_slot(entry)
-            effects.append(Encode(entry.slot, item.features))
         self._claims[ticket] = _Claim(tuple(self._entries[item.content_hash] for item in items))
-        return effects + self._grant(ticket)
+        return effects + self._answer(ticket)
 
     def _give_slot(self, entry: _Entry) -> None:
         entry.slot = self._next_slot
@@ -289,16 +322,20 @@ class EncoderCache:
             effects.append(Free(entry.slot))
         return effects
 
-    def _grant(self, ticket: Ticket) -> list[CacheEffect]:
-        """Tell `ticket` its slots, unless what becomes of one of them is not known yet."""
+    def _answer(self, ticket: Ticket) -> list[CacheEffect]:
+        """Tell `ticket` its slots, or first what it is to send; nothing while others are still to act."""
         claim = self._claims[ticket]
-        if claim.is_granted or any(entry.state == "dropping" for entry in claim.entries):
+        entries = dict.fromkeys(claim.entries)
+        missing = [each for each in entries if each.state == "missing" and each.sender == ticket]
+        if missing:
+            return [Ask(ticket, tuple(entry.content_hash for entry in missing))]
+        if claim.is_granted or any(entry.state in _UNSETTLED for entry in entries):
             return []
         claim.is_granted = True
         return [Grant(ticket, tuple(entry.slot for entry in claim.entries))]
 
-    def _grants(self, entry: _Entry) -> list[CacheEffect]:
-        return [grant for ticket in sorted(entry.holders) for grant in self._grant(ticket)]
+    def _answers(self, entry: _Entry) -> list[CacheEffect]:
+        return [answer for ticket in sorted(entry.holders) for answer in self._answer(ticket)]
 
     def _add_evictable(self, entry: _Entry) -> None:
         self._evictable[entry.content_hash] = entry
@@ -307,6 +344,9 @@ class EncoderCache:
     def _let_go(self, entry: _Entry) -> list[CacheEffect]:
         """Nobody holds `entry` any more."""
         match entry.state:
+            case "missing":
+                del self._by_slot[entry.slot], self._entries[entry.content_hash]
+                self._num_bytes -= entry.num_bytes
             case "encoding":
                 entry.state = "dropping"
                 return [Drop(entry.slot)]
@@ -327,7 +367,7 @@ class EncoderCache:
             effects += self._take(*self._waiting.popleft())
         if self._num_overtakes >= MAX_OVERTAKES:
             return effects
-        still_waiting: deque[tuple[Ticket, tuple[EncoderItem, ...]]] = deque()
+        still_waiting: deque[tuple[Ticket, tuple[ItemKey, ...]]] = deque()
         for index, (ticket, items) in enumerate(self._waiting):
             if index and self._may_overtake(items):
                 effects += self._take(ticket, items)

@@ -30,11 +30,7 @@ class Parked:
     def overlap(self, request: Request) -> int:
         """How many tokens at the front of `request` have this KV."""
         mine, theirs = self.generate, request.generate
-        if (mine.encoder_hash, mine.lora, mine.cache_salt) != (
-            theirs.encoder_hash,
-            theirs.lora,
-            theirs.cache_salt,
-        ):
+        if (mine.encoder_hash, mine.cache_salt) != (theirs.encoder_hash, theirs.cache_salt):
             return 0
         num_tokens = shared_length(self.tokens, request.tokens)
         media_end = shared_media(mine.media, theirs.media)

@@ -14,6 +14,7 @@ import msgspec
 
 from ...protocols.messages import (
     Align,
+    Fault,
     Features,
     FinishReason,
     ProbabilityProbe,
@@ -134,6 +135,7 @@ class Sampled(msgspec.Struct, frozen=True):
     probe_probability: float | None = None
     finish_reason: FinishReason | None = None
     error: str | None = None
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,7 @@ class Request:
             finish_reason=reason,
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,
+            fault=sampled.fault,
         )
         if not self.is_first:
             return event

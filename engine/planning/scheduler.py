@@ -3,7 +3,7 @@
 Each step gives every decoding request its next token, then prompts their next chunks within a token budget,
 admits waiting requests while blocks last, and preempts by recomputation when they do not. It need not know
 a step's tokens to plan the next one. Pure and deterministic: no tensors, no tasks, no clock; the same calls
-give the same plans (`engine/planning/replay.py`). Read `engine/planning/request.py` for one request's state,
+give the same plans. Read `engine/planning/request.py` for one request's state,
 `engine/planning/kv_space.py` for blocks and `actors/engine/scheduler.py` for who calls.
 """
 
@@ -378,7 +378,7 @@ class Scheduler:
     def _fail_users(self, slot: Slot, error: str) -> list[SchedulerEvent]:
         """End everything that uses `slot`."""
         requests = [each for each in self._requests.values() if each.uses(slot)]
-        failed = Sampled(SequenceId(-1), error=error)
+        failed = Sampled(SequenceId(-1), error=error, fault="not_encoded")
         return [
             *(self._finish(each, failed, "error") for each in requests),
             *self._aligns.fail_users(slot, error),

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...protocols.messages import (
-    FinishReason,
     PromptLogprobs,
-    RequestId,
     SamplingParams,
     TextGenerated,
     TokensSampled,
@@ -87,6 +85,7 @@ class Detokenizer:
             sampled.num_draft_accepted,
             sampled.probe_probability,
             sampled.error,
+            sampled.fault,
         )
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
@@ -118,6 +117,7 @@ class Detokenizer:
             num_draft_accepted=sampled.num_draft_accepted,
             probe_probability=sampled.probe_probability,
             error=sampled.error if stop is None else None,
+            fault=sampled.fault if stop is None else None,
         )
 
     def _take(
@@ -197,17 +197,18 @@ class Collected:
         if part.probe_probability is not None and self.probe_probability is None:
             self.probe_probability = part.probe_probability
 
-    def sampled(self, request_id: RequestId, reason: FinishReason | None, error: str | None) -> TokensSampled:
-        """Everything as if it had been sampled at once."""
+    def sampled(self, last: TokensSampled | TextGenerated) -> TokensSampled:
+        """Everything as if it had been sampled at once, ending as `last` does."""
         return TokensSampled(
-            request_id=request_id,
+            request_id=last.request_id,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
             top_logprobs=tuple(self.top_logprobs),
             prompt_logprobs=self.prompt_logprobs,
             num_cached=self.num_cached,
-            finish_reason=reason,
+            finish_reason=last.finish_reason,
             num_draft_accepted=self.num_draft_accepted,
             probe_probability=self.probe_probability,
-            error=error,
+            error=last.error,
+            fault=last.fault,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
+from sensorium.actors.engine.client import EngineClient
 from sensorium.actors.engine.engine import Engine, EngineBounds, EngineText
 from sensorium.actors.engine.executor import Runner, Worker
 from sensorium.actors.engine.grammars import Grammars
@@ -13,7 +14,6 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.messages import (
     ContentHash,
-    EncoderItem,
     Generate,
     RequestId,
     SamplingParams,
@@ -45,7 +45,7 @@ def make_scheduler_config(
 CONFIG = make_scheduler_config()
 
 
-def encoder_bytes(item: EncoderItem) -> int:
+def encoder_bytes(num_tokens: int) -> int:
     """What the fake runner says an encoding takes."""
     return BYTES_PER_SLOT
 
@@ -91,7 +91,7 @@ def request(
     )
 
 
-async def expect_all_free(engine: Engine) -> None:
+async def expect_all_free(engine: EngineClient) -> None:
     """Within one step of the last departure everything is back."""
     await trio.sleep(STEP_S)
     statistics = engine.statistics()

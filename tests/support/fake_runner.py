@@ -27,6 +27,7 @@ from sensorium.engine.planning.plan import (
 from sensorium.protocols.messages import (
     ContentHash,
     EncoderItem,
+    Fault,
     Features,
     Generate,
     ProbabilityProbe,
@@ -264,15 +265,15 @@ class FakeRunner:
         sequence = self._sequences[step.sequence_id]
         if sequence.is_over:
             return Sampled(step.sequence_id)
-        past, error = self._feed(step, sequence)
-        if error is None and sequence.start.request_id in self.failing:
+        past, failure = self._feed(step, sequence)
+        if failure is None and sequence.start.request_id in self.failing:
             self.failing.remove(sequence.start.request_id)
-            error = "the device hiccups"
-        if error is not None:
+            failure = ("the device hiccups", "defect")
+        if failure is not None:
             sequence.is_over = True
             for position in range(step.start, step.start + step.num_rows):
                 self._write(step, position, _Cell(position, 0, b"rubbish!"))
-            return Sampled(step.sequence_id, error=error)
+            return Sampled(step.sequence_id, error=failure[0], fault=failure[1])
         num_known = len(past.tokens) - step.num_draft
         probe = None if step.probe is None else probability(step.probe, past.tokens[:num_known])
         prompt_logprobs = _prompt_logprobs(sequence.start, step)
@@ -283,7 +284,7 @@ class FakeRunner:
         assert past.tokens[:num_known] == known, "its KV is not that of what is known"
         return _sample(step, sequence, past, probe, prompt_logprobs)
 
-    def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[_Past, str | None]:
+    def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[_Past, tuple[str, Fault] | None]:
         """Write KV of the fed tokens; the sequence with them, and why that failed."""
         past = _Past()
         for position in range(step.start):
@@ -295,11 +296,11 @@ class FakeRunner:
         for media in step.media:
             encoding = self._slots[media.slot]
             if encoding is None:
-                return past, "its item could not be encoded"
+                return past, ("its item could not be encoded", "not_encoded")
             for row in range(media.num_rows):
                 rows[media.first_row + row] = (encoding, media.offset + row)
         if step.encoder_slot is not None and content is None:
-            return past, "its window could not be encoded"
+            return past, ("its window could not be encoded", "not_encoded")
         fed = [*sequence.generated[-1:], *step.token_ids] if step.feeds_sampled else [*step.token_ids]
         assert len(fed) == step.num_rows
         for row, token in enumerate(fed):
@@ -311,7 +312,7 @@ class FakeRunner:
             past.kv.append(kv)
         known = fed[: len(fed) - step.num_draft]
         assert CRASH_ID not in known, "the device is on fire"
-        return past, "the logits are not numbers" if NAN_ID in known else None
+        return past, ("the logits are not numbers", "not_finite") if NAN_ID in known else None
 
     def _read(self, step: SequenceStep, position: int) -> _Cell:
         cell = self._cells[step.block_table[position // self.block_size]][position % self.block_size]

@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, Qwen3ASRConfig
 
 from ....kernels.linear import Activation
 from ....protocols.errors import ModelLoadError
-from ....protocols.messages import EncoderItem, Features
+from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, StepBatch
 from ..info import Listens, ModelInfo
@@ -126,8 +126,8 @@ def open_source(opening: Opening) -> ModelSource:
             opening.folder, expected, opening.device, opening.dtype, renames=RENAMES, tied=tied
         )
 
-    def encoder_bytes(item: EncoderItem) -> int:
-        return tower.num_tokens(item.features.shape[1]) * tower.output_size * opening.dtype.itemsize
+    def encoder_bytes(num_tokens: int) -> int:
+        return num_tokens * tower.output_size * opening.dtype.itemsize
 
     reader()
     return ModelSource(

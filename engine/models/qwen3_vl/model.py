@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig, Qwen3VLConfig
 
 from ....kernels.rotary import interleaved_axes
 from ....protocols.errors import ModelLoadError
-from ....protocols.messages import EncoderItem, Features
+from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, StepBatch
 from ..info import ModelInfo
@@ -134,8 +134,8 @@ def open_source(opening: Opening) -> ModelSource:
         folder, device, dtype = opening.folder, opening.device, opening.dtype
         return read_tensors(folder, expected, device, dtype, renames=_RENAMES, tied=ties)
 
-    def encoder_bytes(item: EncoderItem) -> int:
-        return item.num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
+    def encoder_bytes(num_tokens: int) -> int:
+        return num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
 
     reader()
     return ModelSource(

@@ -95,7 +95,7 @@ def open_source(opening: Opening) -> ModelSource:
         weight_bytes=num_bytes(expected, opening.dtype),
         text=text,
         load=load,
-        encoder_bytes=lambda item: window_bytes,
+        encoder_bytes=lambda _: window_bytes,
         listens=Listens(".whisper", text),
     )
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.lowlevel
 import trio.testing
+from sensorium.actors.engine.client import EngineClient
 from sensorium.actors.engine.detokenizer import STREAM_CAPACITY
-from sensorium.actors.engine.engine import Engine
 from sensorium.protocols.errors import (
     BadRequestError,
     InternalError,
@@ -47,13 +47,16 @@ from support.fake_runner import (
     item,
 )
 from support.inline_worker import InlineWorker
+from support.remote_engine import RemoteEngine
 from trio.testing import MockClock
 
 
-@pytest.fixture(params=[1, 2])
-async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
-    """A ready engine with one or two plans in flight, and after the test: nothing is held any more."""
-    engine = make_fake_engine(config=make_scheduler_config(plans_in_flight=request.param))
+@pytest.fixture(params=["one plan", "two plans", "remote"])
+async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
+    """A ready engine with one or two plans in flight, or behind a wire; afterwards nothing is held."""
+    num_plans = 2 if request.param == "two plans" else 1
+    here = make_fake_engine(config=make_scheduler_config(plans_in_flight=num_plans))
+    engine = RemoteEngine(here) if request.param == "remote" else here
     await nursery.start(engine.run)
     yield engine
     await expect_all_free(engine)
@@ -63,18 +66,17 @@ def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -
     return Align(RequestId(name), ContentHash(on), token_ids, text_start=2, text_end=4, num_frames=10)
 
 
-async def test_complete_is_the_models_answer(autojump_clock: MockClock, engine: Engine) -> None:
-    assert engine.ready
+async def test_complete_is_the_models_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
+    assert engine.health == "ready"
     assert engine.info == INFO
-    async with engine.encoded(item("A")) as held:
+    async with engine.encoded(item("A")):
         answer = await engine.complete(request("a", on="A"))
     tokens, reason = answer_alone(request("a"), b"A")
-    assert [each.content_hash for each in held] == ["A"]
     assert answer == TextGenerated(RequestId("a"), decode(tokens), tokens, finish_reason="length")
     assert reason == "length"
 
 
-async def test_text_comes_as_it_is_made(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_text_comes_as_it_is_made(autojump_clock: MockClock, engine: EngineClient) -> None:
     times: list[float] = []
     async with engine.generate(request("a")) as stream:
         async for part in stream:
@@ -85,7 +87,7 @@ async def test_text_comes_as_it_is_made(autojump_clock: MockClock, engine: Engin
 
 
 async def test_one_encode_for_all_who_need_it_and_one_step_for_encode_and_prompt(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     answers: list[tuple[int, ...]] = []
 
@@ -104,7 +106,7 @@ async def test_one_encode_for_all_who_need_it_and_one_step_for_encode_and_prompt
 
 
 async def test_more_items_than_there_is_room_for_take_turns(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     done: list[str] = []
 
@@ -123,7 +125,7 @@ async def test_more_items_than_there_is_room_for_take_turns(
 
 @pytest.mark.parametrize("steps", [0, 0.5, 1, 1.5, 3.5])
 async def test_a_cancelled_caller_leaves_nothing_within_one_step(
-    autojump_clock: MockClock, engine: Engine, steps: float
+    autojump_clock: MockClock, engine: EngineClient, steps: float
 ) -> None:
     async def ask() -> None:
         async with engine.encoded(item("A")):
@@ -137,7 +139,7 @@ async def test_a_cancelled_caller_leaves_nothing_within_one_step(
     assert again.token_ids == answer_alone(request("a"), b"A")[0]
 
 
-async def test_one_who_waits_for_room_can_leave(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_one_who_waits_for_room_can_leave(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.encoded(item("A")):
 
         async def hold(name: str) -> None:
@@ -152,16 +154,16 @@ async def test_one_who_waits_for_room_can_leave(autojump_clock: MockClock, engin
             assert scope.cancelled_caught
 
 
-async def test_an_id_can_be_used_again_at_once(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_an_id_can_be_used_again_at_once(autojump_clock: MockClock, engine: EngineClient) -> None:
     for prompt in ((1, 2), (3, 4), (5, 6)):
         async with engine.generate(request("a", prompt, max_tokens=50)) as stream:
-            first = await stream.receive()
+            first = await anext(aiter(stream))
         assert first.token_ids == answer_alone(request("a", prompt), None)[0][:1]
     assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"), None)[0]
 
 
 async def test_ids_in_use_and_impossible_requests_are_refused_alone(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     async with engine.generate(request("a")) as stream:
         with pytest.raises(BadRequestError, match="'a' is in use"):
@@ -174,7 +176,7 @@ async def test_ids_in_use_and_impossible_requests_are_refused_alone(
     assert tuple(tokens) == answer_alone(request("a"), None)[0]
 
 
-async def test_what_is_not_held_cannot_be_used(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_what_is_not_held_cannot_be_used(autojump_clock: MockClock, engine: EngineClient) -> None:
     with pytest.raises(UnavailableError, match="not held"):
         await engine.complete(request("a", on="A"))
 
@@ -197,7 +199,7 @@ async def test_too_many_waiting_is_overload(autojump_clock: MockClock, nursery: 
     assert set(refused) == {"2 requests are waiting for the engine"}
 
 
-async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, engine: EngineClient) -> None:
     answers: dict[str, TextGenerated] = {}
 
     async def ask(name: str, prompt: tuple[int, ...], on: str) -> None:
@@ -208,16 +210,15 @@ async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, e
         nursery.start_soon(ask, "nan", (1, NAN_ID), "A")
         nursery.start_soon(ask, "bad", (1, 2), UNENCODABLE.decode())
         nursery.start_soon(ask, "good", (1, 2, 3), "A")
-    assert (answers["nan"].finish_reason, answers["nan"].error) == ("error", "the logits are not numbers")
-    assert (answers["bad"].finish_reason, answers["bad"].error) == (
-        "error",
-        "these features cannot be encoded",
-    )
+    nan, bad = answers["nan"], answers["bad"]
+    assert (nan.finish_reason, nan.fault, nan.error) == ("error", "not_finite", "the logits are not numbers")
+    assert (bad.finish_reason, bad.fault) == ("error", "not_encoded")
+    assert bad.error == "these features cannot be encoded"
     assert answers["good"].token_ids == answer_alone(request("a"), b"A")[0]
-    assert engine.ready
+    assert engine.health == "ready"
 
 
-async def test_alignments(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_alignments(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.encoded(item("A")):
         first = b"A"[0] % 10
         assert (await engine.align(align("x", "A"))).boundaries == (first, first + 1, first + 2)
@@ -248,7 +249,7 @@ async def test_a_reader_too_far_behind_loses_its_own_request(nursery: trio.Nurse
         assert engine.statistics().num_running == 0
         parts = [part async for part in stream]
     assert len(parts) == STREAM_CAPACITY + 1
-    assert (parts[-1].finish_reason, parts[-1].text) == ("error", "")
+    assert (parts[-1].finish_reason, parts[-1].text, parts[-1].fault) == ("error", "", "slow_reader")
     assert "1024 messages behind" in (parts[-1].error or "")
     assert (await engine.complete(request("next"))).finish_reason == "length"
 
@@ -261,15 +262,14 @@ def on_media(name: str, *media: tuple[str, int], num_tokens: int = 3, max_tokens
 
 
 async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     answers: dict[str, tuple[int, ...]] = {}
 
     async def ask(name: str, first: str, second: str) -> None:
         items = (item(first, 3), item(second, 3))
         generate = on_media(name, (first, 1), (second, 5))
-        async with engine.encoded(*items) as held:
-            assert [each.content_hash for each in held] == [first, second]
+        async with engine.encoded(*items):
             answers[name] = (await engine.complete(generate)).token_ids
         assert answers[name] == answer_alone(generate)[0]
 
@@ -281,22 +281,21 @@ async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
     assert engine.statistics().num_windows_encoded == 4
 
 
-async def test_no_items_need_no_encoder(autojump_clock: MockClock, engine: Engine) -> None:
-    async with engine.encoded() as held:
-        assert held == ()
+async def test_no_items_need_no_encoder(autojump_clock: MockClock, engine: EngineClient) -> None:
+    async with engine.encoded():
         assert (await engine.complete(request("a"))).finish_reason == "length"
 
 
 async def test_media_larger_than_the_cache_are_refused_with_the_numbers(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     with pytest.raises(BadRequestError, match="take 3000 bytes encoded; the encoder cache has 2000"):
         async with engine.encoded(item("A"), item("B"), item("C")):
             raise AssertionError("there is no room")
-    assert engine.ready
+    assert engine.health == "ready"
 
 
-async def test_what_nobody_asks_about_is_not_encoded(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_what_nobody_asks_about_is_not_encoded(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.encoded(item("A")):
         await trio.sleep(10 * STEP_S)
     await trio.sleep(2 * STEP_S)
@@ -304,7 +303,9 @@ async def test_what_nobody_asks_about_is_not_encoded(autojump_clock: MockClock, 
     assert (statistics.num_windows_encoded, statistics.num_cache_entries) == (0, 0)
 
 
-async def test_a_stop_string_ends_the_request_everywhere(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_a_stop_string_ends_the_request_everywhere(
+    autojump_clock: MockClock, engine: EngineClient
+) -> None:
     tokens, _ = answer_alone(request("a", max_tokens=20))
     text = decode(tokens)
     stop = text[7:10]
@@ -323,7 +324,7 @@ async def test_a_stop_string_ends_the_request_everywhere(autojump_clock: MockClo
 
 
 async def test_a_session_hands_on_what_it_computed_until_it_is_closed(
-    autojump_clock: MockClock, engine: Engine
+    autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     def hits() -> int:
         return engine.statistics().num_prefix_hits
@@ -342,9 +343,11 @@ async def test_a_session_hands_on_what_it_computed_until_it_is_closed(
     assert engine.statistics().num_sessions_parked == 0
 
 
-async def test_a_revision_ends_the_request_it_revises(autojump_clock: MockClock, engine: Engine) -> None:
+async def test_a_revision_ends_the_request_it_revises(
+    autojump_clock: MockClock, engine: EngineClient
+) -> None:
     async with engine.generate(request("a", session="s", max_tokens=50)) as old:
-        await old.receive()
+        await anext(aiter(old))
         new = await engine.complete(request("b", (1, 2, 4), session="s"))
         ended = [part async for part in old]
     assert new.token_ids == answer_alone(request("b", (1, 2, 4)))[0]

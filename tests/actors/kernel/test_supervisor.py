@@ -95,8 +95,9 @@ async def test_the_delay_doubles_and_too_many_crashes_give_up(
     times = [time for name, time in group.starts if name == "one"]
     assert times == [0.5, 2.0, 23.0, 45.0]
     assert health(supervisor) == "failed"
-    assert await supervisor.drain(trio.lowlevel.checkpoint, deadline_s=1.0)
+    await trio.sleep(100.0)
     assert health(supervisor) == "failed"
+    assert len(group.starts) == 8
 
 
 async def test_old_crashes_are_forgotten(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -145,38 +146,3 @@ async def test_a_child_that_just_ends_is_a_crash(nursery: trio.Nursery, autojump
     await trio.sleep(1.5)
     assert health(supervisor) == "restarting"
     assert "brief ended without being asked to" in str(failures[0])
-
-
-@pytest.mark.parametrize(("work_s", "is_idle"), [(3.0, True), (30.0, False)])
-async def test_drain_waits_for_work_within_its_deadline(
-    autojump_clock: MockClock, work_s: float, is_idle: bool
-) -> None:
-    async with trio.open_nursery() as nursery:
-        supervisor = await start(nursery, Group())
-        begin = trio.current_time()
-
-        async def work() -> None:
-            assert health(supervisor) == "draining"
-            await trio.sleep(work_s)
-
-        assert await supervisor.drain(work, deadline_s=10.0) == is_idle
-        assert trio.current_time() - begin == min(work_s, 10.0)
-    assert health(supervisor) == "stopped"
-
-
-async def test_a_crash_while_draining_does_not_restart(autojump_clock: MockClock) -> None:
-    group = Group()
-    async with trio.open_nursery() as nursery:
-        supervisor = await start(nursery, group)
-
-        async def work() -> None:
-            group.crash.set()
-            await trio.sleep(1.0)
-
-        await supervisor.drain(work, deadline_s=10.0)
-    assert health(supervisor) == "stopped"
-    assert supervisor.num_restarts == 0
-
-
-def test_the_policy() -> None:
-    assert [POLICY.delay_s(number) for number in range(1, 5)] == [1.0, 2.0, 4.0, None]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 from sensorium.actors.engine.engine import Engine
-from sensorium.actors.text.generation import Answer, TextModel, answer_all, answer_one, check, with_ends
+from sensorium.actors.text.generation import Answer, TextModel, answer_all, answer_one, with_ends
 from sensorium.actors.text.prompts import Prompter
-from sensorium.engine.execution.grammar import CANNOT_FOLLOW
-from sensorium.engine.execution.sampler import NO_TOKEN
 from sensorium.engine.models.prompts import Prompt
-from sensorium.protocols.errors import BadRequestError, InternalError, OverloadedError, UnavailableError
+from sensorium.protocols.errors import OverloadedError
 from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TextGenerated
 from support.fake_engine import make_fake_engine
 
@@ -95,13 +94,6 @@ async def test_a_full_queue_is_told_as_itself(model: TextModel) -> None:
     assert is_quiet(model)
 
 
-@pytest.mark.parametrize(("reason", "error"), [("error", InternalError), ("abort", UnavailableError)])
-def test_failures_are_errors(reason: Any, error: type[Exception]) -> None:  # noqa: ANN401
-    with pytest.raises(error):
-        check(TextGenerated(RequestId("a"), "", (), finish_reason=reason, error="NaN logits"))
-    check(TextGenerated(RequestId("a"), "", (), finish_reason="stop"))
-
-
 def test_an_answer_collects() -> None:
     answer = Answer()
     answer.add(TextGenerated(RequestId("a"), "x", (1,), logprobs=(-1.0,), num_cached=4))
@@ -124,8 +116,12 @@ def test_an_answer_ends_at_the_models_end_tokens_unless_they_are_ignored() -> No
     assert ends(ignore_eos=True, grammar=Grammar("json_object")) == (ENDS, False)
 
 
-@pytest.mark.parametrize("reason", [NO_TOKEN, f"{CANNOT_FOLLOW}: too many states"])
-def test_rules_that_leave_nothing_to_say_are_the_clients_fault(reason: str) -> None:
-    with pytest.raises(BadRequestError, match="cannot go on") as caught:
-        check(TextGenerated(RequestId("a"), "", (), finish_reason="error", error=reason))
-    assert caught.value.code == "no_possible_token"
+async def test_looking_up_in_the_prompt_saves_steps_and_changes_nothing(model: TextModel) -> None:
+    plain = await answer_one(model, PROMPT, SamplingParams(max_tokens=30))
+    before = model.engine.statistics()
+    assert before.num_draft_tokens == 0
+    repeating = Prompt((*PROMPT.token_ids, *plain.token_ids, *PROMPT.token_ids))
+    wanted = await answer_one(model, repeating, SamplingParams(max_tokens=30))
+    answer = await answer_one(replace(model, num_ngram_drafts=4), repeating, SamplingParams(max_tokens=30))
+    assert answer.token_ids == wanted.token_ids
+    assert model.engine.statistics().num_draft_tokens > 0

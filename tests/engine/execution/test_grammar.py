@@ -292,7 +292,7 @@ def test_a_matcher_that_fails_takes_nobody_along(monkeypatch: pytest.MonkeyPatch
     spans = [RowSpan(broken, 0), RowSpan(healthy, 1)]
     choices = choose(torch.zeros(2, vocab_size()), spans)
     results = [accept(span, choice, SequenceId(0)) for span, choice in zip(spans, choices, strict=True)]
-    assert results[0].error == "too complex"
+    assert (results[0].error, results[0].fault) == ("too complex", "cannot_follow")
     assert broken.finished
     assert results[1].error is None
     assert "yes".startswith(text_of(healthy))

@@ -139,6 +139,7 @@ def test_a_faulty_sequence_fails_alone(named: str) -> None:
     bad = msgspec.structs.replace(step(1, GOOD), **FAULTS[named])
     result = run(runner, bad, step(0, GOOD), msgspec.structs.replace(bad, sequence_id=SequenceId(2)))
     assert named in (result[0].error or "")
+    assert result[0].fault == "defect"
     assert named in (result[2].error or "")
     assert result[1] == alone
     # The next plan was made before this was known.
@@ -159,6 +160,7 @@ def test_logits_that_are_not_numbers_fail_their_sequence_and_poison_no_block() -
     steps = (step(0, (1, 9, 2)), step(1, GOOD))
     result = run(runner, *steps)
     assert "not finite" in (result[0].error or "")
+    assert result[0].fault == "not_finite"
     assert result[1].token_ids == greedy(model, GOOD, 1)
     # Its blocks are given to a healthy sequence.
     healthy = step(2, (1, 2), block_table=steps[0].block_table)
@@ -172,6 +174,7 @@ def test_a_chunk_that_is_not_numbers_fails_before_its_blocks_are_found(prompt: t
     steps = (step(0, prompt, samples=False), step(1, GOOD), step(2, GOOD, samples=False))
     result = run(make(model), *steps)
     assert "not finite" in (result[0].error or "")
+    assert result[0].fault == "not_finite"
     assert result[1].token_ids == greedy(model, GOOD, 1)
     assert result[2].error is None
 
@@ -180,6 +183,7 @@ def test_prompt_log_probabilities_that_are_not_numbers_are_not_told() -> None:
     sampling = msgspec.structs.replace(GREEDY, prompt_logprobs=1)
     result = run(make(ToyModel(nan_token=9)), step(0, (1, 9, 2), sampling, samples=False))[0]
     assert "not finite" in (result.error or "")
+    assert result.fault == "not_finite"
     assert result.prompt_logprobs is None
 
 

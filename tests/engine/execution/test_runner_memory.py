@@ -50,6 +50,7 @@ def test_a_sequence_there_is_no_memory_for_fails_alone_and_says_how_much() -> No
     assert result[2].token_ids == greedy(model, (7, 8), 1)
     error = result[1].error or ""
     assert "out of memory" in error
+    assert result[1].fault == "out_of_memory"
     assert "12.00 GiB" in error
     assert "12 tokens" in error
     assert "GPU 0" not in error

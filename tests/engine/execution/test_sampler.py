@@ -127,6 +127,7 @@ def test_rules_that_leave_nothing_fail_that_sequence_alone() -> None:
     choices = choose(rows(3, 4), spans)
     results = [accept(span, choice, SequenceId(0)) for span, choice in zip(spans, choices, strict=True)]
     assert "no token" in (results[0].error or "")
+    assert results[0].fault == "no_token"
     assert results[0].token_ids == ()
     assert (results[1].error, results[1].token_ids) == (None, (4,))
 
@@ -148,6 +149,7 @@ def test_logits_that_are_not_finite_fail_that_sequence_alone(bad: float, samplin
     choices = choose(logits, spans)
     assert [choice.error is None for choice in choices] == [True, False, True]
     assert "not finite" in (choices[1].error or "")
+    assert choices[1].fault == "not_finite"
 
 
 def kept_by_transformers(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sensorium.engine.planning.encoder_cache import (
     MAX_OVERTAKES,
+    Ask,
     CacheEffect,
     Drop,
     Encode,
@@ -26,19 +29,49 @@ T = [Ticket(number) for number in range(100)]
 
 
 def item(name: str) -> EncoderItem:
-    """An item of `name[1:]` bytes when encoded, 100 if it does not say."""
-    return EncoderItem(ContentHash(name), Features((1,), name.encode()))
-
-
-def bytes_of(item: EncoderItem) -> int:
-    return int(item.content_hash[1:] or 100)
+    """An item of `name[1:]` bytes when encoded, 100 if it does not say: a byte a token."""
+    return EncoderItem(ContentHash(name), Features((1,), name.encode()), int(name[1:] or 100))
 
 
 A, B, C, D = (item(name) for name in "ABCD")
 
 
-def make(max_bytes: int = 200, max_waiting: int = 2) -> EncoderCache:
-    return EncoderCache(max_bytes=max_bytes, bytes_of=bytes_of, max_waiting=max_waiting)
+class Ledger:
+    """A ledger whose claimants send at once what they are asked for."""
+
+    def __init__(self, max_bytes: int = 200, max_waiting: int = 2) -> None:
+        self.cache = EncoderCache(
+            max_bytes=max_bytes, bytes_of=lambda num_tokens: num_tokens, max_waiting=max_waiting
+        )
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (counters, `check`)
+        return getattr(self.cache, name)
+
+    def need(self, ticket: Ticket, items: Sequence[EncoderItem]) -> list[CacheEffect]:
+        return self.sent(self.cache.need(ticket, [each.key for each in items]))
+
+    def release(self, ticket: Ticket) -> list[CacheEffect]:
+        return self.sent(self.cache.release(ticket))
+
+    def encoded(self, slot: int, num_bytes: int) -> list[CacheEffect]:
+        return self.sent(self.cache.encoded(slot, num_bytes))
+
+    def sent(self, effects: list[CacheEffect]) -> list[CacheEffect]:
+        found: list[CacheEffect] = []
+        for effect in effects:
+            if isinstance(effect, Ask):
+                found += self.sent(self.cache.supply(effect.ticket, features(effect.missing)))
+            else:
+                found.append(effect)
+        return found
+
+
+def features(names: Iterable[ContentHash]) -> dict[ContentHash, Features]:
+    return {name: item(name).features for name in names}
+
+
+def make(max_bytes: int = 200, max_waiting: int = 2) -> Ledger:
+    return Ledger(max_bytes, max_waiting)
 
 
 def test_one_encode_however_many_need_it() -> None:
@@ -206,6 +239,57 @@ def test_a_failed_encode_is_tried_again_under_another_slot() -> None:
     assert cache.num_references == 1
 
 
+def test_features_are_asked_of_the_first_who_needs_them_and_of_nobody_once_they_are_here() -> None:
+    cache = make().cache
+    assert cache.need(T[0], [A.key, B.key]) == [Ask(T[0], (ContentHash("A"), ContentHash("B")))]
+    assert cache.need(T[1], [B.key]) == []
+    assert cache.num_bytes == 200, "what is to come has its room"
+    assert cache.supply(T[0], features([ContentHash("A"), ContentHash("B")])) == [
+        Encode(0, A.features),
+        Encode(1, B.features),
+        Grant(T[0], (0, 1)),
+        Grant(T[1], (1,)),
+    ]
+    assert cache.need(T[2], [A.key]) == [Grant(T[2], (0,))]
+    cache.encoded(0, 100)
+    assert cache.need(T[3], [A.key]) == [Grant(T[3], (0,))]
+
+
+def test_if_the_sender_gives_up_the_next_is_asked() -> None:
+    cache = make().cache
+    cache.need(T[0], [A.key])
+    for number in (1, 2):
+        assert cache.need(T[number], [A.key]) == []
+    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("A"),))]
+    assert cache.supply(T[0], features([ContentHash("A")])) == [], "who gave up has nothing to say"
+    assert cache.release(T[2]) == [], "nobody waited for it"
+    granted = [Encode(0, A.features), Grant(T[1], (0,))]
+    assert cache.supply(T[1], features([ContentHash("A")])) == granted
+    assert cache.num_references == 1
+
+
+def test_one_who_is_sending_is_asked_for_more_when_that_is_here() -> None:
+    cache = make().cache
+    assert cache.need(T[0], [B.key]) == [Ask(T[0], (ContentHash("B"),))]
+    assert cache.need(T[1], [A.key, B.key]) == [Ask(T[1], (ContentHash("A"),))]
+    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("A"), ContentHash("B")))]
+    # What it sends was on its way before it could hear of this.
+    assert cache.supply(T[1], features([ContentHash("A")])) == [
+        Encode(1, A.features),
+        Ask(T[1], (ContentHash("B"),)),
+    ]
+    assert cache.supply(T[1], features([ContentHash("B")])) == [Encode(0, B.features), Grant(T[1], (1, 0))]
+
+
+def test_what_nobody_sends_any_more_leaves_nothing() -> None:
+    cache = make(max_bytes=100).cache
+    cache.need(T[0], [A.key])
+    assert cache.need(T[1], [B.key]) == []
+    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("B"),))], "its room is free, and nothing to drop"
+    assert cache.release(T[1]) == []
+    assert (cache.num_entries, cache.num_bytes, cache.num_references) == (0, 0, 0)
+
+
 def test_no_bytes_are_refused() -> None:
     with pytest.raises(ValueError, match="max_bytes is 0"):
         make(max_bytes=0)
@@ -220,10 +304,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = make(max_bytes=300, max_waiting=4)
+        self.cache = make(max_bytes=300, max_waiting=4).cache
         self.numbers = itertools.count()
         self.claims: dict[Ticket, list[str]] = {}
         self.granted: dict[Ticket, tuple[int, ...]] = {}
+        self.asked: dict[Ticket, tuple[ContentHash, ...]] = {}  # who is to send, and what
         self.encoding: dict[int, str] = {}  # what the scheduler was told to encode
         self.contents: dict[int, str] = {}  # what is in the slots
         self.failed: dict[int, str] = {}
@@ -242,6 +327,12 @@ class LedgerMachine(RuleBasedStateMachine):
                 case Grant(ticket, slots):
                     assert ticket not in self.granted
                     self.granted[ticket] = slots
+                case Ask(ticket, missing):
+                    assert ticket not in self.granted
+                    assert not set(missing) & set(self.live()), "asked for what is here"
+                    for other, theirs in self.asked.items():
+                        assert other == ticket or not set(theirs) & set(missing), "asked of two"
+                    self.asked[ticket] = missing
                 case Free(slot):
                     assert not self.is_held(slot), "freed while held"
                     del self.contents[slot]
@@ -259,12 +350,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def need(self, wanted: list[EncoderItem]) -> None:
         ticket = Ticket(next(self.numbers))
         try:
-            effects = self.cache.need(ticket, wanted)
+            effects = self.cache.need(ticket, [each.key for each in wanted])
         except OverloadedError:
             assert self.cache.num_waiting == 4
             return
         except BadRequestError:
-            assert sum(bytes_of(each) for each in set(wanted)) + 20 * len(wanted) > 300
+            assert sum(each.num_tokens for each in set(wanted)) + 20 * len(wanted) > 300
             return
         self.claims[ticket] = [each.content_hash for each in wanted]
         self.perform(effects)
@@ -275,7 +366,17 @@ class LedgerMachine(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(sorted(self.claims)))
         del self.claims[ticket]
         self.granted.pop(ticket, None)
+        self.asked.pop(ticket, None)
         self.perform(self.cache.release(ticket))
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), num=st.integers(1, 4))
+    def send(self, data: st.DataObject, num: int) -> None:
+        """All of it or a part: what one is asked for may grow while its answer is on its way."""
+        ticket = data.draw(st.sampled_from(sorted(self.asked)))
+        missing = self.asked.pop(ticket)
+        self.perform(self.cache.supply(ticket, features(missing[:num])))
+        assert (ticket in self.asked) == (len(missing) > num)
 
     @precondition(lambda self: self.encoding)
     @rule(data=st.data(), is_failure=st.booleans(), more=st.sampled_from([-10, 0, 20]))
@@ -310,13 +411,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_is_kept_but_for_wrong_estimates(self) -> None:
-        assert self.cache.num_bytes == sum(self.bytes.values())
+        expected = {name for missing in self.asked.values() for name in missing}
+        assert self.cache.num_bytes == sum(self.bytes.values()) + sum(int(name[1:]) for name in expected)
         surplus = sum(max(0, self.bytes[slot] - int(name[1:])) for slot, name in self.contents.items())
         assert self.cache.num_bytes <= 300 + surplus
 
     def teardown(self) -> None:
         """Whatever happened, everybody is served in the end and everything is given back."""
         while self.claims or self.encoding:
+            for ticket in sorted(self.asked):
+                missing = self.asked.pop(ticket)
+                self.perform(self.cache.supply(ticket, features(missing)))
             for slot in sorted(self.encoding):
                 self.contents[slot] = self.encoding.pop(slot)
                 self.perform(self.cache.encoded(slot, self.bytes[slot]))

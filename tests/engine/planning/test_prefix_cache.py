@@ -17,7 +17,6 @@ def names(
     tokens: tuple[int, ...] = TOKENS,
     *media: MediaSpan,
     encoder: str | None = None,
-    lora: str = "",
     salt: str = "",
 ) -> list[BlockHash]:
     request = Generate(
@@ -26,7 +25,6 @@ def names(
         SamplingParams(max_tokens=1),
         encoder_hash=None if encoder is None else ContentHash(encoder),
         media=media,
-        lora=lora,
         cache_salt=salt,
     )
     return list(BlockHasher(request, SIZE).extend(tokens, len(tokens) // SIZE))
@@ -64,12 +62,11 @@ def test_names_do_not_depend_on_when_they_are_asked_for(tokens: list[int], cuts:
 
 def test_what_holds_for_the_whole_sequence_is_in_every_name() -> None:
     plain = names()
-    for other in (names(encoder="A"), names(encoder="B"), names(lora="A"), names(salt="A")):
+    for other in (names(encoder="A"), names(encoder="B"), names(salt="A")):
         assert num_shared(plain, other) == 0
-    assert num_shared(names(lora="A"), names(salt="A")) == 0
     halves = names(salt="\ud800"), names(salt="\udc00"), names(salt="\\ud800")  # no UTF-8 has the first two
     assert all(num_shared(one, other) == 0 for one, other in combinations(halves, 2))
-    assert num_shared(names(encoder="A"), names(lora="A")) == 0
+    assert num_shared(names(encoder="A"), names(salt="A")) == 0
 
 
 def test_items_behind_the_same_placeholders_are_told_apart() -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
-from sensorium.engine.planning.replay import RecordingScheduler, replay
+from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import (
     ContentHash,
@@ -30,6 +30,7 @@ from sensorium.protocols.messages import (
     SessionKey,
 )
 from support.fake_runner import NAN_ID, STOP_ID, UNENCODABLE, FakeRunner, answer_alone, item, probability
+from support.scheduler_record import record, replay
 from support.step_loop import StepLoop
 
 MAX_SLOTS = 5
@@ -56,11 +57,10 @@ configs = st.builds(
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Commands go to a recording scheduler and its runner."""
+    """Commands go to a scheduler, whose calls are recorded, and its runner."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.record: list[bytes] = []
         self.requests: dict[RequestId, Generate] = {}
         self.over: set[RequestId] = set()  # refused, aborted or revised
         self.shaken: set[RequestId] = set()  # those a failing step or a dropped encode may have ended
@@ -74,7 +74,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, config: SchedulerConfig) -> None:
         self.config = config
         self.runner = FakeRunner(num_blocks=config.num_blocks, block_size=config.block_size)
-        self.loop = StepLoop(RecordingScheduler(config, self.record.append), self.runner)
+        self.loop = StepLoop(Scheduler(config), self.runner)
+        self.calls = record(self.loop.scheduler)
 
     @rule(seed=st.integers(0, 2**32))
     def live_on(self, seed: int) -> None:
@@ -121,7 +122,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
-            lora="y" if rng.random() < 0.04 else "",
             lane=Lane(priority=rng.choice([0, 0, 0, -1, 1])),
         )
         if rng.random() < 0.4:
@@ -275,7 +275,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (statistics.num_running, statistics.num_waiting, statistics.num_sessions_parked) == (0, 0, 0)
         assert self.runner.num_sequences == 0
         self.loop.scheduler.check()
-        assert [plan for plan in replay(self.record) if plan] == self.loop.plans
+        assert [plan for plan in replay(self.loop.scheduler.config, self.calls) if plan] == self.loop.plans
 
     def expect_answer(self, request_id: RequestId, request: Generate) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))

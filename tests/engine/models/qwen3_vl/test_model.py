@@ -178,7 +178,7 @@ def test_an_encoding_holds_the_bytes_it_was_said_to(vl: Vl) -> None:
         item = image_item(picture(*size), vl.config.image)
         (output,) = vl.model.encode([item.features])
         assert vl.source.encoder_bytes is not None
-        assert output.num_bytes == vl.source.encoder_bytes(item)
+        assert output.num_bytes == vl.source.encoder_bytes(item.num_tokens)
         assert output.num_rows == item.num_tokens
 
 

@@ -14,7 +14,6 @@ from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.models.whisper.model import WhisperModel
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features
 from support.whisper_folder import make_whisper_folder
 
 Tensors = dict[str, torch.Tensor]
@@ -48,9 +47,8 @@ def test_a_complete_folder_opens_and_loads(folder: Path) -> None:
     assert (source.info.family, source.info.folder) == ("whisper", folder)
     assert (source.kv_shape.num_layers, source.kv_shape.num_kv_heads, source.kv_shape.head_dim) == (2, 2, 16)
     assert source.weight_bytes == sum(2 * t.numel() for t in load_file(folder / "model.safetensors").values())
-    item = EncoderItem(ContentHash("a"), Features((80, 200), bytes(80 * 200 * 4)))
     assert source.encoder_bytes is not None
-    assert source.encoder_bytes(item) == 2 * 2 * 32 * 100 * 2  # layers, key and value, width, positions
+    assert source.encoder_bytes(0) == 2 * 2 * 32 * 100 * 2  # layers, key and value, width, positions
     assert isinstance(source.load(), WhisperModel)
 
 

@@ -1,0 +1,32 @@
+"""What becomes of an answer that failed alone: whose fault it is decides, never what the message says."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from sensorium.actors.engine.client import check_answer
+from sensorium.protocols.errors import BadRequestError, InternalError, UnavailableError
+from sensorium.protocols.messages import Fault, FinishReason, RequestId, TextGenerated
+
+
+def answer(reason: FinishReason, fault: Fault | None = None) -> TextGenerated:
+    return TextGenerated(RequestId("a"), "", (), finish_reason=reason, error="of tokens: none", fault=fault)
+
+
+@pytest.mark.parametrize("fault", get_args(Fault))
+def test_rules_that_leave_nothing_to_say_are_the_clients_fault_and_nothing_else_is(fault: Fault) -> None:
+    if fault in ("no_token", "cannot_follow"):
+        with pytest.raises(BadRequestError, match="cannot go on: of tokens: none") as caught:
+            check_answer(answer("error", fault))
+        assert caught.value.code == "no_possible_token"
+    else:
+        with pytest.raises(InternalError, match="of tokens: none"):
+            check_answer(answer("error", fault))
+
+
+def test_other_ends() -> None:
+    with pytest.raises(UnavailableError):
+        check_answer(answer("abort"))
+    check_answer(answer("stop"))
+    check_answer(answer("length"))

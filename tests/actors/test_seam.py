@@ -1,0 +1,40 @@
+"""What faces clients can run where there is no torch: a gateway needs none, its engine does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from sensorium.engine.models.weights import CHECKPOINTS
+
+WITHOUT_TORCH = """
+import pkgutil, sys
+from importlib import import_module
+from pathlib import Path
+
+sys.modules["torch"] = None  # importing it, anywhere, is an ImportError
+num = 0
+for name in ("http", "kernel", "live", "speech", "text"):
+    package = import_module(f"sensorium.actors.{name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+        num += 1
+import_module("sensorium.actors.engine.client")
+assert num > 25, num
+
+from sensorium.engine.text.chat_template import ChatTemplate
+from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.protocols.chat import parse_chat
+
+text = TextTokenizer.from_folder(Path(sys.argv[1]))
+body = b'{"messages": [{"role": "user", "content": "good morning"}]}'
+assert ChatTemplate(text).encode(parse_chat(body)[1])
+loaded = [name for name, module in sys.modules.items() if name.split(".")[0] == "torch" and module]
+assert not loaded, loaded
+"""
+
+
+def test_http_live_speech_and_text_load_no_torch() -> None:
+    folder = CHECKPOINTS / "tiny-qwen3-asr"
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
