@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
 import msgspec
@@ -23,8 +23,9 @@ from .bench.text import TextPlan, measure_text, text_report
 from .client import Client
 from .errors import AudioError, SDKError
 from .listen import listen_to
+from .requests import SpeechOptions
 from .terminal import fail
-from .transcribe_files import Format, Wishes, output_name, stream_files, transcribe_files
+from .transcribe_files import Format, output_name, stream_files, transcribe_files
 
 
 def transcribe(
@@ -33,14 +34,11 @@ def transcribe(
     *,
     format: Format = "text",  # noqa: A002 (the option's name)
     model: str | None = None,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: list[str] | None = None,
-    keywords: list[str] | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
+    **options: Unpack[SpeechOptions],
 ) -> int:
     """Transcribe audio files of any kind.
 
@@ -58,14 +56,6 @@ def transcribe(
         text, json (with segments and words), srt or vtt.
     model
         One of the server's models; its default if not given.
-    language
-        ISO-639-1 code such as en; detected if not given.
-    prompt
-        Text in the speaker's style, with names and words to expect.
-    languages
-        Codes to choose from where no language is given; repeat it for each.
-    keywords
-        Name or word to expect; repeat it for each.
     output_dir
         Write one file per input there instead of standard output.
     stream
@@ -87,15 +77,12 @@ def transcribe(
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
-    wishes = Wishes(
-        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
-    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
             if stream:
-                return stream_files(client, files, wishes)
-            return transcribe_files(client, files, format, wishes, output_dir)
+                return stream_files(client, files, model, options)
+            return transcribe_files(client, files, format, model, options, output_dir)
 
     return _guarded(run)
 
@@ -105,13 +92,10 @@ def listen(
     /,
     *,
     model: str | None = None,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: list[str] | None = None,
-    keywords: list[str] | None = None,
     delay: Delay | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    **options: Unpack[SpeechOptions],
 ) -> int:
     """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
 
@@ -127,14 +111,6 @@ def listen(
         PCM16 WAV file to send at real-time pace; the microphone if not given.
     model
         One of the server's models; its default if not given.
-    language
-        ISO-639-1 code such as en; detected for each turn if not given.
-    prompt
-        Text in the speaker's style, with names and words to expect.
-    languages
-        Codes to choose from where no language is given; repeat it for each.
-    keywords
-        Name or word to expect; repeat it for each.
     delay
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
@@ -143,13 +119,10 @@ def listen(
     api_key
         Key for the server.
     """
-    wishes = Wishes(
-        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
-    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, wishes, delay)
+            return listen_to(client, source, model, delay, options)
 
     return _guarded(run)
 

@@ -181,7 +181,7 @@ def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
         return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
     async def body() -> None:
-        async with open_socket(options.realtime_url(), options) as opened:
+        async with open_socket(options.realtime_url(), options, 30.0) as opened:
             connection: Any = opened
             trio_stream = getattr(connection, "stream", None)
             connected = trio_stream.socket if trio_stream else connection.transport.get_extra_info("socket")
@@ -189,7 +189,7 @@ def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
 
     with serve_realtime() as url:
         options = client_options(url)
-        with open_connection(options.realtime_url(), options) as connection:
+        with open_connection(options.realtime_url(), options, 30.0) as connection:
             assert 10 <= limit_s(connection.socket) <= 60
         for backend in ("asyncio", "trio"):
             anyio.run(body, backend=backend)
