@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -27,6 +27,8 @@ from .requests import SpeechOptions
 from .terminal import fail
 from .transcribe_files import Format, output_name, stream_files, transcribe_files
 
+_NONE: Final = SpeechOptions()
+
 
 def transcribe(
     files: list[Path],
@@ -38,7 +40,7 @@ def transcribe(
     stream: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
-    **options: Unpack[SpeechOptions],
+    options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe audio files of any kind.
 
@@ -95,7 +97,7 @@ def listen(
     delay: Delay | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
-    **options: Unpack[SpeechOptions],
+    options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
 
@@ -291,6 +293,7 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     """Register the commands with a cyclopts App."""
     from cyclopts import Parameter
 
+    Parameter(name="*")(SpeechOptions)  # its fields are options of their own
     # A lone hyphen is standard input, not an option.
     app.command(transcribe, default_parameter=Parameter(negative=(), allow_leading_hyphen=True))
     app.command(listen)
