@@ -132,7 +132,7 @@ class Metrics:
             "sensorium_requests", "HTTP requests answered", ["route", "status"], registry=self.registry
         )
         self.requests_active = Gauge(
-            "sensorium_requests_active", "Transcription requests in hand now", registry=self.registry
+            "sensorium_requests_active", "Requests in hand now", registry=self.registry
         )
         self.loop_lag = Histogram(
             "sensorium_loop_lag_seconds",

@@ -12,7 +12,6 @@ from typing import Literal, NewType
 import msgspec
 
 RequestId = NewType("RequestId", str)
-SessionId = NewType("SessionId", str)
 ItemId = NewType("ItemId", str)
 SessionKey = NewType("SessionKey", str)
 """Names the engine-side state of one live session: what its next request may take over."""

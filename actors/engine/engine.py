@@ -55,7 +55,7 @@ class SlotRef:
     slot: Slot
 
 
-def _no_encoder(item: EncoderItem) -> int:
+def _no_encoder(_: EncoderItem) -> int:
     raise BadRequestError("this model takes no audio and no images")
 
 

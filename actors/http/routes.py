@@ -127,7 +127,7 @@ def routes(service: Service) -> list[Route]:
     return found
 
 
-async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+async def not_found(scope: Scope, _: Receive, send: Send) -> None:
     """Where no route matches."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000, "reason": ""})  # answered as 403
@@ -173,7 +173,7 @@ class Api:
         self._service = service
         self._version = importlib.metadata.version("sensorium")
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, _: Request) -> Response:
         """200 only when every model can take work now."""
         if self._service.is_ready:
             return _json({"status": "ok"})
@@ -181,23 +181,23 @@ class Api:
         models = {name: model.engine.health for name, model in self._service.models.items()}
         return _json({"status": status, "models": models}, status=503)
 
-    async def ping(self, request: Request) -> Response:
+    async def ping(self, _: Request) -> Response:
         """200 as long as the process answers."""
         return _json({"status": "ok"})
 
-    async def version(self, request: Request) -> Response:
+    async def version(self, _: Request) -> Response:
         """The package's version."""
         return _json({"version": self._version})
 
-    async def load(self, request: Request) -> Response:
-        """Transcription requests and live sessions in hand."""
+    async def load(self, _: Request) -> Response:
+        """Requests and live sessions in hand."""
         return _json({"server_load": self._service.num_requests + len(self._service.sessions)})
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
         return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    async def list_models(self, request: Request) -> Response:
+    async def list_models(self, _: Request) -> Response:
         """Every served model."""
         return Response(rest.models_body(map(_card, self._service.models.values())), media_type=_JSON)
 
@@ -231,7 +231,7 @@ class Api:
             _check_task(model, wish, task)
 
             async def work() -> Response:
-                audio = await self._service.media.decode(upload.data, upload.filename)
+                audio = await self._service.media.decode(upload.data)
                 self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
                 hold = partial(self._hold, audio.duration_s)
                 if wish.stream:
