@@ -308,6 +308,8 @@ def _guarded(command: Callable[[], int]) -> int:
     except AudioError as error:
         fail(error)
         return 2
+    except BrokenPipeError:
+        raise  # nobody reads what we print
     except (SDKError, OSError) as error:
         fail(error)
         return 1
