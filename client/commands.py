@@ -221,7 +221,7 @@ def bench_text(
     prefill_tokens: int = 1024,
     shared_prefix_tokens: int = 512,
     image_side: int = 0,
-    max_token_id: int = 150_000,
+    max_token_id: int | None = None,
     rounds: int = 3,
     model: str | None = None,
     json: Path | None = None,
@@ -251,7 +251,8 @@ def bench_text(
     image_side
         Also show the same square image twice, this many pixels wide (vision models).
     max_token_id
-        Random prompts are made of ids below this: at most the size of the models' vocabulary.
+        Random prompts are made of ids below this: at most the size of the models' vocabulary, which is asked
+        of the servers if not given (150,000 where none tells it).
     rounds
         Rounds per server; the spread is taken over them.
     model

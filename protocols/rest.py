@@ -259,12 +259,15 @@ class TranscriptTextDone(Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class ModelCard(Struct, frozen=True):
-    """One entry of `/v1/models`; `abilities` and `languages` (ISO codes of speech) are ours."""
+    """One entry of `/v1/models`; `abilities`, `languages` (ISO codes of speech) and `vocab_size` (of models
+    that answer prompts) are ours.
+    """
 
     id: str
     created: int
     abilities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
+    vocab_size: int | UnsetType = UNSET
     owned_by: str = "sensorium"
     object: Literal["model"] = "model"
 

@@ -39,7 +39,7 @@ from ...realtime.session import Session
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key
+from .service import Hold, ServedModel, Service, bearer_key
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -224,7 +224,8 @@ class Api:
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        with self._service.in_hand():
+        admission = self._service.admission()
+        with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
             wish = rest.parse_transcription_form(upload.fields, task=task)
             model = self._service.transcribing_model(wish.model)
@@ -233,7 +234,7 @@ class Api:
             async def work() -> Response:
                 audio = await self._service.media.decode(upload.data)
                 self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-                hold = partial(self._hold, audio.duration_s)
+                hold = partial(self._hold, admission, audio.duration_s)
                 if wish.stream:
                     return transcript_stream(model.transcriber, audio.samples, wish, hold)
                 with self._service.holding_audio(audio.duration_s):
@@ -244,9 +245,9 @@ class Api:
             return await unless_gone(request, work)
 
     @contextmanager
-    def _hold(self, seconds: float) -> Iterator[None]:
+    def _hold(self, admission: Hold, seconds: float) -> Iterator[None]:
         """A request that goes on while its answer is streamed."""
-        with self._service.in_hand(), self._service.holding_audio(seconds):
+        with admission(), self._service.holding_audio(seconds):
             yield
 
 
@@ -262,7 +263,11 @@ def _card(model: ServedModel) -> rest.ModelCard:
     speech = model.transcription
     languages = UNSET if speech is None else speech.languages
     return rest.ModelCard(
-        id=model.name, created=model.created, abilities=model.abilities, languages=languages
+        id=model.name,
+        created=model.created,
+        abilities=model.abilities,
+        languages=languages,
+        vocab_size=UNSET if model.text is None else model.text.prompter.builder.info.vocab_size,
     )
 
 
