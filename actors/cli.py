@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
 
-_NEEDS_SERVE: Final = (
+from .signals import LeavingAtOnce
+
+_NEEDS_SERVE = (
     "sensorium: the command line needs packages that are missing ({name}); install them with\n"
     "    pip install 'sensorium[serve]'"
 )
+_BROKEN_PIPE = 141
+"""What a shell calls a program that wrote where nobody reads any more, as into `| head -1`."""
 
 
 def main() -> None:
@@ -19,10 +22,17 @@ def main() -> None:
     # (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     try:
-        from .commands import run
+        with LeavingAtOnce():
+            from .commands import run
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "sensorium":
             raise
         sys.exit(_NEEDS_SERVE.format(name=package))
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+        code = _BROKEN_PIPE
+    sys.exit(code)

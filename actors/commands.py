@@ -8,20 +8,23 @@ of `actors/config.py`; each is also a `SENSORIUM_…` environment variable and a
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import trio
 from cyclopts import App, Parameter
-from cyclopts.config import Env, Toml
+from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
 from ..protocols.errors import SensoriumError
 from .config import (
     DEFAULT_MODEL,
+    AddressError,
     ConfigError,
     EngineConfig,
     FileConfig,
@@ -30,6 +33,7 @@ from .config import (
     ServerConfig,
 )
 from .kernel.nursery import first_error
+from .signals import LeavingAtOnce, leave
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _FLAT: Final = Parameter(name="*")
@@ -46,6 +50,7 @@ client_commands.mount(app)
 
 def run(tokens: Sequence[str]) -> int:
     """Run one command line; the exit code. Faults of a person's making are one line on stderr."""
+    _ignore_kubernetes()
     try:
         result = app.meta(tokens, result_action="return_value")
     except (ConfigError, SensoriumError) as error:
@@ -53,7 +58,19 @@ def run(tokens: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        return 130
     return result if isinstance(result, int) else 0
+
+
+def _ignore_kubernetes() -> None:
+    """Where a Kubernetes service is called sensorium, each pod is told its address in a variable of ours."""
+    value = os.environ.get("SENSORIUM_PORT", "")
+    if "://" in value:
+        print(f"sensorium: SENSORIUM_PORT is {value!r}, not a port; it is ignored", file=sys.stderr)
+        del os.environ["SENSORIUM_PORT"]
 
 
 @app.meta.default
@@ -68,18 +85,33 @@ def _launch(
     config
         TOML file with options of the command, as `port = 8000`.
     """
-    if config is not None:
-        try:
-            config.open("rb").close()
-        except OSError as error:
-            raise ConfigError(f"--config is {str(config)!r}: {error.strerror or error}") from None
-        app.config = [_ENVIRONMENT, Toml(config, must_exist=True, use_commands_as_keys=False)]
+    app.config = [_ENVIRONMENT]
+    if config is not None and tokens:
+        app.config = [_ENVIRONMENT, Dict({tokens[0]: _read_options(config)}, source=str(config))]
     return app(tokens, result_action="return_value")
+
+
+def _read_options(file: Path) -> dict[str, object]:
+    """The options of a TOML file. Raises ConfigError."""
+    try:
+        options = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config is {str(file)!r}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"--config is {str(file)!r}: not TOML: {error}") from None
+    for name, value in options.items():
+        if isinstance(value, dict):
+            raise ConfigError(
+                f"--config is {str(file)!r}: it has a table [{name}]; allowed: options without a table, as "
+                "port = 8000"
+            )
+    return options
 
 
 @app.command
 def serve(
-    *models: str,
+    models: tuple[str, ...] = (),
+    *,
     served_model_name: tuple[str, ...] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
@@ -106,21 +138,9 @@ def serve(
         Public name of a model; repeat it, once per model in the same order.
     """
     config = ServerConfig(models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime)
-    # Imported late: the other commands, and a wrong option, need no torch.
-    from .server import AddressError
-    from .server import serve as serve_forever
-
-    _log_to_stderr()
-
-    async def run_until_signal() -> None:
-        stop = trio.Event()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_signals, stop, nursery.cancel_scope)
-            await serve_forever(config, stop=stop, on_ready=_announce)
-            nursery.cancel_scope.cancel()
-
     try:
-        trio.run(run_until_signal)
+        with LeavingAtOnce():
+            _serve(config)
     except BaseExceptionGroup as group:
         error = first_error(group)
         if not isinstance(error, AddressError | SensoriumError):
@@ -128,6 +148,27 @@ def serve(
         print(f"sensorium: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _serve(config: ServerConfig) -> None:
+    # Imported late: the other commands, and a wrong option, need no torch.
+    from .server import serve as serve_forever
+
+    _log_to_stderr()
+
+    async def run_until_signal() -> None:
+        ready, stop = trio.Event(), trio.Event()
+
+        def announce(url: str) -> None:
+            print(f"listening on {url}", flush=True)
+            ready.set()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
+            await serve_forever(config, stop=stop, on_ready=announce)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run_until_signal)
 
 
 @app.command
@@ -141,17 +182,23 @@ def models() -> None:
         print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
 
 
-async def _watch_signals(stop: trio.Event, scope: trio.CancelScope) -> None:
-    """The first signal asks the server to finish, the second one ends it at once."""
+async def _watch_signals(
+    ready: trio.Event,
+    stop: trio.Event,
+    scope: trio.CancelScope,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """The first signal asks the server to finish, the second one ends it at once; so does the first one
+    while models are loaded.
+    """
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
+        task_status.started()
+        async for number in signals:
+            if not ready.is_set():
+                leave(number)
             if stop.is_set():
                 scope.cancel()
             stop.set()
-
-
-def _announce(url: str) -> None:
-    print(f"listening on {url}", flush=True)
 
 
 def _log_to_stderr() -> None:

@@ -27,6 +27,10 @@ class ConfigError(ValueError):
     """An option has a value that is not allowed; the message is one line for a person."""
 
 
+class AddressError(OSError):
+    """The address cannot be listened on; the message is one line for a person."""
+
+
 def _check(option: str, value: float, low: float, high: float = math.inf) -> None:
     if not low <= value <= high or value == math.inf:
         allowed = f"{low:g} to {high:g}" if high < math.inf else f"at least {low:g}"

@@ -235,10 +235,8 @@ class MediaHandle:
     def __init__(self, actor: MediaActor) -> None:
         self._actor = actor
 
-    async def decode(
-        self, data: bytes, filename_hint: str | None = None, *, limits: DecodeLimits | None = None
-    ) -> DecodedAudio:
-        """Decode a file in a worker process. Its format is read from its bytes, never from `filename_hint`.
+    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
+        """Decode a file in a worker process. Its format is read from its bytes, never from its name.
 
         `limits` default to the actor's. Raises MediaError or TooLargeError (param `file`), OverloadedError
         when too many requests wait, UnavailableError at shutdown, InternalError for a defect of ours.

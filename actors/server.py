@@ -17,7 +17,7 @@ from starlette.routing import Router
 
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
-from .config import EngineConfig, ServerConfig
+from .config import AddressError, EngineConfig, ServerConfig
 from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
@@ -32,10 +32,6 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_GRACE_S = 3.0
 """After draining, how long connections may take to say goodbye."""
-
-
-class AddressError(OSError):
-    """The address cannot be listened on; the message is one line for a person."""
 
 
 async def serve(
@@ -53,7 +49,7 @@ async def serve(
     listener = _listen(config)
     try:
         url = _url(listener)
-        activity = await trio.to_thread.run_sync(VoiceActivityModel)
+        activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
         metrics = Metrics()
         media = MediaActor(_media_config(config))
         async with trio.open_nursery() as actors:
@@ -102,7 +98,7 @@ async def _start_engine(
     actors: trio.Nursery, name: str, model: str, config: EngineConfig, activity: VoiceActivityModel
 ) -> LoadedModel:
     started = time.monotonic()
-    loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity)
+    loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity, abandon_on_cancel=True)
     await actors.start(loaded.engine.run)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
     return loaded

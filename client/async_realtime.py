@@ -14,17 +14,15 @@ from typing import Any, Final, Protocol
 import anyio
 import sniffio
 from anyio.abc import TaskGroup, TaskStatus
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed
 
 from ..protocols.codec import decode_server_event
-from .audio import Pacer
-from .connection import close_details, notice_loss, socket_arguments
-from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
-from .events import Event, SessionCreated, SessionUpdated
+from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
+from .errors import SDKError, SessionClosedError
+from .events import Event
 from .options import ClientOptions
-from .realtime import AudioChunk
-from .resume import CONNECT_TIMEOUT_S, NOBODY, ResumeRefusedError, is_lost, refused_handshake, waits
-from .session_core import SessionCore
+from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
+from .session_core import AudioChunk, SessionCore, SessionShell
 
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
 
@@ -47,11 +45,9 @@ OpenSocket = Callable[[float], AbstractAsyncContextManager[Socket]]
 """Connects, within a time limit in seconds."""
 
 
-def open_socket(
-    url: str, options: ClientOptions, *, open_timeout_s: float = 30.0
-) -> AbstractAsyncContextManager[Socket]:
+def open_socket(url: str, options: ClientOptions, limit_s: float) -> AbstractAsyncContextManager[Socket]:
     """The WebSocket client of the library this task runs under."""
-    arguments: dict[str, Any] = socket_arguments(options, open_timeout_s=open_timeout_s)
+    arguments: dict[str, Any] = socket_arguments(options, limit_s)
     is_trio = sniffio.current_async_library() == "trio"
     return (_open_trio_socket if is_trio else _open_asyncio_socket)(url, arguments)
 
@@ -82,42 +78,28 @@ async def _open_asyncio_socket(url: str, arguments: dict[str, Any]) -> AsyncIter
             raise
 
 
-class AsyncRealtimeSession:
+class AsyncRealtimeSession(SessionShell):
     """An open live session; made by `AsyncClient.realtime`.
 
     Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
     raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
     arrives for the client's timeout. Sending and iterating may happen in different tasks. Cancelling an
-    iteration loses no event; cancelling a send may lose the rest of that chunk.
+    iteration loses no event; a cancelled send loses the rest of a chunk that is cut into several frames, and
+    the frame that was on its way still arrives, in order.
 
     A connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
     and iterating wait meanwhile. A `Resumed` event tells of it.
     """
 
     def __init__(self, core: SessionCore, tasks: TaskGroup, *, timeout_s: float, connect: OpenSocket) -> None:
-        self._core = core
+        super().__init__(core)
         self._tasks = tasks
         self._timeout_s = timeout_s
         self._connect = connect
         self._keeper = _Keeper(connect)
         self._pending: deque[Event] = deque()
         self._sending = anyio.Lock()  # keeps the frames of one call together
-        self._give_up_at: float | None = None  # while the connection is lost
-
-    @property
-    def created(self) -> SessionCreated | None:
-        """The server's greeting: session id, limits, capabilities."""
-        return self._core.created
-
-    @property
-    def updated(self) -> SessionUpdated | None:
-        """The settings in force."""
-        return self._core.updated
-
-    @property
-    def audio_s(self) -> float:
-        """Seconds of audio sent so far."""
-        return self._core.audio_s
+        self._written: _Written | None = None  # how the newest frame fares
 
     async def send(self, chunk: AudioChunk) -> None:
         """Send audio in the session's format. Waits while the server does not keep up with the socket."""
@@ -165,7 +147,7 @@ class AsyncRealtimeSession:
 
     async def connect(self) -> None:
         """Open the first connection. Raises OSError and WebSocketException."""
-        await self._tasks.start(self._keeper.run, self._timeout_s)
+        await self._tasks.start(self._keeper.run, OPEN_TIMEOUT_S)
 
     async def close(self, limit_s: float) -> None:
         """Say goodbye to the server, for at most so long; also when cancelled."""
@@ -174,11 +156,8 @@ class AsyncRealtimeSession:
     async def open(self) -> None:
         """Configure the session; returns when the server has accepted the settings."""
         await self._send(self._core.opening)
-        with anyio.move_on_after(self._timeout_s):
-            while not self._core.ready:
-                await self._receive()
-        if not self._core.ready:
-            raise SensoriumTimeoutError(f"the server did not accept the session within {self._timeout_s:g} s")
+        while not self._core.ready:
+            await self._receive()
 
     async def _receive(self) -> list[Event]:
         """Events of the next frame; none if nothing came in time, or another connection was needed."""
@@ -193,23 +172,20 @@ class AsyncRealtimeSession:
             return []
         if frame is not None:
             return self._core.receive(frame)
-        if self._core.finishing:
-            raise SensoriumTimeoutError(f"no event for {self._timeout_s:g} s while waiting for the last turn")
+        self._core.check_silence(self._timeout_s)
         return []
 
     async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
-        resumption = self._core.resumption
         async with self._sending:
             for frame in make_frames():
-                socket = self._socket
-                resumption.sent(frame)
-                try:
-                    await socket.send(frame)
-                except ConnectionClosed as error:
-                    await self._resume(socket, error)  # which sends the frame, too
-                except anyio.get_cancelled_exc_class():
-                    resumption.forgo()  # nobody knows whether the frame has left
-                    raise
+                if self._written is not None:
+                    await self._written.done.wait()  # of a call that was cancelled: frames keep their order
+                self._core.resumption.sent(frame)
+                self._written = written = _Written(self._socket)
+                self._tasks.start_soon(written.write, frame)
+                await written.done.wait()
+                if written.error is not None:
+                    await self._resume(written.socket, written.error)  # which sends the frame, too
 
     async def _resume(self, lost: Socket, error: ConnectionClosed) -> None:
         """Go on with another connection in place of `lost`; nobody sends meanwhile.
@@ -219,39 +195,33 @@ class AsyncRealtimeSession:
         """
         if self._socket is not lost:
             return  # the other task has done it
-        grace_s = self._core.resumption.grace_s
-        if grace_s and is_lost(error) and self._core.ready:
-            self._core.not_resumed = NOBODY
-            self._give_up_at = self._give_up_at or anyio.current_time() + grace_s
-            with anyio.CancelScope(deadline=self._give_up_at):
-                if await self._reconnect(grace_s):
-                    self._give_up_at = self._core.not_resumed = None
-                    return
+        if self._core.can_resume(error):
+            if await self._reconnect():
+                return
             self._core.resumption.forgo()
-        raise self._core.closed(*close_details(error)) from error
+        raise self._core.closed(error) from error
 
-    async def _reconnect(self, grace_s: float) -> bool:
+    async def _reconnect(self) -> bool:
         """Whether an attempt was successful."""
-        for wait_s in waits(grace_s):
-            await anyio.sleep(wait_s)
-            keeper = _Keeper(self._connect)
-            try:
-                await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
-                with anyio.fail_after(CONNECT_TIMEOUT_S):
-                    resumed = await self._ask_to_resume(keeper.socket)
-            except (ResumeRefusedError, InvalidStatus) as error:
-                refused = refused_handshake(error) if isinstance(error, InvalidStatus) else error
-                self._core.not_resumed = str(refused)
-                if refused.is_final:
-                    return False
-            except (OSError, WebSocketException, ValueError):
-                pass  # nobody there yet, or nobody who speaks like a server
-            else:
-                self._keeper, keeper = keeper, self._keeper
-                self._pending.append(resumed)
-                return True
-            finally:
-                keeper.drop()  # the one that was lost, or could not be used
+        resumption = self._core.resumption
+        give_up_at, waits = resumption.attempts(anyio.current_time())
+        with anyio.CancelScope(deadline=give_up_at):
+            for wait_s in waits:
+                await anyio.sleep(wait_s)
+                keeper = _Keeper(self._connect)
+                try:
+                    await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
+                    with anyio.fail_after(CONNECT_TIMEOUT_S):
+                        resumed = await self._ask_to_resume(keeper.socket)
+                except ATTEMPT_ERRORS as error:
+                    resumption.failed(error)
+                else:
+                    resumption.succeeded()
+                    self._keeper, keeper = keeper, self._keeper
+                    self._pending.append(resumed)
+                    return True
+                finally:
+                    keeper.drop()  # the one that was lost, or could not be used
         return False
 
     async def _ask_to_resume(self, socket: Socket) -> Event:
@@ -265,6 +235,26 @@ class AsyncRealtimeSession:
         for frame in frames:
             await socket.send(frame)
         return event
+
+
+class _Written:
+    """One frame on its way, in a task of its own: cancelling the caller does not tear it, so that the server
+    and we agree on what was sent.
+    """
+
+    def __init__(self, socket: Socket) -> None:
+        self.socket = socket
+        self.done = anyio.Event()
+        self.error: ConnectionClosed | None = None
+
+    async def write(self, frame: str | bytes) -> None:
+        """Send it."""
+        try:
+            await self.socket.send(frame)
+        except ConnectionClosed as error:
+            self.error = error
+        finally:
+            self.done.set()
 
 
 class _Keeper:
@@ -342,13 +332,10 @@ class _Transcription:
 
     async def _send_all(self) -> None:
         session = self._session
-        core = session._core
-        pacer = Pacer(start=anyio.current_time(), speed=self._speed, max_ahead_s=core.max_ahead_s)
-        bytes_per_second = core.settings.audio_format.bytes_per_second
+        due = session._core.pacer(start=anyio.current_time(), speed=self._speed)
         try:
             async for chunk in _aiter(self._chunks):
-                due = pacer.next_time(len(chunk) / bytes_per_second)
-                await anyio.sleep(max(0.0, due - anyio.current_time()))
+                await anyio.sleep(max(0.0, due(chunk) - anyio.current_time()))
                 await session.send(chunk)
             await session.finish()
         except SessionClosedError:

@@ -1,43 +1,47 @@
 """The synchronous client: `Client().transcribe("talk.mp3")`, and live sessions through `Client.realtime`.
 
-Read next: `client/async_client.py`, the same for asyncio and trio; `client/realtime.py` for live sessions.
+Requests and how their answers are read: `client/requests.py`. Read next: `client/async_client.py`, the same
+for asyncio and trio; `client/realtime.py` for live sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Self, overload
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Self, TypeVar, Unpack, overload
 
 import httpx
-from websockets.exceptions import WebSocketException
 
-from ..protocols.audio import Encoding
-from ..protocols.realtime_session import Delay, Granularity
 from ..protocols.transcript import Transcript
-from .bench.metrics import parse_metrics
-from .connection import connect_error, request_error
-from .options import MAX_CONNECTIONS, client_options
+from .connection import http_arguments, readable_connect_errors, readable_errors
+from .errors import APIError
+from .options import client_options
 from .realtime import RealtimeSession, open_connection
 from .requests import (
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
+    HEALTH,
+    METRICS,
+    MODELS,
+    VERSION,
     AudioFile,
-    Form,
+    Call,
+    FileOptions,
     Model,
     StreamDecoder,
     TextDelta,
     TextDone,
     TextFormat,
     TranscriptFormat,
+    TranscriptOptions,
     check_status,
     open_part,
-    parse_models,
-    parse_transcript,
-    parse_version,
-    transcription_form,
+    streamed_transcription,
+    transcription,
+    translation,
 )
-from .session_core import SessionCore, TurnDetection, session_settings
+from .session_core import SessionCore, SessionOptions
+
+T = TypeVar("T")
 
 
 class Client:
@@ -52,113 +56,58 @@ class Client:
         self, base_url: str | None = None, api_key: str | None = None, timeout: float | None = None
     ) -> None:
         self.options = client_options(base_url, api_key, timeout)
-        self._http = httpx.Client(
-            base_url=self.options.root_url,
-            headers=self.options.headers,
-            timeout=self.options.timeout_s,
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
-            trust_env=not self.options.is_loopback,
-        )
+        self._http = httpx.Client(**http_arguments(self.options))
 
     @overload
     def transcribe(
         self,
         file: AudioFile,
         *,
-        model: str | None = None,
-        language: str | None = None,
-        prompt: str | None = None,
-        languages: Sequence[str] = (),
-        keywords: Sequence[str] = (),
         response_format: TranscriptFormat = "verbose_json",
-        timestamp_granularities: Sequence[Granularity] = (),
-        temperature: float | None = None,
+        **options: Unpack[TranscriptOptions],
     ) -> Transcript: ...
 
     @overload
     def transcribe(
-        self,
-        file: AudioFile,
-        *,
-        model: str | None = None,
-        language: str | None = None,
-        prompt: str | None = None,
-        languages: Sequence[str] = (),
-        keywords: Sequence[str] = (),
-        response_format: TextFormat,
-        timestamp_granularities: Sequence[Granularity] = (),
-        temperature: float | None = None,
+        self, file: AudioFile, *, response_format: TextFormat, **options: Unpack[TranscriptOptions]
     ) -> str: ...
 
     def transcribe(
         self,
         file: AudioFile,
         *,
-        model: str | None = None,
-        language: str | None = None,
-        prompt: str | None = None,
-        languages: Sequence[str] = (),
-        keywords: Sequence[str] = (),
         response_format: TranscriptFormat | TextFormat = "verbose_json",
-        timestamp_granularities: Sequence[Granularity] = (),
-        temperature: float | None = None,
+        **options: Unpack[TranscriptOptions],
     ) -> Transcript | str:
         """The transcript of a whole file in any format the server can decode.
 
         `file` is a path, bytes or a binary file object. The formats `text`, `srt` and `vtt` give the document
         itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
-        `timestamp_granularities`. `languages` are the codes to choose from where `language` is not given, and
-        `keywords` are names and words to expect (extensions, for models that know them).
+        `timestamp_granularities`. The options are `model`, `temperature`, and those of `SpeechOptions`:
+        `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
+        expect (the last two are extensions, for models that know them).
         """
-        form = transcription_form(
-            model=model,
-            response_format=response_format,
-            language=language,
-            prompt=prompt,
-            languages=languages,
-            keywords=keywords,
-            temperature=temperature,
-            timestamp_granularities=timestamp_granularities,
-        )
-        body = self._upload(TRANSCRIPTIONS, file, form)
-        return parse_transcript(body) if response_format.endswith("json") else body.decode()
+        return self._ask(transcription(file, response_format, **options))
 
     def transcribe_stream(
-        self,
-        file: AudioFile,
-        *,
-        model: str | None = None,
-        language: str | None = None,
-        prompt: str | None = None,
-        languages: Sequence[str] = (),
-        keywords: Sequence[str] = (),
-        temperature: float | None = None,
+        self, file: AudioFile, **options: Unpack[FileOptions]
     ) -> Iterator[TextDelta | TextDone]:
-        """The text of a whole file piece by piece as it is transcribed, then once as a whole."""
-        form = transcription_form(
-            model=model,
-            response_format="json",
-            language=language,
-            prompt=prompt,
-            languages=languages,
-            keywords=keywords,
-            temperature=temperature,
-            stream=True,
-        )
-        decoder = StreamDecoder()
-        try:
-            with (
-                open_part(file) as part,
-                self._http.stream("POST", TRANSCRIPTIONS, data=form, files=part) as response,
-            ):
-                if not response.is_success:
-                    check_status(response.status_code, response.read())
-                for line in response.iter_lines():
-                    event = decoder.feed(line)
-                    if event is not None:
-                        yield event
-        except httpx.HTTPError as error:
-            raise request_error(error, self.options) from error
+        """The text of a whole file piece by piece as it is transcribed, then once as a whole.
+
+        The options are those of `transcribe`, without times.
+        """
+        call, decoder = streamed_transcription(file, **options), StreamDecoder()
+        with (
+            readable_errors(self.options),
+            open_part(call.file) as part,
+            self._http.stream(call.method, call.path, data=call.form, files=part) as response,
+        ):
+            if not response.is_success:
+                check_status(response.status_code, response.read())
+            for line in response.iter_lines():
+                event = decoder.feed(line)
+                if event is not None:
+                    yield event
 
     def translate(
         self,
@@ -169,86 +118,56 @@ class Client:
         temperature: float | None = None,
     ) -> Transcript:
         """What is said in a file, in English, where the model can do that."""
-        form = transcription_form(
-            model=model, response_format="verbose_json", prompt=prompt, temperature=temperature
-        )
-        return parse_transcript(self._upload(TRANSLATIONS, file, form))
+        return self._ask(translation(file, model=model, prompt=prompt, temperature=temperature))
 
     @contextmanager
     def realtime(
-        self,
-        model: str | None = None,
-        *,
-        language: str | None = None,
-        prompt: str | None = None,
-        languages: Sequence[str] = (),
-        keywords: Sequence[str] = (),
-        delay: Delay | None = None,
-        sample_rate: int = 24_000,
-        encoding: Encoding = "pcm16",
-        turn_detection: TurnDetection = "server_vad",
-        timestamp_granularities: Sequence[Granularity] = (),
-        binary: bool = True,
-        resume: bool = True,
+        self, model: str | None = None, **options: Unpack[SessionOptions]
     ) -> Iterator[RealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
-        `languages` and `keywords` are as in `transcribe`; `delay` is how long text waits before it is
-        released, from minimal, which is soonest, to xhigh, which is corrected least; None leaves it
-        to the server.
-        `encoding` is pcm16 at `sample_rate` (8, 16, 24 or 48 kHz), or pcmu or pcma at 8 kHz. `turn_detection`
-        None leaves the turns to `commit`. `binary=False` sends audio as base64 in JSON, for servers that only
-        take that. With `resume` a connection that is lost is opened again and the session goes on where it
-        was, where the server can do that. Leaving the context discards what has not been answered.
+        `language`, `prompt`, `languages` and `keywords` are as in `transcribe`; `delay` is how long text
+        waits before it is released, from minimal, which is soonest, to xhigh, which is corrected least; None
+        leaves it to the server. `encoding` is pcm16 (the default) at `sample_rate` (8, 16, 24 or 48 kHz;
+        24,000 if not given), or pcmu or pcma at 8 kHz. `turn_detection` is server_vad or a mapping; None
+        leaves the turns to `commit`. With `timestamp_granularities` finals carry words, segments or both.
+        `binary=False` sends audio as base64 in JSON, for servers that only take that. A connection that is
+        lost is opened again and the session goes on where it was, where the server can do that, unless
+        `resume=False`. Leaving the context discards what has not been answered.
         """
-        settings = session_settings(
-            model=model,
-            language=language,
-            prompt=prompt,
-            languages=languages,
-            keywords=keywords,
-            delay=delay,
-            sample_rate=sample_rate,
-            encoding=encoding,
-            turn_detection=turn_detection,
-            timestamp_granularities=timestamp_granularities,
-            binary=binary,
-            resume=resume,
-        )
         url = self.options.realtime_url(model=model)
-        with ExitStack() as stack:
-            try:
-                connection = stack.enter_context(open_connection(url, self.options))
-            except (OSError, WebSocketException) as error:
-                raise connect_error(error, self.options) from error
-            session = RealtimeSession(
-                connection,
-                SessionCore(settings),
-                timeout_s=self.options.timeout_s,
-                connect=lambda limit_s: open_connection(url, self.options, open_timeout_s=limit_s),
-            )
-            stack.callback(session.close)
+        session = RealtimeSession(
+            SessionCore(model, **options),
+            timeout_s=self.options.timeout_s,
+            connect=partial(open_connection, url, self.options),
+        )
+        try:
+            with readable_connect_errors(self.options):
+                session.connect()
             session.open()
             yield session
+        finally:
+            session.close()
 
     def models(self) -> list[Model]:
         """The models the server offers."""
-        return parse_models(self._get("/v1/models"))
+        return self._ask(MODELS)
 
     def health(self) -> bool:
         """True if the server is ready to serve. Raises SensoriumConnectionError if there is none."""
         try:
-            return self._http.get("/health").is_success
-        except httpx.HTTPError as error:
-            raise request_error(error, self.options) from error
+            self._ask(HEALTH)
+        except APIError:
+            return False
+        return True
 
     def version(self) -> str:
         """The version the server says it is."""
-        return parse_version(self._get("/version"))
+        return self._ask(VERSION)
 
     def metrics(self) -> dict[str, float]:
         """The server's counters and gauges by name, summed over labels."""
-        return parse_metrics(self._get("/metrics").decode())
+        return self._ask(METRICS)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -260,19 +179,7 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _get(self, path: str) -> bytes:
-        try:
-            response = self._http.get(path)
-        except httpx.HTTPError as error:
-            raise request_error(error, self.options) from error
-        check_status(response.status_code, response.content)
-        return response.content
-
-    def _upload(self, path: str, file: AudioFile, form: Form) -> bytes:
-        try:
-            with open_part(file) as part:
-                response = self._http.post(path, data=form, files=part)
-        except httpx.HTTPError as error:
-            raise request_error(error, self.options) from error
-        check_status(response.status_code, response.content)
-        return response.content
+    def _ask(self, call: Call[T]) -> T:
+        with readable_errors(self.options), open_part(call.file) as part:
+            response = self._http.request(call.method, call.path, data=call.form, files=part)
+        return call.result(response.status_code, response.content)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -23,8 +23,11 @@ from .bench.text import TextPlan, measure_text, text_report
 from .client import Client
 from .errors import AudioError, SDKError
 from .listen import listen_to
+from .requests import SpeechOptions
 from .terminal import fail
-from .transcribe_files import Format, Wishes, output_name, stream_files, transcribe_files
+from .transcribe_files import Format, output_name, stream_files, transcribe_files
+
+_NONE: Final = SpeechOptions()
 
 
 def transcribe(
@@ -33,14 +36,11 @@ def transcribe(
     *,
     format: Format = "text",  # noqa: A002 (the option's name)
     model: str | None = None,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: list[str] | None = None,
-    keywords: list[str] | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
+    options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe audio files of any kind.
 
@@ -58,14 +58,6 @@ def transcribe(
         text, json (with segments and words), srt or vtt.
     model
         One of the server's models; its default if not given.
-    language
-        ISO-639-1 code such as en; detected if not given.
-    prompt
-        Text in the speaker's style, with names and words to expect.
-    languages
-        Codes to choose from where no language is given; repeat it for each.
-    keywords
-        Name or word to expect; repeat it for each.
     output_dir
         Write one file per input there instead of standard output.
     stream
@@ -87,15 +79,12 @@ def transcribe(
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
-    wishes = Wishes(
-        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
-    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
             if stream:
-                return stream_files(client, files, wishes)
-            return transcribe_files(client, files, format, wishes, output_dir)
+                return stream_files(client, files, model, options)
+            return transcribe_files(client, files, format, model, options, output_dir)
 
     return _guarded(run)
 
@@ -105,13 +94,10 @@ def listen(
     /,
     *,
     model: str | None = None,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: list[str] | None = None,
-    keywords: list[str] | None = None,
     delay: Delay | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
 
@@ -127,14 +113,6 @@ def listen(
         PCM16 WAV file to send at real-time pace; the microphone if not given.
     model
         One of the server's models; its default if not given.
-    language
-        ISO-639-1 code such as en; detected for each turn if not given.
-    prompt
-        Text in the speaker's style, with names and words to expect.
-    languages
-        Codes to choose from where no language is given; repeat it for each.
-    keywords
-        Name or word to expect; repeat it for each.
     delay
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
@@ -143,13 +121,10 @@ def listen(
     api_key
         Key for the server.
     """
-    wishes = Wishes(
-        model=model, language=language, prompt=prompt, languages=languages or (), keywords=keywords or ()
-    )
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, wishes, delay)
+            return listen_to(client, source, model, delay, options)
 
     return _guarded(run)
 
@@ -246,7 +221,7 @@ def bench_text(
     prefill_tokens: int = 1024,
     shared_prefix_tokens: int = 512,
     image_side: int = 0,
-    max_token_id: int = 150_000,
+    max_token_id: int | None = None,
     rounds: int = 3,
     model: str | None = None,
     json: Path | None = None,
@@ -276,7 +251,8 @@ def bench_text(
     image_side
         Also show the same square image twice, this many pixels wide (vision models).
     max_token_id
-        Random prompts are made of ids below this: at most the size of the models' vocabulary.
+        Random prompts are made of ids below this: at most the size of the models' vocabulary, which is asked
+        of the servers if not given (150,000 where none tells it).
     rounds
         Rounds per server; the spread is taken over them.
     model
@@ -318,6 +294,7 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     """Register the commands with a cyclopts App."""
     from cyclopts import Parameter
 
+    Parameter(name="*")(SpeechOptions)  # its fields are options of their own
     # A lone hyphen is standard input, not an option.
     app.command(transcribe, default_parameter=Parameter(negative=(), allow_leading_hyphen=True))
     app.command(listen)
@@ -332,6 +309,8 @@ def _guarded(command: Callable[[], int]) -> int:
     except AudioError as error:
         fail(error)
         return 2
+    except BrokenPipeError:
+        raise  # nobody reads what we print
     except (SDKError, OSError) as error:
         fail(error)
         return 1

@@ -8,14 +8,23 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import httpx
 import msgspec
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    WebSocketException,
+)
 
 from .errors import APIError, SDKError, SensoriumConnectionError, SensoriumTimeoutError
 from .options import (
+    MAX_CONNECTIONS,
     MAX_MESSAGE_BYTES,
     MAX_QUEUED_EVENTS,
     PING_INTERVAL_S,
@@ -23,6 +32,8 @@ from .options import (
     ClientOptions,
 )
 
+OPEN_TIMEOUT_S = 30.0
+"""Longest opening handshake of a first connection."""
 CLOSE_TIMEOUT_S = 2.0
 """A server that does not answer our closing handshake is not worth waiting for."""
 LOST_S = 30.0
@@ -37,7 +48,7 @@ class SocketOptions(Protocol):
         """Set an option."""
 
 
-def socket_arguments(options: ClientOptions, *, open_timeout_s: float = 30.0) -> dict[str, Any]:
+def socket_arguments(options: ClientOptions, limit_s: float) -> dict[str, Any]:
     """Keyword arguments of websockets' `connect`, the same for all three shells.
 
     No compression: PCM does not deflate, and small deflated events only cost time.
@@ -46,13 +57,42 @@ def socket_arguments(options: ClientOptions, *, open_timeout_s: float = 30.0) ->
         "additional_headers": options.headers,
         "compression": None,
         "proxy": None if options.is_loopback else True,
-        "open_timeout": min(options.timeout_s, open_timeout_s),
+        "open_timeout": min(options.timeout_s, limit_s),
         "close_timeout": CLOSE_TIMEOUT_S,
         "ping_interval": PING_INTERVAL_S,
         "ping_timeout": PING_TIMEOUT_S,
         "max_size": MAX_MESSAGE_BYTES,
         "max_queue": MAX_QUEUED_EVENTS,
     }
+
+
+def http_arguments(options: ClientOptions) -> dict[str, Any]:
+    """Keyword arguments of both of httpx's clients."""
+    return {
+        "base_url": options.root_url,
+        "headers": options.headers,
+        "timeout": options.timeout_s,
+        "limits": httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
+        "trust_env": not options.is_loopback,
+    }
+
+
+@contextmanager
+def readable_errors(options: ClientOptions) -> Iterator[None]:
+    """Turns what httpx raises for a request without an answer into an SDKError."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise request_error(error, options) from error
+
+
+@contextmanager
+def readable_connect_errors(options: ClientOptions) -> Iterator[None]:
+    """Turns what websockets raises for a socket that cannot be opened into an SDKError."""
+    try:
+        yield
+    except (OSError, WebSocketException) as error:
+        raise connect_error(error, options) from error
 
 
 def notice_loss(connected: SocketOptions) -> None:

@@ -17,8 +17,8 @@ from .client import Client
 from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Expiring, Failed, Resumed
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
+from .requests import SpeechOptions
 from .terminal import LiveText, milliseconds, timestamp
-from .transcribe_files import Wishes
 
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""
@@ -29,7 +29,9 @@ _EXPIRING: Final = {
 }
 
 
-def listen_to(client: Client, source: Path | None, wishes: Wishes, delay: Delay | None = None) -> int:
+def listen_to(
+    client: Client, source: Path | None, model: str | None, delay: Delay | None, options: SpeechOptions
+) -> int:
     """The exit code: 1 if a turn could not be transcribed. Raises AudioError and SDKError."""
     chunks: Iterable[bytes]
     if source is None:
@@ -37,7 +39,7 @@ def listen_to(client: Client, source: Path | None, wishes: Wishes, delay: Delay 
     else:
         audio = read_wav(source)
         chunks, rate, speed = audio.chunks(), audio.rate, 1.0
-    with client.realtime(sample_rate=rate, delay=delay, **wishes) as session:
+    with client.realtime(model, sample_rate=rate, delay=delay, **options) as session:
         log, live = TurnLog(max_turns=_MAX_TURNS), LiveText()
         log.configure(session.updated)
         log.audio_start_at = time.monotonic()

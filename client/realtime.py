@@ -12,32 +12,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from ..protocols.codec import decode_server_event
-from .audio import Pacer
-from .connection import close_details, notice_loss, socket_arguments
-from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
-from .events import Event, SessionCreated, SessionUpdated
+from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
+from .errors import SDKError, SessionClosedError
+from .events import Event
 from .options import ClientOptions
-from .resume import CONNECT_TIMEOUT_S, NOBODY, ResumeRefusedError, is_lost, refused_handshake, waits
-from .session_core import SessionCore
-
-AudioChunk = bytes | bytearray | memoryview
+from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
+from .session_core import AudioChunk, SessionCore, SessionShell
 
 
 @contextmanager
-def open_connection(
-    url: str, options: ClientOptions, *, open_timeout_s: float = 30.0
-) -> Iterator[ClientConnection]:
+def open_connection(url: str, options: ClientOptions, limit_s: float) -> Iterator[ClientConnection]:
     """websockets' threading client. Raises OSError and WebSocketException."""
-    with connect(url, **socket_arguments(options, open_timeout_s=open_timeout_s)) as connection:
+    with connect(url, **socket_arguments(options, limit_s)) as connection:
         notice_loss(connection.socket)
         yield connection
 
 
-class RealtimeSession:
+class RealtimeSession(SessionShell):
     """An open live session; made by `Client.realtime`.
 
     Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
@@ -50,36 +45,20 @@ class RealtimeSession:
 
     def __init__(
         self,
-        connection: ClientConnection,
         core: SessionCore,
         *,
         timeout_s: float,
         connect: Callable[[float], AbstractContextManager[ClientConnection]],
     ) -> None:
-        self._connection = connection
-        self._core = core
+        super().__init__(core)
         self._timeout_s = timeout_s
         self._connect = connect  # with its time limit
-        self._own = ExitStack()  # the connection, if it is not the first one
+        self._connection: ClientConnection
+        self._own = ExitStack()  # holds the connection open
         self._state = threading.Lock()  # around the core, never held while the socket blocks
         self._sending = threading.Lock()  # keeps the frames of one call together
         self._pending: deque[Event] = deque()
         self._closed = threading.Event()
-
-    @property
-    def created(self) -> SessionCreated | None:
-        """The server's greeting: session id, limits, capabilities."""
-        return self._core.created
-
-    @property
-    def updated(self) -> SessionUpdated | None:
-        """The settings in force."""
-        return self._core.updated
-
-    @property
-    def audio_s(self) -> float:
-        """Seconds of audio sent so far."""
-        return self._core.audio_s
 
     def send(self, chunk: AudioChunk) -> None:
         """Send audio in the session's format. Blocks while the server does not keep up with the socket."""
@@ -121,10 +100,19 @@ class RealtimeSession:
         if sender.error is not None:
             raise sender.error
 
+    def connect(self) -> None:
+        """Open the first connection. Raises OSError and WebSocketException."""
+        self._connection = self._own.enter_context(self._connect(OPEN_TIMEOUT_S))
+
+    def open(self) -> None:
+        """Configure the session; returns when the server has accepted the settings."""
+        self._send(self._core.opening)
+        while not self._core.ready:
+            self._receive()
+
     def close(self) -> None:
         """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
         self._closed.set()
-        self._connection.close()
         self._own.close()
 
     def __iter__(self) -> Iterator[Event]:
@@ -137,29 +125,12 @@ class RealtimeSession:
             self._pending.extend(self._receive())
         return self._pending.popleft()
 
-    def open(self) -> None:
-        """Configure the session; returns when the server has accepted the settings."""
-        self._send(self._core.opening)
-        while not self._core.ready:
-            try:
-                frame = self._connection.recv(timeout=self._timeout_s)
-            except TimeoutError:
-                raise SensoriumTimeoutError(
-                    f"the server did not accept the session within {self._timeout_s:g} s"
-                ) from None
-            except ConnectionClosed as error:
-                raise self._core.closed(*close_details(error)) from error
-            self._core.receive(frame)
-
     def _receive(self) -> list[Event]:
         connection = self._connection
         try:
             frame = connection.recv(timeout=self._timeout_s)
         except TimeoutError:
-            if self._core.finishing:
-                raise SensoriumTimeoutError(
-                    f"no event for {self._timeout_s:g} s while waiting for the last turn"
-                ) from None
+            self._core.check_silence(self._timeout_s)
             return []
         except ConnectionClosed as error:
             try:
@@ -192,30 +163,23 @@ class RealtimeSession:
         """
         if self._connection is not lost:
             return  # the other thread has done it
-        grace_s = self._core.resumption.grace_s
-        if not grace_s or not is_lost(error) or not self._core.ready or self._closed.is_set():
-            raise self._core.closed(*close_details(error)) from error
-        self._core.not_resumed = NOBODY
-        deadline = time.monotonic() + grace_s
-        for wait_s in waits(grace_s):
-            if self._closed.wait(wait_s) or (left_s := deadline - time.monotonic()) <= 0:
-                break
-            try:
-                self._connection = self._reconnect(min(CONNECT_TIMEOUT_S, left_s))
-            except (ResumeRefusedError, InvalidStatus) as error_now:
-                refused = refused_handshake(error_now) if isinstance(error_now, InvalidStatus) else error_now
-                self._core.not_resumed = str(refused)
-                if refused.is_final:
+        resumption = self._core.resumption
+        if self._core.can_resume(error) and not self._closed.is_set():
+            give_up_at, waits = resumption.attempts(time.monotonic())
+            for wait_s in waits:
+                if self._closed.wait(wait_s) or (left_s := give_up_at - time.monotonic()) <= 0:
                     break
-            except (OSError, WebSocketException, ValueError):
-                continue  # nobody there yet, or nobody who speaks like a server
-            else:
-                self._core.not_resumed = None
-                if self._closed.is_set():  # meanwhile, by another thread
-                    self._own.close()
-                return
-        self._core.resumption.forgo()
-        raise self._core.closed(*close_details(error)) from error
+                try:
+                    self._connection = self._reconnect(min(CONNECT_TIMEOUT_S, left_s))
+                except ATTEMPT_ERRORS as reason:
+                    resumption.failed(reason)
+                else:
+                    resumption.succeeded()
+                    if self._closed.is_set():  # meanwhile, by another thread
+                        self._own.close()
+                    return
+            resumption.forgo()
+        raise self._core.closed(error) from error
 
     def _reconnect(self, limit_s: float) -> ClientConnection:
         """A connection that goes on with the session, everything that was lost sent again.
@@ -251,13 +215,10 @@ class _Sender(threading.Thread):
 
     def run(self) -> None:
         session = self._session
-        core = session._core
-        pacer = Pacer(start=time.monotonic(), speed=self._speed, max_ahead_s=core.max_ahead_s)
-        bytes_per_second = core.settings.audio_format.bytes_per_second
+        due = session._core.pacer(start=time.monotonic(), speed=self._speed)
         try:
             for chunk in self._chunks:
-                due = pacer.next_time(len(chunk) / bytes_per_second)
-                if self._stopped.wait(max(0.0, due - time.monotonic())):
+                if self._stopped.wait(max(0.0, due(chunk) - time.monotonic())):
                     return
                 session.send(chunk)
             session.finish()

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar
+from typing import BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList, TranscriptTextDelta
 from ..protocols.transcript import Segment, Transcript, Word
+from .bench.metrics import parse_metrics
 from .connection import status_error
 from .errors import APIError
 
@@ -28,8 +30,43 @@ _T = TypeVar("_T")
 Form: TypeAlias = dict[str, str | list[str]]
 Part: TypeAlias = tuple[str, bytes | BinaryIO]
 
-TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
-TRANSLATIONS: Final = "/v1/audio/translations"
+_TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
+_TRANSLATIONS: Final = "/v1/audio/translations"
+_SEVERAL: Final = frozenset({"languages", "keywords", "timestamp_granularities"})
+
+
+class SpeechOptions(TypedDict, total=False):
+    """What can be said about the speech in a file or a session. What is not given is left to the server.
+
+    Parameters
+    ----------
+    language
+        ISO-639-1 code such as en; detected if not given.
+    prompt
+        Text in the speaker's style, with names and words to expect.
+    languages
+        Codes to choose from where no language is given; repeat it for each.
+    keywords
+        Name or word to expect; repeat it for each.
+    """
+
+    language: str | None
+    prompt: str | None
+    languages: Sequence[str]
+    keywords: Sequence[str]
+
+
+class FileOptions(SpeechOptions, total=False):
+    """What can be asked about a file, streamed or not."""
+
+    model: str | None
+    temperature: float | None
+
+
+class TranscriptOptions(FileOptions, total=False):
+    """What can be asked about a whole file. Words and segments have times as far as they are asked for."""
+
+    timestamp_granularities: Sequence[Granularity]
 
 
 Model: TypeAlias = ModelCard
@@ -72,51 +109,51 @@ class _TranscriptBody(msgspec.Struct):
 
 
 def transcription_form(
-    *,
-    model: str | None,
-    response_format: str,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: Sequence[str] = (),
-    keywords: Sequence[str] = (),
-    temperature: float | None = None,
-    timestamp_granularities: Sequence[Granularity] = (),
-    stream: bool = False,
+    response_format: str, *, stream: bool = False, **options: Unpack[TranscriptOptions]
 ) -> Form:
     """Form fields of a transcription or translation; what is not given is left to the server.
 
-    Raises ValueError for a text where several are expected.
+    Raises ValueError for a text where several are expected, TypeError for an option that does not exist.
     """
     form: Form = {"response_format": response_format}
-    optional = {"model": model, "language": language, "prompt": prompt}
-    form.update({name: value for name, value in optional.items() if value})
-    if temperature is not None:
-        form["temperature"] = str(temperature)
-    lists = {
-        "languages": words("languages", languages),
-        "keywords": words("keywords", keywords),
-        "timestamp_granularities": tuple(timestamp_granularities),
-    }
-    form.update({f"{name}[]": list(values) for name, values in lists.items() if values})
+    for name, value in given(options, TranscriptOptions).items():
+        if isinstance(value, tuple):
+            form[f"{name}[]"] = list(value)
+        else:
+            form[name] = str(value)
     if stream:
         form["stream"] = "true"
     return form
 
 
-def words(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """The values of an argument that takes several texts. Raises ValueError for one text."""
-    if isinstance(values, str):
-        raise ValueError(f"{name} is {values!r}: expected several, as [{values!r}]")
-    return tuple(values)
+def given(options: Mapping[str, object], known: type) -> dict[str, object]:
+    """The options that say something; those that take several values as tuples.
+
+    Raises ValueError for a text where several are expected, TypeError for a name that `known` has not.
+    """
+    found: dict[str, object] = {}
+    for name, value in options.items():
+        if name not in known.__annotations__:
+            raise TypeError(f"{name!r} is no option here; there are: {', '.join(known.__annotations__)}")
+        if name in _SEVERAL:
+            if isinstance(value, str):
+                raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
+            assert isinstance(value, Iterable)
+            value = tuple(value)
+        if value is not None and value not in ("", ()):
+            found[name] = value
+    return found
 
 
 @contextlib.contextmanager
-def open_part(file: AudioFile) -> Iterator[dict[str, Part]]:
+def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
     """The file part of a form, open for the duration of the request; paths are read piece by piece.
 
     Raises OSError for a path that cannot be read.
     """
-    if isinstance(file, bytes):
+    if file is None:
+        yield None
+    elif isinstance(file, bytes):
         yield {"file": ("audio", file)}
     elif isinstance(file, str | os.PathLike):
         path = Path(file)
@@ -153,6 +190,52 @@ def check_status(status: int, body: bytes) -> None:
     """Raises APIError for anything but success."""
     if status >= 300:
         raise status_error(status, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_T]):
+    """One request, and how its answer is read: a POST of a form with a file, or a GET."""
+
+    path: str
+    parse: Callable[[bytes], _T]
+    form: Form | None = None
+    file: AudioFile | None = None
+
+    @property
+    def method(self) -> str:
+        """HTTP's word."""
+        return "GET" if self.form is None else "POST"
+
+    def result(self, status: int, body: bytes) -> _T:
+        """The answer as a value. Raises APIError for anything but success."""
+        check_status(status, body)
+        return self.parse(body)
+
+
+MODELS: Final = Call("/v1/models", parse_models)
+VERSION: Final = Call("/version", parse_version)
+METRICS: Final = Call("/metrics", lambda body: parse_metrics(body.decode()))
+HEALTH: Final = Call("/health", bytes)
+
+
+def transcription(
+    file: AudioFile, response_format: TranscriptFormat | TextFormat, **options: Unpack[TranscriptOptions]
+) -> Call[Transcript | str]:
+    """The text of a file: a Transcript, or the document itself for a text format."""
+    parse: Callable[[bytes], Transcript | str]
+    parse = parse_transcript if response_format.endswith("json") else bytes.decode
+    return Call(_TRANSCRIPTIONS, parse, transcription_form(response_format, **options), file)
+
+
+def streamed_transcription(file: AudioFile, **options: Unpack[FileOptions]) -> Call[None]:
+    """The text of a file as events; their lines are for a `StreamDecoder`."""
+    form = transcription_form("json", stream=True, **options)
+    return Call(_TRANSCRIPTIONS, lambda _: None, form, file)
+
+
+def translation(file: AudioFile, **options: Unpack[FileOptions]) -> Call[Transcript]:
+    """What is said in a file, in English."""
+    return Call(_TRANSLATIONS, parse_transcript, transcription_form("verbose_json", **options), file)
 
 
 class StreamDecoder:

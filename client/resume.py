@@ -7,12 +7,13 @@ arrived. The server then says how many of ours it has taken in; what came after 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..protocols.codec import encode_event
 from ..protocols.realtime import Error, ServerEvent, SessionCreated, SessionResumed
@@ -41,7 +42,7 @@ _OUR_COMPLAINTS: Final = frozenset({1002, 1007, 1009})
 """Close codes with which we refuse what the server sent; it would send that again."""
 
 
-NOBODY: Final = "nobody answered in time"
+_NOBODY: Final = "nobody answered in time"
 """Why a session could not be resumed, if there is no better reason."""
 
 
@@ -51,6 +52,11 @@ class ResumeRefusedError(SDKError):
     def __init__(self, message: str, *, is_final: bool) -> None:
         super().__init__(message)
         self.is_final = is_final
+
+
+ATTEMPT_ERRORS: Final = (ResumeRefusedError, OSError, WebSocketException, ValueError)
+"""What an attempt to reconnect may raise: we are refused, nobody is there yet, or nobody who speaks like a
+server."""
 
 
 class Resumption:
@@ -63,8 +69,12 @@ class Resumption:
         self._num_sent = 0
         self._created: SessionCreated | None = None
         self._forgone = False
+        self._is_refused = False
         self._place = (0, 0)
         self._num_stuck = 0
+        self.not_resumed: str | None = None
+        """Why the last attempt to go on with another connection failed."""
+        self._give_up_at: float | None = None  # while the connection is lost
         self.last_seq = 0
         """Number of the newest event that arrived."""
 
@@ -112,6 +122,29 @@ class Resumption:
         self.last_seq = seq
         return True
 
+    def attempts(self, now: float) -> tuple[float, Iterator[float]]:
+        """The connection is lost: until when to try to go on with another one, and how many seconds to wait
+        before each attempt. (It was lost at the first call, if that one's attempts were cancelled.)
+
+        Each attempt ends in `failed` or `succeeded`; there are no more once the server has refused for good.
+        """
+        self._is_refused = False
+        self.not_resumed = _NOBODY
+        self._give_up_at = self._give_up_at or now + self.grace_s
+        return self._give_up_at, itertools.takewhile(lambda _: not self._is_refused, waits(self.grace_s))
+
+    def failed(self, error: Exception) -> None:
+        """An attempt raised one of ATTEMPT_ERRORS."""
+        if isinstance(error, InvalidStatus):
+            error = _refused_handshake(error)
+        if isinstance(error, ResumeRefusedError):
+            self.not_resumed = str(error)
+            self._is_refused = error.is_final
+
+    def succeeded(self) -> None:
+        """The session goes on, with another connection."""
+        self._give_up_at = self.not_resumed = None
+
     def wish(self) -> str:
         """The first frame of a new connection."""
         assert self._created is not None
@@ -148,7 +181,7 @@ class Resumption:
             raise ResumeRefusedError("the connection breaks at the same place again and again", is_final=True)
 
 
-def refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
+def _refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
     """The server answers, but opens no connection."""
     answer = status_error(error.response.status_code, bytes(error.response.body or b""))
     return ResumeRefusedError(str(answer), is_final=answer.status in _FINAL_STATUSES)

@@ -8,10 +8,11 @@ the server answers with exactly one `cleared` after everything before it. Read n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, Unpack, get_args
 
 import msgspec
+from websockets.exceptions import ConnectionClosed
 
 from ..protocols.audio import AudioFormat, Encoding
 from ..protocols.codec import decode_server_event, encode_event
@@ -22,7 +23,9 @@ from ..protocols.realtime import (
     InputAudioBufferFlush,
 )
 from ..protocols.realtime_session import Delay, Granularity
-from .errors import APIError, SessionClosedError
+from .audio import Pacer
+from .connection import close_details
+from .errors import APIError, SensoriumTimeoutError, SessionClosedError
 from .events import (
     Cleared,
     Committed,
@@ -38,9 +41,10 @@ from .events import (
     SpeechStarted,
     UnknownEvent,
 )
-from .requests import words
-from .resume import Resumption
+from .requests import SpeechOptions, given
+from .resume import Resumption, is_lost
 
+AudioChunk = bytes | bytearray | memoryview
 TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
 
 MAX_FRAME_BYTES: Final = 256 * 1024
@@ -51,94 +55,68 @@ AHEAD_SHARE: Final = 0.25
 
 _FORMAT_NAMES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
 
+_OF_TRANSCRIPTION: Final = (*SpeechOptions.__annotations__, "delay", "timestamp_granularities")
+
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 
 
-class SessionSettings(msgspec.Struct, frozen=True):
-    """What a live transcription session asks of the server.
+class SessionOptions(SpeechOptions, total=False):
+    """What a live session can be asked for beside its model. What is not given has the server's default.
 
-    `turn_detection` None means the caller commits; a mapping is sent as it is. `languages` are those to
-    choose from, `keywords` words to expect, and `delay` how long text waits before it is released. With
-    `timestamp_granularities` finals carry words, segments or both with their times. (All four are extensions;
-    what is not given is not sent.) `binary` sends audio as raw WebSocket frames, which are smaller and
-    cheaper than base64 in JSON; turn it off for servers other than sensorium. `resume` goes on with the
-    session when its connection is lost, where the server can do that.
+    Parameters
+    ----------
+    delay
+        How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
+        corrected less often; the server's default if not given.
+    sample_rate
+        8000, 16000, 24000 (if not given) or 48000, of pcm16; the others always have 8000.
+    encoding
+        pcm16 (if not given), pcmu or pcma.
+    turn_detection
+        server_vad if not given; None leaves the turns to `commit`, a mapping is sent as it is.
+    timestamp_granularities
+        word, segment or both: finals carry them with their times.
+    binary
+        False sends audio as base64 in JSON, for servers that take no binary frames.
+    resume
+        False ends the session with its connection, instead of going on with another one.
     """
 
-    model: str | None = None
-    language: str | None = None
-    prompt: str | None = None
-    languages: tuple[str, ...] = ()
-    keywords: tuple[str, ...] = ()
-    delay: Delay | None = None
-    audio_format: AudioFormat = AudioFormat()
-    turn_detection: TurnDetection = "server_vad"
-    timestamp_granularities: tuple[Granularity, ...] = ()
-    binary: bool = True
-    resume: bool = True
-
-    def session_body(self) -> dict[str, Any]:
-        """The `session` of the opening `session.update`, in OpenAI's shape."""
-        encoding = self.audio_format.encoding
-        audio_format: dict[str, Any] = {"type": _FORMAT_NAMES[encoding]}
-        if encoding == "pcm16":
-            audio_format["rate"] = self.audio_format.rate
-        names = ("model", "language", "prompt", "languages", "keywords", "delay", "timestamp_granularities")
-        transcription = {name: getattr(self, name) for name in names if getattr(self, name)}
-        turns = self.turn_detection
-        turn_detection = {"type": turns} if isinstance(turns, str) else turns
-        audio_input = {
-            "format": audio_format,
-            "transcription": transcription,
-            "turn_detection": turn_detection,
-        }
-        return {"type": "transcription", "audio": {"input": audio_input}}
-
-
-def session_settings(
-    *,
-    model: str | None = None,
-    language: str | None = None,
-    prompt: str | None = None,
-    languages: Sequence[str] = (),
-    keywords: Sequence[str] = (),
-    delay: Delay | None = None,
-    sample_rate: int = 24_000,
-    encoding: Encoding = "pcm16",
-    turn_detection: TurnDetection = "server_vad",
-    timestamp_granularities: Sequence[Granularity] = (),
-    binary: bool = True,
-    resume: bool = True,
-) -> SessionSettings:
-    """Settings from the SDK's arguments. Raises ValueError naming the argument at fault."""
-    if encoding not in _FORMAT_NAMES:
-        raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(_FORMAT_NAMES)}")
-    if isinstance(turn_detection, str) and turn_detection != "server_vad":
-        raise ValueError(f"turn_detection is {turn_detection!r}: expected 'server_vad', a mapping or None")
-    if delay is not None and delay not in get_args(Delay):
-        raise ValueError(f"delay is {delay!r}: expected one of {', '.join(get_args(Delay))}")
-    rate = sample_rate if encoding == "pcm16" else 8_000
-    return SessionSettings(
-        model=model,
-        language=language,
-        prompt=prompt,
-        languages=words("languages", languages),
-        keywords=words("keywords", keywords),
-        delay=delay,
-        audio_format=AudioFormat(encoding, rate),
-        turn_detection=turn_detection,
-        timestamp_granularities=tuple(timestamp_granularities),
-        binary=binary,
-        resume=resume,
-    )
+    delay: Delay | None
+    sample_rate: int
+    encoding: Encoding
+    turn_detection: TurnDetection
+    timestamp_granularities: Sequence[Granularity]
+    binary: bool
+    resume: bool
 
 
 class SessionCore:
-    """One live session seen from the client. Not thread-safe: the sync shell holds a lock around it."""
+    """One live session seen from the client. Not thread-safe: the sync shell holds a lock around it.
 
-    def __init__(self, settings: SessionSettings) -> None:
-        self.settings = settings
+    Raises ValueError naming the option at fault, TypeError for one that does not exist.
+    """
+
+    def __init__(self, model: str | None = None, **options: Unpack[SessionOptions]) -> None:
+        asked = given(options, SessionOptions)
+        self._turn_detection: TurnDetection = options.get("turn_detection", "server_vad")
+        self._transcription = {name: asked[name] for name in _OF_TRANSCRIPTION if name in asked}
+        if model:
+            self._transcription["model"] = model
+        self._is_binary = options.get("binary", True)
+        encoding: Encoding = options.get("encoding", "pcm16")
+        delay = options.get("delay")
+        if encoding not in _FORMAT_NAMES:
+            raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(_FORMAT_NAMES)}")
+        if isinstance(self._turn_detection, str) and self._turn_detection != "server_vad":
+            raise ValueError(
+                f"turn_detection is {self._turn_detection!r}: expected 'server_vad', a mapping or None"
+            )
+        if delay is not None and delay not in get_args(Delay):
+            raise ValueError(f"delay is {delay!r}: expected one of {', '.join(get_args(Delay))}")
+        rate = options.get("sample_rate", 24_000) if encoding == "pcm16" else 8_000
+        self.audio_format = AudioFormat(encoding, rate)
         self.created: SessionCreated | None = None
         self.updated: SessionUpdated | None = None
         self.ready = False
@@ -146,8 +124,6 @@ class SessionCore:
         self.audio_s = 0.0
         """Seconds of audio given to `append`."""
         self.last_error: str | None = None
-        self.not_resumed: str | None = None
-        """Why the last attempt to go on with another connection failed."""
         self._partial_sample = b""
         self._in_flight: dict[str, None] = {}
         self._spoken: set[str] = set()
@@ -156,7 +132,7 @@ class SessionCore:
         self._finishing = False
         self.resumption = Resumption()
         """What is needed to go on after the connection was lost."""
-        if not settings.resume:
+        if not options.get("resume", True):
             self.resumption.forgo()
 
     @property
@@ -182,18 +158,32 @@ class SessionCore:
         return AHEAD_SHARE * self.created.session.limits.max_backlog_ms / 1000
 
     def opening(self) -> list[str]:
-        """Frames that configure the session; to be sent before any audio."""
-        update = {"type": "session.update", "session": self.settings.session_body()}
-        return [msgspec.json.encode(update).decode()]
+        """Frames that configure the session, in OpenAI's shape; to be sent before any audio."""
+        audio_format: dict[str, Any] = {"type": _FORMAT_NAMES[self.audio_format.encoding]}
+        if self.audio_format.encoding == "pcm16":
+            audio_format["rate"] = self.audio_format.rate
+        turns = self._turn_detection
+        audio_input = {
+            "format": audio_format,
+            "transcription": self._transcription,
+            "turn_detection": {"type": turns} if isinstance(turns, str) else turns,
+        }
+        session = {"type": "transcription", "audio": {"input": audio_input}}
+        return [msgspec.json.encode({"type": "session.update", "session": session}).decode()]
+
+    def pacer(self, *, start: float, speed: float | None) -> Callable[[AudioChunk], float]:
+        """When each chunk of a recording may leave, as `Pacer` says; None keeps to the server's backlog."""
+        pacer = Pacer(start=start, speed=speed, max_ahead_s=self.max_ahead_s)
+        return lambda chunk: pacer.next_time(len(chunk) / self.audio_format.bytes_per_second)
 
     def begin(self) -> None:
         """More audio is coming, also after `finish`."""
         self._finishing = False
 
-    def append(self, chunk: bytes | bytearray | memoryview) -> Iterator[str | bytes]:
+    def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
         """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk."""
         self.begin()
-        audio_format = self.settings.audio_format
+        audio_format = self.audio_format
         width = audio_format.bytes_per_sample
         data = self._partial_sample + bytes(chunk)
         whole = len(data) - len(data) % width
@@ -202,7 +192,7 @@ class SessionCore:
         step = MAX_FRAME_BYTES - MAX_FRAME_BYTES % width
         for start in range(0, whole, step):
             piece = data[start : min(start + step, whole)]
-            yield piece if self.settings.binary else encode_event(InputAudioBufferAppend(audio=piece))
+            yield piece if self._is_binary else encode_event(InputAudioBufferAppend(audio=piece))
 
     def commit(self) -> list[str]:
         """Frames that end the current turn now. Raises ValueError if half a sample is left over."""
@@ -251,19 +241,31 @@ class SessionCore:
             case _:
                 return [event] if was_spoken else self._without_silence(event)
 
-    def closed(self, code: int, reason: str) -> SessionClosedError:
-        """The error for a connection that the server closed before `finished`."""
+    def check_silence(self, timeout_s: float) -> None:
+        """Nothing came for so long. Raises SensoriumTimeoutError if something should have come."""
+        if not self.ready:
+            raise SensoriumTimeoutError(f"the server did not accept the session within {timeout_s:g} s")
+        if self.finishing:
+            raise SensoriumTimeoutError(f"no event for {timeout_s:g} s while waiting for the last turn")
+
+    def can_resume(self, error: ConnectionClosed) -> bool:
+        """Whether the session may go on with another connection after `error` ended one."""
+        return self.ready and self.resumption.grace_s > 0 and is_lost(error)
+
+    def closed(self, error: ConnectionClosed) -> SessionClosedError:
+        """The error for a connection that ended before `finished`."""
+        code, reason = close_details(error)
         return SessionClosedError(
             code,
             reason,
             num_unfinished=self.num_unfinished,
             last_error=self.last_error,
-            not_resumed=self.not_resumed,
+            not_resumed=self.resumption.not_resumed,
         )
 
     def _check_whole(self) -> None:
         if self._partial_sample:
-            encoding = self.settings.audio_format.encoding
+            encoding = self.audio_format.encoding
             raise ValueError(f"the audio ends in the middle of a sample: {encoding} samples have 2 bytes")
 
     def _track(self, event: Event) -> None:
@@ -304,7 +306,7 @@ class SessionCore:
         Whether it is silence shows only in its transcript; until then its events wait.
         """
         item_id = self._item_id(event)
-        if not self._finishing or self.settings.turn_detection is None or item_id is None:
+        if not self._finishing or self._turn_detection is None or item_id is None:
             return [event]
         held = self._held.setdefault(item_id, [])
         held.append(event)
@@ -322,3 +324,25 @@ class SessionCore:
         if isinstance(event, ItemAdded | ItemDone):
             return event.item.id
         return getattr(event, "item_id", None)
+
+
+class SessionShell:
+    """What both shells show of their session."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    @property
+    def created(self) -> SessionCreated | None:
+        """The server's greeting: session id, limits, capabilities."""
+        return self._core.created
+
+    @property
+    def updated(self) -> SessionUpdated | None:
+        """The settings in force."""
+        return self._core.updated
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio sent so far."""
+        return self._core.audio_s

@@ -6,16 +6,15 @@ Read next: `client/client.py`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
 
 import msgspec
 
 from .client import Client
 from .errors import SDKError
-from .requests import TextDelta
+from .requests import SpeechOptions, TextDelta
 from .terminal import fail, progress_bar
 
 Format = Literal["text", "json", "srt", "vtt"]
@@ -25,24 +24,19 @@ _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""
 
 
-class Wishes(TypedDict):
-    """What several commands can ask of a transcription."""
-
-    model: str | None
-    language: str | None
-    prompt: str | None
-    languages: Sequence[str]
-    keywords: Sequence[str]
-
-
 def transcribe_files(
-    client: Client, files: list[Path], document: Format, wishes: Wishes, output_dir: Path | None
+    client: Client,
+    files: list[Path],
+    document: Format,
+    model: str | None,
+    options: SpeechOptions,
+    output_dir: Path | None,
 ) -> int:
     """The exit code: 1 if any file failed, each with a line on standard error; the others are delivered."""
 
     def one(file: Path) -> str | SDKError | OSError:
         try:
-            return _document(client, file, document, wishes)
+            return _document(client, file, document, model, options)
         except (SDKError, OSError) as error:
             return error
 
@@ -58,10 +52,10 @@ def transcribe_files(
     return 1 if failed else 0
 
 
-def stream_files(client: Client, files: list[Path], wishes: Wishes) -> int:
+def stream_files(client: Client, files: list[Path], model: str | None, options: SpeechOptions) -> int:
     """Print the text of one file after the other while it is being transcribed."""
     for file in files:
-        for event in client.transcribe_stream(_content(file), **wishes):
+        for event in client.transcribe_stream(_content(file), model=model, **options):
             if isinstance(event, TextDelta):
                 print(event.delta, end="", flush=True)
         print()
@@ -73,10 +67,12 @@ def output_name(file: Path, document: Format) -> str:
     return f"{'stdin' if str(file) == '-' else file.stem}{_SUFFIXES[document]}"
 
 
-def _document(client: Client, file: Path, document: Format, wishes: Wishes) -> str:
+def _document(client: Client, file: Path, document: Format, model: str | None, options: SpeechOptions) -> str:
     if document != "json":
-        return client.transcribe(_content(file), response_format=document, **wishes)
-    transcript = client.transcribe(_content(file), timestamp_granularities=["segment", "word"], **wishes)
+        return client.transcribe(_content(file), response_format=document, model=model, **options)
+    transcript = client.transcribe(
+        _content(file), timestamp_granularities=["segment", "word"], model=model, **options
+    )
     names = ("text", "language", "duration", "segments", "words")
     shown = msgspec.json.encode({name: getattr(transcript, name) for name in names})
     return msgspec.json.format(shown).decode()

@@ -76,9 +76,10 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> LinearWeight:
 
 
 def _find_tiles(packed: Tensor, weight: Tensor) -> int:
-    """Address of the packed memory if its first and last tile are [in/2, 64, 2] (float32: [in, 64]), else 0.
+    """Address of the packed memory if its tiles are [in/2, 64, 2] (float32: [in, 64]), else 0.
 
-    oneDNN chooses layouts as it likes, so what it chose is compared, not assumed.
+    oneDNN chooses layouts as it likes (another one for bfloat16 where the processor has AMX), so what it
+    chose is compared, not assumed: in the first tile, the last, and one that is surely not all zeros.
     """
     operators = torch.ops.mkldnn
     out, size = weight.shape
@@ -89,7 +90,8 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> int:
     if not out or size % pair or operators._nbytes(packed) != num_tiles * tile_bytes:
         return 0
     address = int(operators.data_ptr(packed))
-    for number in {0, num_tiles - 1}:
+    most = int(torch.linalg.vector_norm(weight, ord=torch.inf, dim=1).argmax())
+    for number in {0, most // _TILE, num_tiles - 1}:
         rows = weight[number * _TILE : (number + 1) * _TILE]
         expected = rows.view(-1, size // pair, pair).transpose(0, 1)
         memory = (ctypes.c_char * tile_bytes).from_address(address + number * tile_bytes)

@@ -86,9 +86,7 @@ def recognise(data: bytes, limits: DecodeLimits) -> Container:
     return container
 
 
-def decode_audio(
-    data: bytes, *, limits: DecodeLimits | None = None, sample_rate: int = INTERNAL_RATE
-) -> DecodedAudio:
+def decode_audio(data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
     """Decode the first audio stream of a file, mix its channels (mean) and resample.
 
     Raises TooLargeError (param `file`) when a limit is passed, MediaError (param `file`) when the bytes
@@ -96,12 +94,12 @@ def decode_audio(
     """
     limits = limits or DecodeLimits()
     container = recognise(data, limits)
-    readers = [_read_with_libav]
+    readers: list[Callable[[bytes, Container, _Sink], None]] = [_read_with_libav]
     if container in {"wav", "aiff"}:
         readers.insert(0, _read_with_libsndfile)
     reason = "The file could not be decoded."
     for read in readers:
-        sink = _Sink(limits, sample_rate)
+        sink = _Sink(limits)
         try:
             read(data, container, sink)
         except _UnreadableError as error:
@@ -109,7 +107,7 @@ def decode_audio(
             continue
         samples = sink.finish()
         if len(samples):
-            return DecodedAudio(samples, sample_rate, container, sink.source_rate, sink.num_channels)
+            return DecodedAudio(samples, INTERNAL_RATE, container, sink.source_rate, sink.num_channels)
         reason = "The file holds no audio samples."
     raise _media_error(reason)
 
@@ -141,12 +139,11 @@ class _Source(io.BytesIO):
 class _Sink:
     """Collects blocks of one channel at any rate as samples at one rate, within the limit."""
 
-    def __init__(self, limits: DecodeLimits, sample_rate: int) -> None:
+    def __init__(self, limits: DecodeLimits) -> None:
         self.source_rate = 0
         self.num_channels = 0
         self._limits = limits
-        self._sample_rate = sample_rate
-        self._max_samples = int(limits.max_seconds * sample_rate)
+        self._max_samples = int(limits.max_seconds * INTERNAL_RATE)
         self._resampler: StreamingResampler | None = None
         self._samples = np.zeros(0, np.float32)
         self._num_samples = 0
@@ -157,7 +154,7 @@ class _Sink:
             self._flush()
             self.source_rate = self.source_rate or rate
             self.num_channels = self.num_channels or num_channels
-            self._resampler = StreamingResampler(rate, self._sample_rate)
+            self._resampler = StreamingResampler(rate, INTERNAL_RATE)
         self._store(self._resampler.push(block))
 
     def finish(self) -> FloatArray:
@@ -187,7 +184,7 @@ class _Sink:
         self._num_samples = end
 
 
-def _read_with_libsndfile(data: bytes, container: Container, sink: _Sink) -> None:
+def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
     try:
         with soundfile.SoundFile(_Source(data)) as file:
             _check_format(file.samplerate, file.channels)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
 from .mel import Float64Array, SparseFilters, mel_filters
 
@@ -34,7 +35,7 @@ _BLOCK_FRAMES: Final = 256
 
 _FILES: Final = (("preprocessor_config.json", None), ("processor_config.json", "feature_extractor"))
 _COMMON: Final = {
-    "sampling_rate": 16_000,
+    "sampling_rate": INTERNAL_RATE,
     "hop_length": 160,
     "chunk_length": 30,
     "n_fft": 400,
@@ -57,7 +58,6 @@ class FeatureConfig:
     """
 
     num_mel_bins: int = 80
-    sampling_rate: int = 16_000
     hop_length: int = 160
     n_fft: int = 400
     window_samples: int = 480_000
@@ -71,7 +71,7 @@ class FeatureConfig:
     @property
     def window_s(self) -> float:
         """Seconds of a window."""
-        return self.window_samples / self.sampling_rate
+        return self.window_samples / INTERNAL_RATE
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> FeatureConfig:
@@ -87,12 +87,15 @@ class FeatureConfig:
             raise ModelLoadError(f"{path}: dither {values['dither']!r} is not supported, only 0.0")
         defaults = _DEFAULTS[kind]
         numbers = {name: _positive_int(path, name, values.get(name, defaults[name])) for name in defaults}
+        if numbers["sampling_rate"] != INTERNAL_RATE:
+            raise ModelLoadError(
+                f"{path}: sampling_rate {numbers['sampling_rate']} is not supported, only {INTERNAL_RATE}"
+            )
         config = cls(
             num_mel_bins=numbers["feature_size"],
-            sampling_rate=numbers["sampling_rate"],
             hop_length=numbers["hop_length"],
             n_fft=numbers["n_fft"],
-            window_samples=numbers["chunk_length"] * numbers["sampling_rate"],
+            window_samples=numbers["chunk_length"] * INTERNAL_RATE,
             min_samples=numbers["min_length"],
         )
         if config.n_fft % 2 or not config.hop_length <= config.n_fft <= config.window_samples:
@@ -143,7 +146,7 @@ class _Spectrum:
             mel_filters(
                 num_bins=num_fft // 2 + 1,
                 num_mels=config.num_mel_bins,
-                sampling_rate=config.sampling_rate,
+                sampling_rate=INTERNAL_RATE,
                 max_hz=MAX_HZ,
             )
         )

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from .errors import BadRequestError, TooLargeError
+from .faults import read_fault, shortened
 
 T = TypeVar("T")
 _Body = TypeVar("_Body", covariant=True)
@@ -19,8 +20,6 @@ MAX_ELEMENTS: Final = 1_000_000
 """Commas in a body, and so about its JSON elements: 20 MB of `{},{},…` would hold the loop for seconds.
 Base64 has none of them."""
 
-_LOCATION: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
-_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
 _NAMES: Final = (("`", ""), ("str", "string"), ("int", "integer"), ("bool", "boolean"), ("float", "number"))
 _MAX_SHOWN: Final = 40
 
@@ -47,12 +46,12 @@ def _reason(message: str) -> str:
 
 def _explain(message: str, prefix: str) -> BadRequestError:
     """msgspec's ``Expected `int`, got `str` - at `$.a.b` `` names the field `a.b`."""
-    found = _LOCATION.match(message)
-    problem, path = (found["problem"], found["path"] or "") if found else (message, "")
-    param = (prefix + path).lstrip(".")
-    if missing := _MISSING.match(problem):
-        param = f"{param}.{missing['field']}".lstrip(".")
+    fault = read_fault(message, prefix)
+    param, problem = fault.param, fault.problem
+    if fault.kind == "missing":
         return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    if fault.kind == "unknown":
+        return BadRequestError(f"`{param}` is not a known field.", param=param, code="unknown_parameter")
     for name, plain in _NAMES:
         problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
     problem = problem[:1].lower() + problem[1:].replace(" | null", " or null").replace(" | ", ", ")
@@ -68,7 +67,7 @@ def shown(value: object) -> str:
         text = repr(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
         text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return shortened(text, _MAX_SHOWN)
 
 
 def refuse(param: str, value: object, allowed: str) -> BadRequestError:

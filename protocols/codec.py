@@ -10,12 +10,12 @@ which one it is (`ClientDecoder`); until then, and for `decode_client_event`, it
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .faults import read_fault, shortened
 from .flat import FlatClientEvent, FlatCommit, FlatControl, FlatInvalid, FlatServerEvent, FlatUpdate
 from .realtime import (
     UNSUPPORTED_CLIENT_EVENTS,
@@ -101,9 +101,6 @@ _any_decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
 _MALFORMED = (msgspec.DecodeError, UnicodeError, RecursionError)
-_LOCATION: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
-_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
-_UNKNOWN: Final = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
 
 
 class ClientDecoder:
@@ -242,7 +239,7 @@ def _explain(frame: str | bytes, error: Exception, *, flat: bool = False) -> Inv
                 "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
             )
         case str() as name if name not in (_FLAT_SERVED if flat else _SERVED):
-            return InvalidEvent("unknown_event", f"{_short(name)} is not an event", "type", event_id)
+            return InvalidEvent("unknown_event", f"{shortened(name)} is not an event", "type", event_id)
     explained = _invalid(error, "", event_id)
     if flat and explained.code != "invalid_audio":
         return msgspec.structs.replace(explained, code="invalid_event")
@@ -263,25 +260,14 @@ def _invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEven
     """Translate msgspec's message: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
     if isinstance(error, RecursionError):
         return InvalidEvent("invalid_json", "the frame is nested too deeply", prefix or None, event_id)
-    found = _LOCATION.match(str(error))
-    problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
-    param = (prefix + path).strip(".")
-    code = "invalid_value"
-    if missing := _MISSING.match(problem):
-        param, code = _join(param, missing["field"]), "missing_required_parameter"
-        problem = "required and missing"
-    elif unknown := _UNKNOWN.match(problem):
-        param, code = _join(param, _short(unknown["field"])), "unknown_parameter"
-        problem = "not a known field"
-    elif param == "audio":
-        code = "invalid_audio"
+    fault = read_fault(str(error), prefix)
+    param, code, problem = fault.param, "invalid_value", fault.problem
+    match fault.kind:
+        case "missing":
+            code, problem = "missing_required_parameter", "required and missing"
+        case "unknown":
+            code, problem = "unknown_parameter", "not a known field"
+        case "invalid" if param == "audio":
+            code = "invalid_audio"
     message = f"`{param}`: {problem}" if param else problem
-    return InvalidEvent(code, _short(message, 300), param or None, event_id)
-
-
-def _join(param: str, field: str) -> str:
-    return f"{param}.{field}" if param else field
-
-
-def _short(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[:limit] + "…"
+    return InvalidEvent(code, shortened(message, 300), param or None, event_id)

@@ -22,6 +22,7 @@ from .realtime_lifecycle import (
 )
 from .realtime_session import SessionPatch, SessionView
 from .transcript import Segment, Word
+from .transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 
 UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
     {
@@ -210,34 +211,6 @@ class ConversationItemInputAudioTranscriptionDelta(
     item_id: str
     content_index: int = 0
     delta: str = ""
-
-
-class TokenUsage(Struct, frozen=True, tag_field="type", tag="tokens"):
-    """Tokens of one transcription: encoder positions that held audio plus prompt, and generated text."""
-
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-
-
-class DurationUsage(Struct, frozen=True, tag_field="type", tag="duration"):
-    """What other servers report instead."""
-
-    seconds: float
-
-
-class DetectedLanguage(Struct, frozen=True):
-    """A language by its ISO-639-1 code."""
-
-    code: str
-
-
-class LogProb(Struct, frozen=True):
-    """One generated token and the natural logarithm of its probability."""
-
-    token: str
-    bytes: list[int]
-    logprob: float
 
 
 class ConversationItemInputAudioTranscriptionCompleted(

@@ -17,8 +17,16 @@ from msgspec import UNSET, Struct, UnsetType
 from . import subtitles
 from .errors import BadRequestError, SensoriumError
 from .hints import parse_keywords, parse_language, parse_languages, shown
-from .realtime import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 from .transcript import Segment, Task, Transcript, TranscriptionOptions, Word
+from .transcript_view import (
+    DetectedLanguage,
+    DurationUsage,
+    LogProb,
+    TokenUsage,
+    detected_languages,
+    log_probs,
+    token_usage,
+)
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 
@@ -64,10 +72,7 @@ class ChunkingStrategy(Struct, frozen=True):
 
 
 def parse_transcription_form(
-    fields: Iterable[tuple[str, str]],
-    *,
-    task: Task = "transcribe",
-    max_prompt_chars: int = MAX_PROMPT_CHARS,
+    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe"
 ) -> TranscriptionRequest:
     """Read the text fields of a transcription (or translation) form.
 
@@ -85,8 +90,8 @@ def parse_transcription_form(
             f"`stream` needs `response_format` json or text, not {response_format}", param="stream"
         )
     prompt = scalars.get("prompt", "")
-    if len(prompt) > max_prompt_chars:
-        raise BadRequestError(f"`prompt` is longer than {max_prompt_chars} characters", param="prompt")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -254,12 +259,15 @@ class TranscriptTextDone(Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class ModelCard(Struct, frozen=True):
-    """One entry of `/v1/models`; `abilities` and `languages` (ISO codes of speech) are ours."""
+    """One entry of `/v1/models`; `abilities`, `languages` (ISO codes of speech) and `vocab_size` (of models
+    that answer prompts) are ours.
+    """
 
     id: str
     created: int
     abilities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
+    vocab_size: int | UnsetType = UNSET
     owned_by: str = "sensorium"
     object: Literal["model"] = "model"
 
@@ -269,17 +277,6 @@ class ModelList(Struct, frozen=True):
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
-
-
-def token_usage(transcript: Transcript) -> TokenUsage:
-    """Tokens read and written for a transcript."""
-    read, written = transcript.num_input_tokens, transcript.num_output_tokens
-    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
-
-
-def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:
-    """The transcript's language as OpenAI's list; empty if none was detected."""
-    return [DetectedLanguage(transcript.language)] if transcript.language else []
 
 
 def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, bytes]:
@@ -314,11 +311,6 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
         case "vtt":
             body = subtitles.vtt(transcript).encode()
     return _CONTENT_TYPES[request.response_format], body
-
-
-def log_probs(transcript: Transcript) -> list[LogProb]:
-    """Per-token log-probabilities in OpenAI's shape."""
-    return [LogProb(token.text, list(token.data), token.logprob) for token in transcript.tokens]
 
 
 def delta_event(delta: str) -> bytes:

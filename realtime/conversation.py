@@ -31,8 +31,8 @@ from ..protocols.realtime import (
     InputAudioContent,
     UserMessage,
 )
-from ..protocols.rest import detected_languages, log_probs, token_usage
 from ..protocols.transcript import Transcript, TranscriptionOptions
+from ..protocols.transcript_view import detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .outbox import Outbox, error_detail

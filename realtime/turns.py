@@ -34,25 +34,13 @@ class SpeechStarted(msgspec.Struct, frozen=True):
     start_sample: int
 
 
-class SpeechPaused(msgspec.Struct, frozen=True):
-    """No speech for `pause` samples since `end_sample`."""
-
-    end_sample: int
-
-
-class SpeechResumed(msgspec.Struct, frozen=True):
-    """Speech again after a pause, in the frame that starts at `start_sample`; the turn goes on."""
-
-    start_sample: int
-
-
 class SpeechStopped(msgspec.Struct, frozen=True):
     """The turn is over; its last speech frame ended at `end_sample`."""
 
     end_sample: int
 
 
-TurnEvent = SpeechStarted | SpeechPaused | SpeechResumed | SpeechStopped
+TurnEvent = SpeechStarted | SpeechStopped
 
 
 class TurnDetector:
@@ -92,10 +80,8 @@ class TurnDetector:
             return self._wait(start_sample, end_sample, is_speech)
         if is_speech:
             self.last_speech_end = end_sample
-            if not self.paused:
-                return []
             self.paused = False
-            return [SpeechResumed(start_sample)]
+            return []
         return self._hold(end_sample - self.last_speech_end)
 
     def _wait(self, start_sample: int, end_sample: int, is_speech: bool) -> list[TurnEvent]:
@@ -116,7 +102,5 @@ class TurnDetector:
         if silence >= self._config.silence:
             self.reset()
             return [SpeechStopped(self.last_speech_end)]
-        if not self.paused and silence >= self._config.pause:
-            self.paused = True
-            return [SpeechPaused(self.last_speech_end)]
+        self.paused = silence >= self._config.pause
         return []

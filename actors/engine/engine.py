@@ -47,7 +47,7 @@ Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
 """Gets the features of items, in their order, from whoever asked for them."""
 
 
-def _no_encoder(num_tokens: int) -> int:
+def _no_encoder(_: int) -> int:
     raise BadRequestError("this model takes no audio and no images")
 
 

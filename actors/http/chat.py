@@ -41,7 +41,7 @@ from ..text.generation import Answer, OnAccepted, OnPiece, TextModel, answer_all
 from .event_stream import EventStream, Put, unless_gone
 from .logprobs import chat_logprobs, prompt_logprob_list
 from .service import Service
-from .text_requests import JSON, admission, read_and_parse, text_model, total_usage
+from .text_requests import JSON, admission, cache_salt, read_and_parse, text_model, total_usage
 
 
 class ChatRoutes:
@@ -55,7 +55,8 @@ class ChatRoutes:
         hold = admission(self._service, request)
         with hold():
             wish, conversation = await read_and_parse(self._service, request, parse_chat)
-            job = _Job(text_model(self._service, wish.model), wish, conversation)
+            salt = cache_salt(self._service, request, wish.cache_salt)
+            job = _Job(text_model(self._service, wish.model), wish, conversation, salt)
 
             async def answer() -> Response:
                 return Response(await job.body(), media_type=JSON)
@@ -68,8 +69,9 @@ class ChatRoutes:
 class _Job:
     """One request with its `n` answers."""
 
-    def __init__(self, model: TextModel, wish: ChatRequest, conversation: Conversation) -> None:
+    def __init__(self, model: TextModel, wish: ChatRequest, conversation: Conversation, salt: str) -> None:
         self._model = model
+        self._salt = salt
         self._wish = wish
         self._conversation = conversation
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
@@ -136,7 +138,7 @@ class _Job:
             prompt,
             [choice_params(params, index) for index in range(self._wish.num_choices)],
             priority=self._wish.priority or 0,
-            cache_salt=self._wish.cache_salt or "",
+            cache_salt=self._salt,
             on_accepted=on_accepted,
             on_piece=on_piece,
         )

@@ -40,7 +40,7 @@ from ..text.generation import Answer, TextModel, answer_all
 from .event_stream import EventStream, Put, unless_gone
 from .logprobs import completion_logprobs, prompt_logprob_list
 from .service import Service
-from .text_requests import JSON, admission, read_and_parse, text_model, total_usage
+from .text_requests import JSON, admission, cache_salt, read_and_parse, text_model, total_usage
 
 
 class CompletionRoutes:
@@ -57,7 +57,7 @@ class CompletionRoutes:
             model = text_model(self._service, wish.model)
             info = model.prompter.builder.info
             params = completion_params(wish, vocab_size=info.vocab_size, defaults=info.sampling)
-            job = _Job(model, wish, params)
+            job = _Job(model, wish, params, cache_salt(self._service, request, wish.cache_salt))
 
             async def answer() -> Response:
                 return Response(await job.body(), media_type=JSON)
@@ -103,8 +103,9 @@ class _Sent:
 class _Job:
     """One request: its prompts, each answered `n` times, numbered through."""
 
-    def __init__(self, model: TextModel, wish: CompletionRequest, params: SamplingParams) -> None:
+    def __init__(self, model: TextModel, wish: CompletionRequest, params: SamplingParams, salt: str) -> None:
         self._model = model
+        self._salt = salt
         self._wish = wish
         self._choices = [choice_params(params, index) for index in range(wish.num_choices)]
         self._id = f"cmpl-{secrets.token_hex(12)}"
@@ -165,7 +166,7 @@ class _Job:
                 prompt,
                 [fitted(params, room) for params in self._choices],
                 priority=self._wish.priority or 0,
-                cache_salt=self._wish.cache_salt or "",
+                cache_salt=self._salt,
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )
 

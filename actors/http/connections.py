@@ -9,6 +9,7 @@ caught by itself, and every send has a deadline after which the connection is cu
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import logging
 import socket
 import struct
@@ -141,6 +142,25 @@ def _no_extensions(*_: object) -> None:
     """
 
 
+_REPLACED: Final[tuple[tuple[Any, str, object], ...]] = (
+    (ws_stream, "WebsocketBuffer", _BoundedBuffer),
+    (ws_stream, "Connection", _Connection),
+    (ws_stream, "server_extensions_handshake", _no_extensions),
+    (h11, "WSStream", _Stream),
+    (h2, "WSStream", _Stream),
+)
+"""What hypercorn finds by these names it shall find here."""
+
+
+def _replace(owner: Any, name: str, ours: object) -> None:  # noqa: ANN401 (modules, and hypercorn's config)
+    """Assignment would also succeed for a name that nobody looks up any more, and guard nothing."""
+    if not hasattr(owner, name):
+        where = getattr(owner, "__name__", type(owner).__name__)
+        version = importlib.metadata.version("hypercorn")
+        raise RuntimeError(f"hypercorn {version} has no {where}.{name}, by which connections are guarded")
+    setattr(owner, name, ours)
+
+
 def open_listener(host: str, port: int, *, send_timeout_s: float = 0.0) -> socket.socket:
     """A listening TCP socket; `OSError` if the address is taken or not ours.
 
@@ -176,6 +196,29 @@ async def _cancel_after_close(stream: TimedStream, scope: trio.CancelScope) -> N
     scope.cancel()
 
 
+def guarded(max_message_bytes: int) -> Config:
+    """Hypercorn's configuration, and our parts in place of its own.
+
+    Raises RuntimeError for a hypercorn that has no such names: what this file promises would not hold.
+    """
+    config = Config()
+    options = {
+        "accesslog": None,
+        "errorlog": None,
+        "include_server_header": False,
+        "websocket_max_message_size": max_message_bytes,
+        "websocket_ping_interval": _PING_INTERVAL_S,
+        "max_app_queue_size": _QUEUED_MESSAGES,
+        "keep_alive_timeout": 30.0,
+        "h2_max_inbound_frame_size": 2**20,
+    }
+    for name, value in options.items():
+        _replace(config, name, value)
+    for module, name, ours in _REPLACED:
+        _replace(module, name, ours)
+    return config
+
+
 async def serve_connections(
     app: AsgiApp,
     listener: socket.socket,
@@ -187,21 +230,9 @@ async def serve_connections(
 ) -> None:
     """Serve HTTP/1.1, HTTP/2 and WebSockets until `stop`; then connections have `grace_s` to end.
 
-    Takes over `listener`. Cancelling closes every connection at once.
+    Takes over `listener`. Cancelling closes every connection at once. Raises as `guarded` does.
     """
-    config = Config()
-    config.accesslog = None
-    config.errorlog = None
-    config.include_server_header = False
-    config.websocket_max_message_size = max_message_bytes
-    config.websocket_ping_interval = _PING_INTERVAL_S
-    config.max_app_queue_size = _QUEUED_MESSAGES
-    config.keep_alive_timeout = 30.0
-    config.h2_max_inbound_frame_size = 2**20
-    ws_stream.WebsocketBuffer = _BoundedBuffer
-    ws_stream.Connection = _Connection
-    h11.WSStream = h2.WSStream = _Stream
-    ws_stream.server_extensions_handshake = _no_extensions
+    config = guarded(max_message_bytes)
     context = WorkerContext(None)
     wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
 

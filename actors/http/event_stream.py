@@ -51,7 +51,7 @@ class EventStream(Response):
         self._finished = False
         self._has_begun = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         with self._hold():
             async with open_work() as nursery:

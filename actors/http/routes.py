@@ -39,7 +39,7 @@ from ...realtime.session import Session
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key
+from .service import Hold, ServedModel, Service, bearer_key
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def routes(service: Service) -> list[Route]:
     return found
 
 
-async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+async def not_found(scope: Scope, _: Receive, send: Send) -> None:
     """Where no route matches."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000, "reason": ""})  # answered as 403
@@ -173,7 +173,7 @@ class Api:
         self._service = service
         self._version = importlib.metadata.version("sensorium")
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, _: Request) -> Response:
         """200 only when every model can take work now."""
         if self._service.is_ready:
             return _json({"status": "ok"})
@@ -181,23 +181,23 @@ class Api:
         models = {name: model.engine.health for name, model in self._service.models.items()}
         return _json({"status": status, "models": models}, status=503)
 
-    async def ping(self, request: Request) -> Response:
+    async def ping(self, _: Request) -> Response:
         """200 as long as the process answers."""
         return _json({"status": "ok"})
 
-    async def version(self, request: Request) -> Response:
+    async def version(self, _: Request) -> Response:
         """The package's version."""
         return _json({"version": self._version})
 
-    async def load(self, request: Request) -> Response:
+    async def load(self, _: Request) -> Response:
         """Requests and live sessions in hand."""
         return _json({"server_load": self._service.num_requests + len(self._service.sessions)})
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
         return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    async def list_models(self, request: Request) -> Response:
+    async def list_models(self, _: Request) -> Response:
         """Every served model."""
         return Response(rest.models_body(map(_card, self._service.models.values())), media_type=_JSON)
 
@@ -224,16 +224,17 @@ class Api:
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        with self._service.in_hand():
+        admission = self._service.admission()
+        with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
             wish = rest.parse_transcription_form(upload.fields, task=task)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
 
             async def work() -> Response:
-                audio = await self._service.media.decode(upload.data, upload.filename)
+                audio = await self._service.media.decode(upload.data)
                 self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-                hold = partial(self._hold, audio.duration_s)
+                hold = partial(self._hold, admission, audio.duration_s)
                 if wish.stream:
                     return transcript_stream(model.transcriber, audio.samples, wish, hold)
                 with self._service.holding_audio(audio.duration_s):
@@ -244,9 +245,9 @@ class Api:
             return await unless_gone(request, work)
 
     @contextmanager
-    def _hold(self, seconds: float) -> Iterator[None]:
+    def _hold(self, admission: Hold, seconds: float) -> Iterator[None]:
         """A request that goes on while its answer is streamed."""
-        with self._service.in_hand(), self._service.holding_audio(seconds):
+        with admission(), self._service.holding_audio(seconds):
             yield
 
 
@@ -262,7 +263,11 @@ def _card(model: ServedModel) -> rest.ModelCard:
     speech = model.transcription
     languages = UNSET if speech is None else speech.languages
     return rest.ModelCard(
-        id=model.name, created=model.created, abilities=model.abilities, languages=languages
+        id=model.name,
+        created=model.created,
+        abilities=model.abilities,
+        languages=languages,
+        vocab_size=UNSET if model.text is None else model.text.prompter.builder.info.vocab_size,
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -25,6 +25,9 @@ from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
+
+Hold = Callable[[], AbstractContextManager[None]]
+"""Counts a request while it is worked on; see `Service.admission`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +169,36 @@ class Service:
                 else "The API key is not accepted."
             )
 
-    @contextmanager
-    def in_hand(self, *, is_light: bool = False) -> Iterator[None]:
-        """Count a request while it is worked on. Raises OverloadedError if that is one too many.
+    def admission(self, *, is_light: bool = False) -> Hold:
+        """What counts a request while it is worked on: a context to enter for each of its stages in turn.
 
-        Light ones (a small body) hold little but their place in an engine, so as many may be in hand as may
-        wait there.
+        The first entrance raises OverloadedError if that is one request too many. Light ones (a small body)
+        hold little but their place in an engine, so as many may be in hand as may wait there. A request that
+        was let in is finished, also where the server is told to stop between its stages.
         """
-        self._check_admission(is_light=is_light)
+        is_admitted = False
+
+        def hold() -> AbstractContextManager[None]:
+            nonlocal is_admitted
+            if not is_admitted:
+                self._check_admission(is_light=is_light)
+            is_admitted = True
+            return self._counted(is_light=is_light)
+
+        return hold
+
+    def cache_salt(self, key: str | None, asked: str | None) -> str:
+        """What keeps a request's cached prompts apart: from those of other keys, and as the client asks.
+
+        Where no key is needed, everybody shares. Else two clients never find each other's prompts, nor can
+        they tell from `cached_tokens` that somebody has asked the same.
+        """
+        if not self.config.listen.api_key:
+            return asked or ""
+        return f"{hashlib.sha256((key or '').encode()).hexdigest()}{asked or ''}"
+
+    @contextmanager
+    def _counted(self, *, is_light: bool) -> Iterator[None]:
         self.num_requests += 1
         self.num_light += is_light
         self.metrics.requests_active.inc()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -14,7 +12,7 @@ from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError
 from ...protocols.generation import CompletionUsage, usage
 from ..text.generation import Answer, TextModel
-from .service import Service
+from .service import Hold, Service, bearer_key
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
@@ -27,11 +25,16 @@ _TEXT_BODY_BYTES: Final = 8 * 1024 * 1024
 """Beside the media, which are a third longer in base64."""
 
 
-def admission(service: Service, request: Request) -> Callable[[], AbstractContextManager[None]]:
+def admission(service: Service, request: Request) -> Hold:
     """What counts a request while it is worked on; small ones do not take the places of uploads."""
     length = request.headers.get("content-length", "")
     is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
-    return partial(service.in_hand, is_light=is_light)
+    return service.admission(is_light=is_light)
+
+
+def cache_salt(service: Service, request: Request, asked: str | None) -> str:
+    """See `Service.cache_salt`."""
+    return service.cache_salt(bearer_key(request.headers.get("authorization")), asked)
 
 
 async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:

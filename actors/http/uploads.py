@@ -43,7 +43,6 @@ class Upload:
 
     fields: list[tuple[str, str]]
     data: bytes
-    filename: str | None
 
 
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
@@ -93,7 +92,7 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         if (file.size or 0) > max_bytes:
             raise _too_large(max_bytes)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        return Upload(fields, await file.read(), file.filename)
+        return Upload(fields, await file.read())
     finally:
         await form.close()
 

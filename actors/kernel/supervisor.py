@@ -152,7 +152,7 @@ class _Ready(trio.TaskStatus[None]):
     def __init__(self) -> None:
         self.event = trio.Event()
 
-    def started(self, value: None = None) -> None:
+    def started(self, value: None = None) -> None:  # noqa: ARG002 (trio's signature)
         self.event.set()
 
 

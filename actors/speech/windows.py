@@ -212,7 +212,7 @@ class WindowDecoder:
         *,
         language: str | None,
         num_samples: int,
-        lane: Lane,
+        lane: Lane,  # noqa: ARG002 (to be said by `Align`)
     ) -> tuple[Word, ...]:
         """When each word of the answer was spoken, from the window's start.
 

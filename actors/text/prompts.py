@@ -84,9 +84,7 @@ class MediaOpener(Protocol):
     ) -> VideoItems:
         """A video's features."""
 
-    async def decode(
-        self, data: bytes, filename_hint: str | None = None, *, limits: DecodeLimits | None = None
-    ) -> DecodedAudio:
+    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         """An audio file's samples at 16 kHz."""
 
 
@@ -105,9 +103,7 @@ class ThreadOpener:
         """See `MediaOpener`."""
         return await trio.to_thread.run_sync(prepare_video, data, config, limits)
 
-    async def decode(
-        self, data: bytes, filename_hint: str | None = None, *, limits: DecodeLimits | None = None
-    ) -> DecodedAudio:
+    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         """See `MediaOpener`."""
         return await trio.to_thread.run_sync(partial(decode_audio, data, limits=limits))
 

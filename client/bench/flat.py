@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from ...protocols.flat import FLAT_RATE
 from ...protocols.realtime import DurationUsage, ErrorDetail
 from ..async_realtime import Socket, open_socket
-from ..connection import close_details, connect_error
+from ..connection import OPEN_TIMEOUT_S, close_details, connect_error
 from ..errors import AudioError, SDKError, SensoriumTimeoutError, SessionClosedError
 from ..events import Committed, Completed, Delta, ErrorEvent, Event, Failed, SessionUpdated
 from ..options import MAX_QUEUED_EVENTS, ClientOptions
@@ -58,7 +58,7 @@ async def flat_session(
     async with AsyncExitStack() as stack:
         try:
             url = options.realtime_url(intent=None)
-            socket = await stack.enter_async_context(open_socket(url, options))
+            socket = await stack.enter_async_context(open_socket(url, options, OPEN_TIMEOUT_S))
         except (OSError, WebSocketException) as error:
             raise connect_error(error, options) from error
         session = FlatSession(socket, options.timeout_s)

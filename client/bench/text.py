@@ -13,6 +13,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 import httpx
@@ -20,6 +21,7 @@ import msgspec
 
 from ..errors import SDKError
 from ..options import client_options
+from ..requests import parse_models
 from .bench import Contender, Machine, Progress, contenders, interleave, server_versions, this_machine
 from .report import table
 from .statistics import Summary, percentile, summarize
@@ -27,6 +29,8 @@ from .statistics import Summary, percentile, summarize
 _TIMEOUT_S = 600.0
 _FIRST_PLAIN_ID = 300
 """Prompts are ids from here up: below lie single bytes in most vocabularies, above the control tokens."""
+_USUAL_VOCABULARY = 150_000
+"""Where no server tells its own."""
 
 
 _Note = Callable[["_Server", str, str, float], None]
@@ -44,7 +48,8 @@ class TextPlan(msgspec.Struct, frozen=True):
     shared_prefix_tokens: int = 512
     prefill_tokens: int = 1024
     image_side: int = 0
-    max_token_id: int = 150_000
+    max_token_id: int | None = None
+    """None: the smallest vocabulary that the servers tell."""
     num_rounds: int = 3
     seed: int | None = None
     """None: another one each run, for servers remember the prompts of the last."""
@@ -66,6 +71,8 @@ class TextResult(msgspec.Struct):
     machine: Machine
     server_versions: dict[str, str]
     rows: list[TextRow]
+    failures: dict[str, int]
+    """Requests that failed, per contender; what they belonged to has no value in that round."""
 
 
 class _Server:
@@ -73,6 +80,7 @@ class _Server:
 
     def __init__(self, contender: Contender, model: str, client: httpx.AsyncClient) -> None:
         self.name = contender.name
+        self.num_failed = 0
         self._model = model
         self._client = client
 
@@ -110,7 +118,7 @@ class _Server:
 async def measure_text(plan: TextPlan, progress: Progress) -> TextResult:
     """Everything the plan asks for. Raises SDKError if a server refuses or cannot be reached, ValueError if
     `max_token_id` leaves no ids to make prompts of."""
-    if plan.max_token_id <= _FIRST_PLAIN_ID:
+    if plan.max_token_id is not None and plan.max_token_id <= _FIRST_PLAIN_ID:
         raise ValueError(f"--max-token-id is {plan.max_token_id}; allowed: above {_FIRST_PLAIN_ID}")
     chosen = contenders(plan.base_urls or (client_options().base_url,), plan.api_key)
     randomness = random.Random(plan.seed)
@@ -122,7 +130,8 @@ async def measure_text(plan: TextPlan, progress: Progress) -> TextResult:
 
     clients: list[httpx.AsyncClient] = []
     try:
-        servers = []
+        servers: list[_Server] = []
+        vocabularies: list[int] = []
         for contender in chosen:
             options = client_options(contender.base_url, contender.api_key)
             clients.append(
@@ -130,26 +139,34 @@ async def measure_text(plan: TextPlan, progress: Progress) -> TextResult:
                     base_url=options.root_url, headers=options.headers, timeout=_TIMEOUT_S, trust_env=False
                 )
             )
-            model = plan.model or await _first_model(clients[-1])
+            model, size = await _model_and_vocabulary(clients[-1], plan.model)
             servers.append(_Server(contender, model, clients[-1]))
+            vocabularies += [size] if size else []
+        if plan.max_token_id is None:
+            plan = msgspec.structs.replace(plan, max_token_id=min(vocabularies, default=_USUAL_VOCABULARY))
         for server in servers:
             await _batch(server, _prompts(plan, randomness, 2, 32), 8)
         for round_, index in interleave(len(servers), plan.num_rounds):
             server = servers[index]
             progress(f"{server.name}: round {round_ + 1} of {plan.num_rounds}")
-            for concurrency in plan.concurrency:
-                await _measure_decoding(server, plan, concurrency, randomness, note)
-            await _measure_prefill(server, plan, randomness, note)
-            await _measure_prefix(server, plan, randomness, note)
-            if plan.image_side:
-                await _measure_image(server, plan, randomness, note)
+            measures = [partial(_measure_decoding, concurrency=each) for each in plan.concurrency]
+            measures += [_measure_prefill, _measure_prefix, *([_measure_image] if plan.image_side else [])]
+            for measure in measures:
+                try:
+                    await measure(server, plan, randomness, note)
+                except (SDKError, httpx.HTTPError) as error:
+                    server.num_failed += 1
+                    progress(f"{server.name}: failed: {error or type(error).__name__}")
     except httpx.HTTPError as error:
         raise SDKError(f"a server could not be reached: {error or type(error).__name__}") from error
     finally:
         for client in clients:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
-    return TextResult(this_machine(), await server_versions(chosen), list(rows.values()))
+    if not rows:
+        raise SDKError("every request failed")
+    failures = {server.name: server.num_failed for server in servers if server.num_failed}
+    return TextResult(this_machine(), await server_versions(chosen), list(rows.values()), failures)
 
 
 def text_report(result: TextResult) -> str:
@@ -164,6 +181,7 @@ def text_report(result: TextResult) -> str:
     head = [
         f"client machine  {machine.processor}, {machine.num_cpus} CPUs, {machine.system}",
         *(f"{name:<15} {about}" for name, about in result.server_versions.items()),
+        *(f"{name:<15} {count} requests failed" for name, count in result.failures.items()),
         "",
         "medians over rounds (lowest–highest); last column: relative to the first server",
         "",
@@ -172,7 +190,7 @@ def text_report(result: TextResult) -> str:
 
 
 async def _measure_decoding(
-    server: _Server, plan: TextPlan, concurrency: int, randomness: random.Random, note: _Note
+    server: _Server, plan: TextPlan, randomness: random.Random, note: _Note, *, concurrency: int
 ) -> None:
     prompts = _prompts(plan, randomness, concurrency, plan.prompt_tokens)
     first_s = await _batch(server, prompts, 1)
@@ -225,8 +243,8 @@ def noise_png(side: int, random_bytes: _RandomBytes) -> bytes:
 
 
 async def _batch(server: _Server, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
-    """Seconds from sending all prompts at once to the end of the last answer. Raises what the first of them
-    raised, once all have ended."""
+    """Seconds from sending all prompts at once to the end of the last answer. Raises what one of them raised,
+    once all have ended; the others that failed are counted."""
     errors: list[Exception] = []
 
     async def one(prompt: Sequence[int]) -> None:
@@ -240,19 +258,27 @@ async def _batch(server: _Server, prompts: Sequence[Sequence[int]], num_tokens: 
         for prompt in prompts:
             tasks.start_soon(one, prompt)
     if errors:
+        server.num_failed += len(errors) - 1
         raise errors[0]
     return anyio.current_time() - start
 
 
 def _prompts(plan: TextPlan, randomness: random.Random, count: int, length: int) -> list[list[int]]:
+    assert plan.max_token_id is not None
     ids = range(_FIRST_PLAIN_ID, plan.max_token_id)
     return [randomness.choices(ids, k=length) for _ in range(count)]
 
 
-async def _first_model(client: httpx.AsyncClient) -> str:
+async def _model_and_vocabulary(client: httpx.AsyncClient, name: str | None) -> tuple[str, int | None]:
+    """The model's name, of the first one if none is given, and the size of its vocabulary if it is told."""
     response = await client.get("v1/models")
     response.raise_for_status()
-    return str(response.json()["data"][0]["id"])
+    cards = parse_models(response.content)
+    if name is None and not cards:
+        raise SDKError(f"{client.base_url} serves no model")
+    found = next((card for card in cards if name in (None, card.id)), None)
+    size = None if found is None else found.vocab_size
+    return name or cards[0].id, size if isinstance(size, int) else None
 
 
 def _cell(summary: Summary) -> str:

@@ -80,7 +80,7 @@ class NgramDrafter:
                 return tokens[found : found + min(limit, self._options.num_tokens)]
         return ()
 
-    def is_over(self, tokens: Sequence[int]) -> bool:
+    def is_over(self, _: Sequence[int]) -> bool:
         """Never: the answer may begin to repeat at any time."""
         return False
 

@@ -49,7 +49,7 @@ Head = tuple[int, int]
 
 
 def plain_attention(
-    module: nn.Module,
+    _module: nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

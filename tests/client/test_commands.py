@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from sensorium.actors.commands import run
 from sensorium.client import commands
 from sensorium.client.audio import Audio, wav_bytes
+from sensorium.client.requests import SpeechOptions
 from sensorium.client.terminal import LiveText, milliseconds, timestamp
 from sensorium.protocols.realtime import SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
@@ -51,6 +53,14 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11
     assert all(line.startswith("sensorium: ") for line in lines)
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("transcribe", "listen"):
+        assert run([command, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert all(f"--{name} " in shown for name in SpeechOptions.__annotations__)
+    assert run(["bench", "--help"]) == run(["bench-text", "--help"]) == 0
 
 
 def test_no_server_is_1_and_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:

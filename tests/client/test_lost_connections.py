@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -18,7 +18,7 @@ from sensorium.client.async_realtime import open_socket
 from sensorium.client.options import client_options
 from sensorium.client.realtime import open_connection
 from sensorium.protocols.codec import decode_client_event, encode_event
-from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed
+from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed, SessionUpdated
 from sensorium.protocols.realtime_lifecycle import SessionResume
 from sensorium.protocols.realtime_session import SessionView
 from support.fake_server import SESSION, DialogClosedError, FakeDialog, serve_realtime
@@ -174,6 +174,61 @@ def test_a_session_that_is_closed_while_it_comes_back_stays_closed() -> None:
     assert all(isinstance(event, SessionCreated | Resumed) for event in events)
 
 
+@dataclass
+class StuckDialog(FakeDialog):
+    """Reads nothing after the first audio until `go_on`, and is cut by a commit; the next one resumes."""
+
+    go_on: threading.Event = field(default_factory=threading.Event)
+    first: FakeDialog | None = None
+
+    def receive(self, frame: str | bytes) -> list[str]:
+        if self.first is None:
+            self.received.append(frame)
+            if isinstance(frame, bytes):
+                assert self.go_on.wait(10)
+            elif "commit" in frame:
+                raise DialogClosedError(1001, "a proxy goes away")
+            elif "session.update" in frame:
+                return [encode_event(SessionUpdated(session=VIEW))]
+            return []
+        taken = len(self.first.received)
+        answer = SessionResumed(
+            session=VIEW, after_seq=1, last_seq=1, received_events=taken, received_audio_bytes=0
+        )
+        return [encode_event(answer)] if isinstance(frame, str) and "resume" in frame else []
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resumed(backend: str) -> None:
+    dialogs: list[StuckDialog] = []
+
+    def make() -> FakeDialog:
+        first = dialogs[0] if dialogs else None
+        dialogs.append(StuckDialog(greeting=encode_event(SessionCreated(session=VIEW)), first=first))
+        return dialogs[-1]
+
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
+            sent: list[bytes] = []
+            with anyio.fail_after(20):
+                was_cancelled = False
+                while not was_cancelled:
+                    sent.append(len(sent).to_bytes(4, "big") * 16_384)
+                    with anyio.move_on_after(0.5) as scope:
+                        await session.send(sent[-1])
+                    was_cancelled = scope.cancelled_caught
+                dialogs[0].go_on.set()
+                sent.append(CHUNK)
+                await session.send(CHUNK)
+                await session.commit()
+                while not isinstance(await anext(session), Resumed):
+                    pass
+            assert [frame for frame in dialogs[0].received if isinstance(frame, bytes)] == sent
+
+    with serve_realtime(make) as url:
+        anyio.run(body, backend=backend)
+
+
 def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
     """One machine cannot act that out, so this looks at the option."""
 
@@ -181,7 +236,7 @@ def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
         return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
     async def body() -> None:
-        async with open_socket(options.realtime_url(), options) as opened:
+        async with open_socket(options.realtime_url(), options, 30.0) as opened:
             connection: Any = opened
             trio_stream = getattr(connection, "stream", None)
             connected = trio_stream.socket if trio_stream else connection.transport.get_extra_info("socket")
@@ -189,7 +244,7 @@ def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
 
     with serve_realtime() as url:
         options = client_options(url)
-        with open_connection(options.realtime_url(), options) as connection:
+        with open_connection(options.realtime_url(), options, 30.0) as connection:
             assert 10 <= limit_s(connection.socket) <= 60
         for backend in ("asyncio", "trio"):
             anyio.run(body, backend=backend)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.client.events import Delta, Event, Resumed, SessionCreated
 from sensorium.client.resume import ResumeRefusedError, Resumption, is_lost, waits
-from sensorium.client.session_core import SessionCore, SessionSettings
+from sensorium.client.session_core import SessionCore
 from sensorium.protocols.codec import encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, InputAudioBufferSpeechStarted, SessionUpdated
 from sensorium.protocols.realtime_session import SessionView
@@ -129,13 +129,13 @@ def test_servers_that_do_not_resume_cost_no_memory(changes: dict[str, object]) -
 
 
 def test_it_can_be_switched_off() -> None:
-    core = SessionCore(SessionSettings(resume=False))
+    core = SessionCore(resume=False)
     core.receive(encode_event(created()))
     assert core.resumption.grace_s == 0
 
 
 def test_the_core_shows_no_event_twice() -> None:
-    core = SessionCore(SessionSettings())
+    core = SessionCore()
     for event in (created(), SessionUpdated(session=VIEW, server_event_seq=2)):
         core.receive(encode_event(event))
     speech = InputAudioBufferSpeechStarted(item_id="item", audio_start_ms=0, server_event_seq=3)

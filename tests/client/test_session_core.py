@@ -16,20 +16,22 @@ from sensorium.client import (
     Flushed,
     UnknownEvent,
 )
-from sensorium.client.session_core import MAX_FRAME_BYTES, SessionCore, SessionSettings, session_settings
+from sensorium.client.session_core import MAX_FRAME_BYTES, SessionCore
 from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import InputAudioBufferAppend, InputAudioBufferFlush, SessionUpdate
 from support.fake_server import FakeDialog
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Close
 
 SECOND = bytes(48_000)
 
 
 def opened(
-    settings: SessionSettings | None = None, dialog: FakeDialog | None = None
+    core: SessionCore | None = None, dialog: FakeDialog | None = None
 ) -> tuple[SessionCore, FakeDialog]:
     """A machine and a fake server that have agreed on the settings."""
-    core, dialog = SessionCore(settings or SessionSettings()), dialog or FakeDialog()
+    core, dialog = core or SessionCore(), dialog or FakeDialog()
     for frame in dialog.start():
         core.receive(frame)
     for frame in core.opening():
@@ -51,7 +53,7 @@ def completed(events: list[Event]) -> list[str]:
 
 
 def test_opening_update_is_one_the_server_understands() -> None:
-    settings = session_settings(
+    core = SessionCore(
         model="m",
         language="de",
         prompt="Guten Tag",
@@ -62,7 +64,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
         turn_detection={"type": "server_vad", "silence_duration_ms": 300},
         timestamp_granularities=["word"],
     )
-    event = decode_client_event(SessionCore(settings).opening()[0])
+    event = decode_client_event(core.opening()[0])
     assert isinstance(event, SessionUpdate)
     assert msgspec.to_builtins(event.session) == {
         "type": "transcription",
@@ -85,7 +87,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
 
 
 def test_manual_turns_are_asked_for_with_an_explicit_null() -> None:
-    update = json.loads(SessionCore(session_settings(turn_detection=None)).opening()[0])
+    update = json.loads(SessionCore(turn_detection=None).opening()[0])
     assert update["session"]["audio"]["input"]["turn_detection"] is None
 
 
@@ -101,11 +103,11 @@ def test_manual_turns_are_asked_for_with_an_explicit_null() -> None:
 )
 def test_settings_errors_name_the_argument(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        session_settings(**arguments)  # type: ignore[arg-type]
+        SessionCore(**arguments)  # type: ignore[arg-type]
 
 
 def test_telephone_encodings_are_always_8_khz() -> None:
-    assert session_settings(encoding="pcmu", sample_rate=24_000).audio_format == AudioFormat("pcmu", 8_000)
+    assert SessionCore(encoding="pcmu", sample_rate=24_000).audio_format == AudioFormat("pcmu", 8_000)
 
 
 def test_binary_audio_is_sent_as_it_is() -> None:
@@ -114,7 +116,7 @@ def test_binary_audio_is_sent_as_it_is() -> None:
 
 
 def test_json_audio_is_base64_in_an_append() -> None:
-    core, _ = opened(SessionSettings(binary=False))
+    core, _ = opened(SessionCore(binary=False))
     (frame,) = core.append(b"abcd")
     event = decode_client_event(frame)
     assert isinstance(event, InputAudioBufferAppend)
@@ -211,7 +213,7 @@ def test_what_the_closing_commit_finds_unannounced_is_shown_whole_and_in_order()
 
 
 def test_finish_waits_for_the_transcript_not_only_for_the_commit() -> None:
-    core, dialog = opened(SessionSettings(turn_detection=None))
+    core, dialog = opened(SessionCore(turn_detection=None))
     exchange(core, dialog, list(core.append(SECOND)))
     committed, transcript, cleared = [answer for frame in core.finish() for answer in dialog.receive(frame)]
     core.receive(committed)
@@ -223,7 +225,7 @@ def test_finish_waits_for_the_transcript_not_only_for_the_commit() -> None:
 
 
 def test_manual_commits_are_answered_and_a_users_clear_is_shown() -> None:
-    core, dialog = opened(SessionSettings(turn_detection=None))
+    core, dialog = opened(SessionCore(turn_detection=None))
     exchange(core, dialog, list(core.append(SECOND)))
     assert completed(exchange(core, dialog, list(core.commit()))) == ["one two"]
     assert [type(event).__name__ for event in exchange(core, dialog, list(core.clear()))] == [
@@ -241,7 +243,7 @@ def test_a_session_goes_on_after_finish() -> None:
 
 
 def test_an_error_before_ready_is_raised_with_its_parameter() -> None:
-    core, dialog = SessionCore(SessionSettings(model="missing")), FakeDialog()
+    core, dialog = SessionCore("missing"), FakeDialog()
     (answer,) = dialog.receive(core.opening()[0])
     with pytest.raises(APIError) as caught:
         core.receive(answer)
@@ -254,17 +256,17 @@ def test_an_error_later_is_an_event_and_is_remembered_for_the_close() -> None:
     core, dialog = opened()
     (event,) = exchange(core, dialog, list(core.commit()))
     assert isinstance(event, ErrorEvent)
-    assert str(core.closed(1011, "boom")) == (
+    assert str(core.closed(ConnectionClosedError(Close(1011, "boom"), None))) == (
         "the server closed the session: code 1011 (server fault), reason: boom; "
         "the last error event said: the buffer is too small"
     )
 
 
 def test_a_close_counts_the_turns_that_were_lost() -> None:
-    core, dialog = opened(SessionSettings(turn_detection=None))
+    core, dialog = opened(SessionCore(turn_detection=None))
     exchange(core, dialog, list(core.append(SECOND)))
     core.receive(dialog.receive(core.commit()[0])[0])
-    assert "1 committed turn not transcribed" in str(core.closed(1006, ""))
+    assert "1 committed turn not transcribed" in str(core.closed(ConnectionClosedError(None, None)))
 
 
 @pytest.mark.parametrize("frame", ['{"type":"news","a":1}', '{"type":"error"}', "[]", "{", b"\xff", '"x"'])
@@ -275,7 +277,7 @@ def test_what_is_not_understood_is_an_unknown_event(frame: str | bytes) -> None:
 
 
 def test_another_servers_session_shape_still_opens_and_its_items_still_finish() -> None:
-    core = SessionCore(SessionSettings())
+    core = SessionCore()
     core.receive('{"type":"session.created","session":{"id":"x"}}')
     core.receive('{"type":"session.updated","session":{"id":"x","odd":1}}')
     assert core.ready

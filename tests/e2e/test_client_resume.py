@@ -22,14 +22,12 @@ from sensorium.client import (
     SessionClosedError,
 )
 from sensorium.client.listen import listen_to
-from sensorium.client.transcribe_files import Wishes
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.raw_socket import pcm, silence
 from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
 
-WISHES = Wishes(model=None, language=None, prompt=None, languages=(), keywords=())
 DATA = Path(__file__).parents[2] / "examples" / "data"
 
 
@@ -141,11 +139,11 @@ def test_listening_survives_a_cut(
 ) -> None:
     recording = DATA / "kitchen_lights.wav"
     with Client(server.url) as client:
-        assert listen_to(client, recording, WISHES) == 0
+        assert listen_to(client, recording, None, None, {}) == 0
     expected = capsys.readouterr().out.splitlines()
     threading.Timer(1.5, proxy.cut).start()
     with Client(proxy.url) as client:
-        assert listen_to(client, recording, WISHES) == 0
+        assert listen_to(client, recording, None, None, {}) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "(the connection was lost; the session goes on)"
     assert shown[1:3] == expected[:2]

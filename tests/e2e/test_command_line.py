@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,37 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         timeout=60,
         check=False,
     )
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process, killed at the end if it still runs."""
+    with subprocess.Popen(
+        [*SENSORIUM, *arguments],
+        env=os.environ | QUICK | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def leaves(process: subprocess.Popen[str], which: signal.Signals) -> tuple[int, str, str]:
+    """Its exit code and what it printed after a signal; it has five seconds, on a busy machine."""
+    process.send_signal(which)
+    stdout, stderr = process.communicate(timeout=5)
+    return process.returncode, stdout, stderr
+
+
+def wait_for_library(process: subprocess.Popen[str], name: str) -> None:
+    """Return when the process has mapped a file with `name` in its path."""
+    end = time.monotonic() + 60
+    while name not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.002)
 
 
 @contextmanager
@@ -135,6 +168,100 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(tmp_path: Path) ->
         assert done.returncode == 1
         assert done.stderr.startswith(f"sensorium: --config is '{path}': ")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["[serve]\napi_key = ['k']\n", "[listen]\n", "[no.such]\nx = 1\n", "port = \n"]
+)
+def test_a_configuration_file_with_tables_or_faults_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = run("serve", "--config", str(file))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["prot = 1\n", "listen = 1\n", "[[serve]]\nport = 1\n"])
+def test_an_unknown_key_in_a_configuration_file_is_an_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = run("serve", "--config", str(file))
+    assert done.returncode == 2
+    assert "Unknown option" in done.stdout + done.stderr
+
+
+def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('port = 0\nmodels = ["tiny-whisper"]\napi_key = ["k"]\n')
+    with serving("--config", str(file)) as (_, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        models = httpx.get(f"{url}/v1/models", headers={"Authorization": "Bearer k"}).json()
+        assert [model["id"] for model in models["data"]] == ["tiny-whisper"]
+
+
+def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(tmp_path: Path) -> None:
+    done = run("serve", str(tmp_path / "nowhere"), SENSORIUM_PORT="tcp://10.0.0.7:8000")
+    first, second = done.stderr.splitlines()
+    assert first == "sensorium: SENSORIUM_PORT is 'tcp://10.0.0.7:8000', not a port; it is ignored"
+    assert str(tmp_path / "nowhere") in second  # so it went on
+
+
+CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+@pytest.mark.parametrize(("which", "code"), CODES)
+def test_a_signal_during_a_download_ends_it_at_once(which: signal.Signals, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        url = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        with started("serve", "somebody/somemodel", "--port", "0", HF_ENDPOINT=url) as process:
+            hub.settimeout(60)
+            connection, _ = hub.accept()
+            with connection:
+                assert leaves(process, which) == (code, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("library", ["msgspec", "libtorch"])
+@pytest.mark.parametrize(("which", "code"), CODES)
+def test_a_signal_while_packages_are_loaded_ends_it_at_once(
+    which: signal.Signals, code: int, library: str
+) -> None:
+    with started("serve", "--port", "0") as process:
+        wait_for_library(process, library)
+        assert leaves(process, which) == (code, "", "")
+
+
+def test_a_benchmark_that_is_interrupted_says_nothing(tmp_path: Path) -> None:
+    recording = tmp_path / "talk.wav"
+    with wave.open(str(recording), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16_000)
+        writer.writeframes(bytes(32_000))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with started("bench", str(recording), "--base-url", url) as process:
+            server.settimeout(60)
+            connection, _ = server.accept()
+            with connection:
+                assert leaves(process, signal.SIGINT) == (130, "", "")
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    with started("models") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_python_dash_m_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sensorium", "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "Serve models over HTTP and WebSocket" in done.stdout
 
 
 def test_an_unknown_option_is_an_error() -> None:

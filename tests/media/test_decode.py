@@ -103,11 +103,6 @@ def test_more_channels_than_supported_are_refused() -> None:
         decode_audio(sound_file(nine))
 
 
-def test_other_sample_rates_can_be_asked_for() -> None:
-    audio = decode_audio(plain_wav(tone(1.0)), sample_rate=8_000)
-    assert (len(audio.samples), audio.sample_rate, audio.source_rate) == (8_000, 8_000, 16_000)
-
-
 def test_video_gives_its_sound() -> None:
     assert_is_tone(decode_audio(video(tone(1.5, rate=44_100))), 1.5, 800)
     assert_is_tone(decode_audio(video(tone(1.5, rate=44_100), container="matroska")), 1.5, 800)

@@ -214,6 +214,7 @@ def test_fields_left_out_are_those_of_the_reference(tmp_path: Path) -> None:
         ({"feature_size": "80"}, "feature_size"),
         ({"chunk_length": 30.5}, "chunk_length"),
         ({"sampling_rate": True}, "sampling_rate"),
+        ({"sampling_rate": 8_000}, "sampling_rate 8000 is not supported, only 16000"),
         ({"n_fft": 401}, "n_fft"),
         ({"dither": 0.1}, "dither"),
         ({"feature_extractor_type": "SeamlessM4TFeatureExtractor"}, "feature_extractor_type"),

@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.realtime.turns import (
     FRAME_SAMPLES,
-    SpeechPaused,
-    SpeechResumed,
     SpeechStarted,
     SpeechStopped,
     TurnDetector,
@@ -36,16 +34,27 @@ def test_bursts_shorter_than_the_minimum_start_nothing() -> None:
     assert run([0.9, 0.9, 0.0] * 20) == []
 
 
+def paused_frames(probabilities: list[float]) -> list[int]:
+    """Indices of the frames after which the turn is paused."""
+    detector = TurnDetector(CONFIG)
+    found = []
+    for index, probability in enumerate(probabilities):
+        detector.push((index + 1) * FRAME_SAMPLES, probability)
+        if detector.paused:
+            found.append(index)
+    return found
+
+
 def test_pause_and_stop_come_at_the_first_frame_that_completes_their_time() -> None:
-    events = run([0.9] * 4 + [0.0] * 40)
-    end = 4 * 512
-    assert events[1:] == [(4 + 7 - 1, SpeechPaused(end)), (4 + 16 - 1, SpeechStopped(end))]
+    frames = [0.9] * 4 + [0.0] * 40
+    assert paused_frames(frames) == list(range(4 + 7 - 1, 4 + 16 - 1))
+    assert run(frames)[1:] == [(4 + 16 - 1, SpeechStopped(4 * 512))]
 
 
 def test_speech_after_a_pause_resumes_the_same_turn() -> None:
-    events = run([0.9] * 4 + [0.0] * 10 + [0.9] + [0.0] * 40)
-    assert [event for _, event in events[2:4]] == [SpeechResumed(14 * 512), SpeechPaused(15 * 512)]
-    assert sum(isinstance(event, SpeechStarted) for _, event in events) == 1
+    frames = [0.9] * 4 + [0.0] * 10 + [0.9] + [0.0] * 40
+    assert paused_frames(frames) == [*range(10, 14), *range(15 + 7 - 1, 15 + 16 - 1)]
+    assert [type(event) for _, event in run(frames)] == [SpeechStarted, SpeechStopped]
 
 
 def test_running_speech_holds_down_to_the_release_and_silence_needs_the_full_threshold() -> None:
@@ -60,7 +69,8 @@ def test_reset_forgets_and_reconfigure_goes_on() -> None:
     for index in range(5):
         detector.push((index + 1) * 512, 0.9)
     detector.reconfigure(TurnDetectorConfig(threshold=0.5, min_speech=512, pause=512, silence=1024))
-    assert detector.push(6 * 512, 0.0) == [SpeechPaused(5 * 512)]
+    assert detector.push(6 * 512, 0.0) == []
+    assert detector.paused
     assert detector.push(7 * 512, 0.0) == [SpeechStopped(5 * 512)]
     detector.push(8 * 512, 0.9)
     detector.reset()
@@ -93,9 +103,3 @@ def test_starts_and_stops_alternate_and_hold_their_times(
                 assert speaking
                 speaking, previous_end = False, end
                 assert silence <= now - end < max(silence, 1) + FRAME_SAMPLES
-            case SpeechPaused(end):
-                assert speaking
-                assert pause <= now - end < max(pause, 1) + FRAME_SAMPLES
-            case SpeechResumed(start):
-                assert speaking
-                assert start == now - FRAME_SAMPLES

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from sensorium.actors.http.connections import open_listener, serve_connections
+from hypercorn.config import Config
+from hypercorn.protocol import h2, h11, ws_stream
+from sensorium.actors.http.connections import guarded, open_listener, serve_connections
 from starlette.types import Receive, Scope, Send
 
 pytestmark = pytest.mark.slow
@@ -115,3 +117,22 @@ async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:
         listener = open_listener("127.0.0.1", 0, send_timeout_s=send_timeout_s)
         with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (ws_stream, "WebsocketBuffer"),
+        (ws_stream, "Connection"),
+        (ws_stream, "server_extensions_handshake"),
+        (h11, "WSStream"),
+        (h2, "WSStream"),
+        (Config, "websocket_max_message_size"),
+    ],
+)
+def test_a_hypercorn_that_would_not_be_guarded_is_an_error_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(RuntimeError, match=rf"hypercorn .* has no .*{name}"):
+        guarded(1000)

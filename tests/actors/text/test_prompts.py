@@ -167,9 +167,7 @@ class StuckOpener(ThreadOpener):
             self.num_cancelled += 1
         raise AssertionError
 
-    async def decode(
-        self, data: bytes, filename_hint: str | None = None, *, limits: DecodeLimits | None = None
-    ) -> DecodedAudio:
+    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         raise InternalError("ours")
 
 

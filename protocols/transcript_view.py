@@ -1,0 +1,54 @@
+"""A transcript's facts in OpenAI's shapes, the same for files and for live sessions.
+
+Used by `protocols/rest.py` and `protocols/realtime.py`, which are the bodies around them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .transcript import Transcript
+
+
+class TokenUsage(Struct, frozen=True, tag_field="type", tag="tokens"):
+    """Tokens of one transcription: encoder positions that held audio plus prompt, and generated text."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class DurationUsage(Struct, frozen=True, tag_field="type", tag="duration"):
+    """What other servers report instead."""
+
+    seconds: float
+
+
+class DetectedLanguage(Struct, frozen=True):
+    """A language by its ISO-639-1 code."""
+
+    code: str
+
+
+class LogProb(Struct, frozen=True):
+    """One generated token and the natural logarithm of its probability."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+def token_usage(transcript: Transcript) -> TokenUsage:
+    """Tokens read and written for a transcript."""
+    read, written = transcript.num_input_tokens, transcript.num_output_tokens
+    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:
+    """The transcript's language as OpenAI's list; empty if none was detected."""
+    return [DetectedLanguage(transcript.language)] if transcript.language else []
+
+
+def log_probs(transcript: Transcript) -> list[LogProb]:
+    """Per-token log-probabilities in OpenAI's shape."""
+    return [LogProb(token.text, list(token.data), token.logprob) for token in transcript.tokens]
