@@ -196,6 +196,7 @@ class Align(msgspec.Struct, frozen=True):
     text_start: int
     text_end: int
     num_frames: int
+    lane: Lane = Lane()
 
 
 TopLogprobs = tuple[tuple[int, float], ...]
@@ -255,8 +256,12 @@ class TokensAligned(msgspec.Struct, frozen=True):
 class EngineStatistics(msgspec.Struct, frozen=True):
     """Counters since start, and gauges now. Work is counted by the engine, not estimated."""
 
-    num_waiting: int = 0
-    num_running: int = 0
+    num_waiting_live: int = 0
+    num_waiting_interactive: int = 0
+    num_waiting_batch: int = 0
+    num_running_live: int = 0
+    num_running_interactive: int = 0
+    num_running_batch: int = 0
     num_free_blocks: int = 0
     num_total_blocks: int = 0
     num_steps: int = 0
@@ -266,7 +271,9 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     num_decode_tokens: int = 0
     num_draft_tokens: int = 0
     num_draft_accepted: int = 0
-    num_preemptions: int = 0
+    num_preemptions_live: int = 0
+    num_preemptions_interactive: int = 0
+    num_preemptions_batch: int = 0
     num_prefix_queried: int = 0
     """Prompt tokens looked up in the prefix cache."""
     num_prefix_hits: int = 0
@@ -284,3 +291,18 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     cache_bytes: int = 0
     busy_s: float = 0.0
     """Seconds the device has spent executing plans."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests and alignments that wait."""
+        return self.num_waiting_live + self.num_waiting_interactive + self.num_waiting_batch
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return self.num_running_live + self.num_running_interactive + self.num_running_batch
+
+    @property
+    def num_preemptions(self) -> int:
+        """Running requests that were put back to waiting."""
+        return self.num_preemptions_live + self.num_preemptions_interactive + self.num_preemptions_batch
