@@ -8,14 +8,14 @@ of each histogram for where the clock starts and stops. Next: `actors/http/route
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, get_args
 
 import trio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..protocols.messages import EngineStatistics
+from ..protocols.messages import EngineStatistics, Service
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 _BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -31,7 +31,6 @@ _COUNTERS: Final = {
     "num_decode_tokens": ("decode_tokens", "Decoder tokens generated"),
     "num_draft_tokens": ("draft_tokens", "Draft tokens offered for verification"),
     "num_draft_accepted": ("draft_accepted", "Draft tokens accepted"),
-    "num_preemptions": ("preemptions", "Running requests put back to waiting for want of blocks"),
     "num_prefix_queried": ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache"),
     "num_prefix_hits": ("prefix_cache_hits", "Prompt tokens whose keys and values were there already"),
     "num_session_evictions": ("session_evictions", "Sessions whose kept keys and values were given up"),
@@ -40,8 +39,6 @@ _COUNTERS: Final = {
     "busy_s": ("engine_busy_seconds", "Seconds the device spent executing plans"),
 }
 _GAUGES: Final = {
-    "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
-    "num_running": ("requests_running", "Requests the engine is decoding"),
     "num_free_blocks": ("kv_blocks_free", "Free blocks of decoder key-value memory"),
     "num_total_blocks": ("kv_blocks_total", "Blocks of decoder key-value memory"),
     "num_cached_blocks": ("kv_blocks_cached", "Free blocks whose content can still be found"),
@@ -50,6 +47,12 @@ _GAUGES: Final = {
     "num_cache_references": ("encoder_cache_references", "References held on encoded windows and images"),
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
 }
+_BY_SERVICE: Final = {
+    "num_preemptions": ("preemptions", "Running requests put back to waiting for want of a slot or blocks"),
+    "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
+    "num_running": ("requests_running", "Requests the engine is decoding"),
+}
+"""Fields that `EngineStatistics` has for each class of service."""
 
 
 class _EngineCollector(Collector):
@@ -68,6 +71,13 @@ class _EngineCollector(Collector):
             for model, values in statistics.items():
                 gauge.add_metric([model], float(getattr(values, field)))
             yield gauge
+        for field, (name, text) in _BY_SERVICE.items():
+            kind = CounterMetricFamily if field == "num_preemptions" else GaugeMetricFamily
+            family = kind(f"sensorium_{name}", text, labels=["model", "service"])
+            for model, values in statistics.items():
+                for service in get_args(Service):
+                    family.add_metric([model, service], float(getattr(values, f"{field}_{service}")))
+            yield family
 
 
 class Metrics:

@@ -48,13 +48,17 @@ class _DeviceChoices:
     max_running: int
     max_tokens_per_step: int
     """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
+    num_guest_tokens: int
+    """Beside a better class: on a CPU so many rows are hardly slower than one."""
     plans_in_flight: int
     """On a CPU planning takes a core from the device, and there is nothing to hide it behind."""
 
 
 _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
-    "cpu": _DeviceChoices(max_running=64, max_tokens_per_step=512, plans_in_flight=1),
-    "cuda": _DeviceChoices(max_running=256, max_tokens_per_step=8192, plans_in_flight=2),
+    "cpu": _DeviceChoices(max_running=64, max_tokens_per_step=512, num_guest_tokens=8, plans_in_flight=1),
+    "cuda": _DeviceChoices(
+        max_running=256, max_tokens_per_step=8192, num_guest_tokens=256, plans_in_flight=2
+    ),
 }
 
 
@@ -111,6 +115,7 @@ def load_model(
             max_running=choices.max_running,
             max_waiting=config.max_waiting,
             max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+            num_guest_tokens=choices.num_guest_tokens,
             max_plans_in_flight=choices.plans_in_flight,
             vocab_size=info.vocab_size,
         ),

@@ -7,7 +7,7 @@ who sends what to whom.
 
 from __future__ import annotations
 
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 
 import msgspec
 
@@ -156,6 +156,9 @@ class Lane(msgspec.Struct, frozen=True):
     """Lower runs first, within the class only."""
 
 
+INTERACTIVE: Final = Lane()
+
+
 class Generate(msgspec.Struct, frozen=True):
     """Decode from a prompt whose `media` spans stand for encoded items, or cross-attending to one item.
 
@@ -180,7 +183,7 @@ class Generate(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
     lora: str = ""
-    lane: Lane = Lane()
+    lane: Lane = INTERACTIVE
 
 
 class Align(msgspec.Struct, frozen=True):
@@ -196,7 +199,7 @@ class Align(msgspec.Struct, frozen=True):
     text_start: int
     text_end: int
     num_frames: int
-    lane: Lane = Lane()
+    lane: Lane = INTERACTIVE
 
 
 TopLogprobs = tuple[tuple[int, float], ...]

@@ -11,7 +11,16 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from ...engine.models.info import ModelInfo
-from ...protocols.messages import Align, EncoderItem, Generate, SessionKey, TextGenerated, TokensAligned
+from ...protocols.messages import (
+    INTERACTIVE,
+    Align,
+    EncoderItem,
+    Generate,
+    Lane,
+    SessionKey,
+    TextGenerated,
+    TokensAligned,
+)
 
 
 class EngineClient(Protocol):
@@ -26,11 +35,11 @@ class EngineClient(Protocol):
         """What may be known of the model, `max_context` being what is served of it."""
         ...
 
-    def encoded(self, *items: EncoderItem) -> AbstractAsyncContextManager[object]:
+    def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AbstractAsyncContextManager[object]:
         """Hold the encodings of `items` for the duration; all come at once, each is encoded at most once.
 
         Inside, the other methods may name their hashes. Hold one set at a time. Raises BadRequestError if
-        they can never be held together.
+        they can never be held together. What only live requests held is the first to be forgotten.
         """
         ...
 

@@ -34,6 +34,7 @@ class _Need:
 @dataclass(frozen=True, slots=True)
 class _Release:
     ticket: Ticket
+    is_passing: bool
 
 
 EncodeEvent = WindowEncoded | EncodeFailed | EncodeDropped
@@ -54,9 +55,9 @@ class EncoderCacheHandle:
         """
         return await self._handle.ask(lambda reply: _Need(ticket, items, reply))
 
-    def release(self, ticket: Ticket) -> None:
-        """Give up a claim, granted, waiting, refused or never made."""
-        self._handle.follow_up(_Release(ticket))
+    def release(self, ticket: Ticket, *, is_passing: bool = False) -> None:
+        """Give up a claim, granted, waiting, refused or never made. `is_passing`: as the ledger's."""
+        self._handle.follow_up(_Release(ticket, is_passing))
 
     def report(self, event: EncodeEvent) -> None:
         """What became of an encode (from the scheduler)."""
@@ -89,9 +90,9 @@ class EncoderCacheActor:
                 except SensoriumError as error:
                     self._replies.pop(ticket).fail(error)
                     return ()
-            case _Release(ticket):
+            case _Release(ticket, is_passing):
                 self._replies.pop(ticket, None)
-                return self._cache.release(ticket)
+                return self._cache.release(ticket, is_passing=is_passing)
             case WindowEncoded(slot, num_bytes):
                 return self._cache.encoded(slot, num_bytes)
             case EncodeFailed(slot, _):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 import trio
@@ -24,11 +24,14 @@ from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import (
+    INTERACTIVE,
     Align,
     ContentHash,
     EncoderItem,
     EngineStatistics,
     Generate,
+    Lane,
+    Service,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -42,8 +45,9 @@ from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
 
 _GAUGES: Final = frozenset(
-    {"num_waiting", "num_running", "num_free_blocks", "num_total_blocks", "num_cache_entries"}
-    | {"num_cache_references", "cache_bytes", "num_cached_blocks", "num_sessions_parked"}
+    {"num_free_blocks", "num_total_blocks", "num_cached_blocks", "num_sessions_parked"}
+    | {"num_cache_entries", "num_cache_references", "cache_bytes"}
+    | {f"num_{state}_{service}" for state in ("waiting", "running") for service in get_args(Service)}
 )
 
 
@@ -154,12 +158,15 @@ class Engine:
         return await self._supervisor.drain(self._wait_idle, deadline_s=deadline_s)
 
     @asynccontextmanager
-    async def encoded(self, *items: EncoderItem) -> AsyncIterator[tuple[SlotRef, ...]]:
+    async def encoded(
+        self, *items: EncoderItem, lane: Lane = INTERACTIVE
+    ) -> AsyncIterator[tuple[SlotRef, ...]]:
         """Hold the encoder outputs of `items` for the duration, in their order; all come at once.
 
         Each is encoded at most once however many ask, and not before a request needs it. Inside,
         `generate`, `complete` and `align` may name their hashes. Hold one set at a time: who waits for a
-        second while holding a first can block others for ever. Raises BadRequestError if they can never be
+        second while holding a first can block others for ever. What only live requests held is the first to
+        go where room is needed. Raises BadRequestError if they can never be
         held together, OverloadedError, UnavailableError. On leaving, cancelled or not, the references are
         given back at once.
         """
@@ -177,7 +184,7 @@ class Engine:
                 with group.holding({each.content_hash: each.slot for each in held}):
                     yield held
         finally:
-            group.cache.handle.release(ticket)
+            group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
