@@ -34,12 +34,12 @@ from ...protocols.completions import (
     prompts_of,
 )
 from ...protocols.generation import CompletionUsage, choice_params, finished_by, fitted, usage
-from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
+from ...protocols.messages import Lane, PromptLogprobs, SamplingParams, TextGenerated
 from ..kernel.nursery import open_work
 from ..text.generation import Answer, TextModel, answer_all
 from .event_stream import EventStream, Put, unless_gone
 from .logprobs import completion_logprobs, prompt_logprob_list
-from .service import Service
+from .service import Service, caller_of
 from .text_requests import JSON, admission, read_and_parse, text_model, total_usage
 
 
@@ -56,7 +56,11 @@ class CompletionRoutes:
             wish = await read_and_parse(self._service, request, parse_completion)
             model = text_model(self._service, wish.model)
             params = completion_params(wish, vocab_size=model.prompter.builder.info.vocab_size)
-            job = _Job(model, wish, params)
+            num_answers = len(prompts_of(wish)) * wish.num_choices
+            lane = self._service.lane(
+                caller_of(request), priority=wish.priority or 0, num_answers=num_answers
+            )
+            job = _Job(model, wish, params, lane)
 
             async def answer() -> Response:
                 return Response(await job.body(), media_type=JSON)
@@ -102,8 +106,9 @@ class _Sent:
 class _Job:
     """One request: its prompts, each answered `n` times, numbered through."""
 
-    def __init__(self, model: TextModel, wish: CompletionRequest, params: SamplingParams) -> None:
+    def __init__(self, model: TextModel, wish: CompletionRequest, params: SamplingParams, lane: Lane) -> None:
         self._model = model
+        self._lane = lane
         self._wish = wish
         self._choices = [choice_params(params, index) for index in range(wish.num_choices)]
         self._id = f"cmpl-{secrets.token_hex(12)}"
@@ -163,7 +168,7 @@ class _Job:
                 self._model,
                 prompt,
                 [fitted(params, room) for params in self._choices],
-                priority=self._wish.priority or 0,
+                lane=self._lane,
                 cache_salt=self._wish.cache_salt or "",
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )

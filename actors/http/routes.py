@@ -39,7 +39,7 @@ from ...realtime.session import Session
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key
+from .service import ServedModel, Service, bearer_key, caller_of
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -224,7 +224,8 @@ class Api:
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        with self._service.in_hand():
+        caller = caller_of(request)
+        with self._service.in_hand(caller):
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
             wish = rest.parse_transcription_form(upload.fields, task=task)
             model = self._service.transcribing_model(wish.model)
@@ -233,20 +234,21 @@ class Api:
             async def work() -> Response:
                 audio = await self._service.media.decode(upload.data, upload.filename)
                 self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-                hold = partial(self._hold, audio.duration_s)
+                hold = partial(self._hold, caller, audio.duration_s)
+                lane = self._service.lane(caller, audio_s=audio.duration_s)
                 if wish.stream:
-                    return transcript_stream(model.transcriber, audio.samples, wish, hold)
+                    return transcript_stream(model.transcriber, audio.samples, wish, lane, hold)
                 with self._service.holding_audio(audio.duration_s):
-                    transcript = await model.transcriber.transcribe(audio.samples, wish.options)
+                    transcript = await model.transcriber.transcribe(audio.samples, wish.options, lane=lane)
                 content_type, body = rest.render_transcript(transcript, wish)
                 return Response(body, media_type=content_type)
 
             return await unless_gone(request, work)
 
     @contextmanager
-    def _hold(self, seconds: float) -> Iterator[None]:
+    def _hold(self, caller: str, seconds: float) -> Iterator[None]:
         """A request that goes on while its answer is streamed."""
-        with self._service.in_hand(), self._service.holding_audio(seconds):
+        with self._service.in_hand(caller), self._service.holding_audio(seconds):
             yield
 
 

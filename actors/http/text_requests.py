@@ -14,7 +14,7 @@ from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError
 from ...protocols.generation import CompletionUsage, usage
 from ..text.generation import Answer, TextModel
-from .service import Service
+from .service import Service, caller_of
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
@@ -31,7 +31,7 @@ def admission(service: Service, request: Request) -> Callable[[], AbstractContex
     """What counts a request while it is worked on; small ones do not take the places of uploads."""
     length = request.headers.get("content-length", "")
     is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
-    return partial(service.in_hand, is_light=is_light)
+    return partial(service.in_hand, caller_of(request), is_light=is_light)
 
 
 async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:

@@ -18,6 +18,7 @@ from ...engine.execution.sampler import NO_TOKEN
 from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import (
+    INTERACTIVE,
     Generate,
     Lane,
     PromptLogprobs,
@@ -79,7 +80,7 @@ async def answer_all(
     prompt: Prompt,
     choices: Sequence[SamplingParams],
     *,
-    priority: int = 0,
+    lane: Lane = INTERACTIVE,
     cache_salt: str = "",
     on_accepted: OnAccepted | None = None,
     on_piece: OnPiece | None = None,
@@ -101,7 +102,7 @@ async def answer_all(
             with_ends(model, choices[index]),
             media=prompt.spans,
             cache_salt=cache_salt,
-            lane=Lane(priority=priority),
+            lane=lane,
         )
         async with model.engine.generate(generate) as stream:
             if on_accepted is not None:
@@ -114,7 +115,7 @@ async def answer_all(
                 first_token.set()
 
     with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items), open_work() as nursery:
+        async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
             nursery.start_soon(answer, 0)
             if len(choices) > 1:
                 await first_token.wait()
@@ -124,7 +125,12 @@ async def answer_all(
 
 
 async def answer_one(
-    model: TextModel, prompt: Prompt, params: SamplingParams, *, priority: int = 0, cache_salt: str = ""
+    model: TextModel,
+    prompt: Prompt,
+    params: SamplingParams,
+    *,
+    lane: Lane = INTERACTIVE,
+    cache_salt: str = "",
 ) -> Answer:
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
     generate = Generate(
@@ -133,11 +139,11 @@ async def answer_one(
         with_ends(model, params),
         media=prompt.spans,
         cache_salt=cache_salt,
-        lane=Lane(priority=priority),
+        lane=lane,
     )
     answer = Answer()
     with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items):
+        async with model.engine.encoded(*prompt.items, lane=lane):
             piece = await model.engine.complete(generate)
     check(piece)
     answer.add(piece)
