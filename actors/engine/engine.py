@@ -22,7 +22,13 @@ from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.plan import Slot
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
-from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
+from ...protocols.errors import (
+    BadRequestError,
+    DeviceLostError,
+    InternalError,
+    SensoriumError,
+    UnavailableError,
+)
 from ...protocols.messages import (
     INTERACTIVE,
     Align,
@@ -80,6 +86,8 @@ class EngineBounds:
     max_encoder_bytes: int = 1
     """Of encoder outputs kept, in use or for reuse."""
     step_timeout_s: float = STEP_TIMEOUT_S
+    survives_hanging: bool = True
+    """Whether a new runner finds memory beside one whose step hangs: on a GPU it does not."""
     grammar_timeout_s: float = COMPILE_TIMEOUT_S
 
 
@@ -116,7 +124,9 @@ class Engine:
         self._ids = count(1)
         self._idle = trio.Event()
         self._num_open = 0
-        self._supervisor = Supervisor(name, self._start, policy=restart_policy, on_crash=self._crashed)
+        self._supervisor = Supervisor(
+            name, self._start, policy=restart_policy, on_crash=self._crashed, fatal=DeviceLostError
+        )
 
     @property
     def health(self) -> Health:
@@ -146,7 +156,8 @@ class Engine:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled or drained; `started` once the model is loaded.
 
-        Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group.
+        Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group,
+        unless the device is lost: then it raises DeviceLostError, and health is "failed".
         """
         try:
             await self._supervisor.run(task_status=task_status)
@@ -294,6 +305,7 @@ class Engine:
                 max_waiting=self._config.max_waiting,
             ),
             step_timeout_s=self._bounds.step_timeout_s,
+            survives_hanging=self._bounds.survives_hanging,
         )
         return self._group.children()
 
@@ -311,8 +323,9 @@ class Engine:
         vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
         return Scheduler(replace(self._config, max_context=max_context, vocab_size=vocab_size))
 
-    def _crashed(self, _: BaseException) -> None:
-        self._close(UnavailableError(f"the model {self.name} failed and is being restarted"))
+    def _crashed(self, crash: BaseException) -> None:
+        what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"
+        self._close(UnavailableError(f"the model {self.name} failed and {what_now}"))
 
     def _close(self, error: SensoriumError) -> None:
         """Fail everything in flight and forget the group; its counters stay."""

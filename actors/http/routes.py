@@ -179,6 +179,7 @@ class Api:
             return _json({"status": "ok"})
         status = "draining" if self._service.is_draining else "unavailable"
         models = {name: model.engine.health for name, model in self._service.models.items()}
+        status = "failed" if "failed" in models.values() else status
         return _json({"status": status, "models": models}, status=503)
 
     async def ping(self, request: Request) -> Response:

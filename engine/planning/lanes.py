@@ -4,11 +4,12 @@ Live requests come in bursts and each waits for a few short steps, so what delay
 else has, and the length of the steps they share or arrive in. The rule is one for tokens and for slots: where
 several classes want something, the worse ones together get `num_guest_tokens` (or as many slots) and the
 better one the rest; what they get is divided by the same rule again. That is a bound and a promise: no step
-beside a better class has more of the worse ones, and none has less if they want it. Live is taken to be there
+beside a better class has more of the worse ones, and one in `guest_interval` such steps has no less if they
+want it; in the others they stand back. Live is taken to be there
 for `LINGER_STEPS` after its last request, since the next one is on its way.
 
-Encoding and aligning cannot be divided. A worse class does one such piece in a step, and in a step that
-serves a better one only after `HEAVY_PATIENCE` such steps without.
+Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
+only after it took part in `HEAVY_PATIENCE` steps without.
 
 Blocks are not shared out: who lacks some takes them from the worst. With fewer than two slots or tokens (four
 for three classes) there is nothing to share, and the better class has it.
@@ -27,7 +28,7 @@ SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 """Best first; a class is its place here."""
 LINGER_STEPS: Final = 256
 """About a second on a CPU: more than lies between two requests of anybody who speaks."""
-HEAVY_PATIENCE: Final = 16
+HEAVY_PATIENCE: Final = 4
 _LIVE: Final = SERVICES.index("live")
 
 
@@ -49,6 +50,7 @@ class Lanes:
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._since_live = LINGER_STEPS
+        self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
 
     def shares(self, wanted: Sequence[int]) -> list[Share]:
@@ -66,9 +68,18 @@ class Lanes:
             if wanted[service]
         ]
 
+    def joins(self, share: Share, *, is_beside: bool) -> bool:
+        """Whether the class takes part in this step; `is_beside`: it serves a better class already."""
+        if not is_beside:
+            return True
+        self._num_passed[share.service] += 1
+        if self._num_passed[share.service] < self._config.guest_interval:
+            return False
+        self._num_passed[share.service] = 0
+        return True
+
     def num_heavy(self, share: Share, *, is_beside: bool) -> int:
-        """Encodings that the class may have begun in this step, and alignments; `is_beside`: the step serves
-        a better class already."""
+        """Encodings that the class may have begun in this step, and alignments, if it joins."""
         if not share.is_guest:
             return self._config.max_encodes_per_step
         if not is_beside:

@@ -80,6 +80,9 @@ class Planner:
         service = share.service
         num_before = self._slots.num_taken + self._aligns.num_taken
         is_beside = bool(making.sequences or num_before)
+        if not self._lanes.joins(share, is_beside=is_beside):
+            making.budget = 0
+            return
         most = self._lanes.num_heavy(share, is_beside=is_beside)
         self._slots.allow(most)
         prompts = self._plan_decodes(making, service)

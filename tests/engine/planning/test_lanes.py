@@ -53,6 +53,13 @@ def test_a_worse_class_encodes_one_item_alone_or_after_some_patience() -> None:
     assert lanes.num_heavy(guest, is_beside=True) == 0
 
 
+def test_beside_a_better_class_it_takes_part_in_one_of_so_many_steps() -> None:
+    lanes = Lanes(replace(CONFIG, guest_interval=4))
+    _, guest = lanes.shares([1, 0, 1])
+    assert all(lanes.joins(guest, is_beside=False) for _ in range(10))
+    assert [lanes.joins(guest, is_beside=True) for _ in range(8)] == [*[False] * 3, True] * 2
+
+
 @given(
     total=st.integers(1, 600),
     num_guests=st.integers(1, 600),

@@ -101,6 +101,16 @@ def test_a_step_beside_live_is_short_and_worse_ones_take_turns_in_it() -> None:
     loop.run()
 
 
+def test_where_rows_are_dear_worse_ones_stand_back_for_three_of_four_steps() -> None:
+    loop = make_loop(max_running=20, num_guest_tokens=4, guest_interval=4)
+    batch_running(loop, 12)
+    loop.submit(generate("live", service="live", max_tokens=9))
+    assert [len(step(loop)) for _ in range(8)] == [1, 1, 1, 5] * 2
+    step(loop)
+    assert [len(step(loop)) for _ in range(3)] == [4, 4, 4], "live is expected back"
+    loop.run()
+
+
 def test_worse_classes_get_their_share_under_endless_live_load() -> None:
     """Live always has more waiting than can run; the others go on, in every step."""
     loop = make_loop(max_running=8, num_guest_tokens=4, num_blocks=1000, max_tokens_per_step=16)
