@@ -63,7 +63,7 @@ class Lanes:
         slots = _divided(self._config.max_running, num_guests, len(classes))
         return [
             # Where nobody better wants anything now, somebody must get on however little there is.
-            Share(service, max(tokens[i], lingers), max(slots[i], lingers), is_guest=i > 0)
+            Share(service, max(tokens[i], int(lingers)), max(slots[i], int(lingers)), is_guest=i > 0)
             for i, service in enumerate(classes)
             if wanted[service]
         ]
