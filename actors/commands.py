@@ -21,7 +21,7 @@ from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
-from ..protocols.errors import SensoriumError
+from ..protocols.errors import DeviceLostError, SensoriumError
 from .config import (
     DEFAULT_MODEL,
     AddressError,
@@ -121,7 +121,8 @@ def serve(
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
 
     Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
-    variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`.
+    variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If a GPU
+    fails it exits with status 1, for a service manager to start it again.
 
     Examples:
 
@@ -145,7 +146,9 @@ def serve(
         error = first_error(group)
         if not isinstance(error, AddressError | SensoriumError):
             raise
-        print(f"sensorium: {error}", file=sys.stderr)
+        print(f"sensorium: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, DeviceLostError):
+            os._exit(1)  # the interpreter's own end would wait for what the device still runs
         return 1
     return 0
 

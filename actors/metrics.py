@@ -9,14 +9,15 @@ serves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from types import SimpleNamespace
+from typing import Final, get_args
 
 import trio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..protocols.messages import GAUGES, EngineStatistics
+from ..protocols.messages import GAUGES, EngineStatistics, Service
 from .kernel.actor import InboxStatistics
 from .media import MediaStatistics
 
@@ -34,7 +35,6 @@ ENGINE: Final = {
     "num_decode_tokens": ("decode_tokens", "Decoder tokens generated"),
     "num_draft_tokens": ("draft_tokens", "Draft tokens offered for verification"),
     "num_draft_accepted": ("draft_accepted", "Draft tokens accepted"),
-    "num_preemptions": ("preemptions", "Running requests put back to waiting for want of blocks"),
     "num_prefix_queried": ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache"),
     "num_prefix_hits": ("prefix_cache_hits", "Prompt tokens whose keys and values were there already"),
     "num_session_evictions": ("session_evictions", "Sessions whose kept keys and values were given up"),
@@ -42,8 +42,6 @@ ENGINE: Final = {
     "num_cache_misses": ("encoder_cache_misses", "Windows and images that had to be encoded"),
     "num_restarts": ("engine_restarts", "Times the engine was started again after a crash"),
     "busy_s": ("engine_busy_seconds", "Seconds the device spent executing plans"),
-    "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
-    "num_running": ("requests_running", "Requests the engine is decoding"),
     "num_free_blocks": ("kv_blocks_free", "Free blocks of decoder key-value memory"),
     "num_total_blocks": ("kv_blocks_total", "Blocks of decoder key-value memory"),
     "num_cached_blocks": ("kv_blocks_cached", "Free blocks whose content can still be found"),
@@ -52,7 +50,13 @@ ENGINE: Final = {
     "num_cache_references": ("encoder_cache_references", "References held on encoded windows and images"),
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
 }
-"""Name and help of each field of `EngineStatistics`."""
+"""Name and help of the fields of `EngineStatistics`."""
+_BY_SERVICE: Final = {
+    "num_preemptions": ("preemptions", "Running requests put back to waiting for want of a slot or blocks"),
+    "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
+    "num_running": ("requests_running", "Requests the engine is decoding"),
+}
+"""And of those it has for each class of service."""
 _INBOX: Final = {
     "num_received": ("inbox_messages", "Messages an actor has taken"),
     "num_refused": ("inbox_refused", "Messages refused because an actor's inbox was full"),
@@ -70,7 +74,11 @@ _MEDIA: Final = {
     "num_running": ("media_running", "Files being decoded"),
     "num_workers": ("media_workers", "Decode processes alive"),
 }
-_GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers"}
+_GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers", "num_waiting", "num_running"}
+
+
+def _of_service(statistics: EngineStatistics, service: Service) -> SimpleNamespace:
+    return SimpleNamespace(**{field: getattr(statistics, f"{field}_{service}") for field in _BY_SERVICE})
 
 
 class _Statistics(Collector):
@@ -105,6 +113,17 @@ class Metrics:
         self._inboxes: dict[str, Callable[[], Iterable[InboxStatistics]]] = {}
         self.registry.register(
             _Statistics(ENGINE, ["model"], lambda: (([name], read()) for name, read in self._engines.items()))
+        )
+        self.registry.register(
+            _Statistics(
+                _BY_SERVICE,
+                ["model", "service"],
+                lambda: (
+                    ([name, service], _of_service(read(), service))
+                    for name, read in self._engines.items()
+                    for service in get_args(Service)
+                ),
+            )
         )
         self.registry.register(
             _Statistics(

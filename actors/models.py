@@ -39,13 +39,20 @@ class _DeviceChoices:
     max_running: int
     max_tokens_per_step: int
     """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
+    num_guest_tokens: int
+    """Beside a better class: on a CPU few rows are hardly slower than one."""
+    guest_interval: int
     plans_in_flight: int
     """On a CPU planning takes a core from the device, and there is nothing to hide it behind."""
 
 
 _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
-    "cpu": _DeviceChoices(max_running=64, max_tokens_per_step=512, plans_in_flight=1),
-    "cuda": _DeviceChoices(max_running=256, max_tokens_per_step=8192, plans_in_flight=2),
+    "cpu": _DeviceChoices(
+        max_running=64, max_tokens_per_step=512, num_guest_tokens=8, guest_interval=4, plans_in_flight=1
+    ),
+    "cuda": _DeviceChoices(
+        max_running=256, max_tokens_per_step=8192, num_guest_tokens=256, guest_interval=1, plans_in_flight=2
+    ),
 }
 
 
@@ -101,11 +108,15 @@ def load_model(
             max_running=choices.max_running,
             max_waiting=config.max_waiting,
             max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+            num_guest_tokens=choices.num_guest_tokens,
+            guest_interval=choices.guest_interval,
             max_plans_in_flight=choices.plans_in_flight,
             vocab_size=info.vocab_size,
         ),
         bounds=EngineBounds(
-            max_encoder_bytes=max(1, memory.encoder_bytes), step_timeout_s=config.step_timeout_s
+            max_encoder_bytes=max(1, memory.encoder_bytes),
+            step_timeout_s=config.step_timeout_s,
+            survives_hanging=source.device.type == "cpu",
         ),
         encoder_bytes=source.encoder_bytes,
     )

@@ -11,17 +11,21 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import trio
 from starlette.routing import Router
 
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
+from ..protocols.errors import DeviceLostError
 from .config import AddressError, EngineConfig, ServerConfig
+from .engine.engine import Engine
 from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
+from .kernel.nursery import first_error
 from .media import MediaActor, MediaConfig, MediaHandle
 from .metrics import Metrics
 from .models import LoadedModel, load_model
@@ -44,8 +48,10 @@ async def serve(
     """Serve until `stop` is set, then drain and return.
 
     `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
-    that. Cancelling ends everything at once.
+    that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
+    ends everything at once.
     """
+    engines = _Engines(stop)
     listener = _listen(config)
     try:
         url = _url(listener)
@@ -57,7 +63,7 @@ async def serve(
             metrics.add_media(media.handle.statistics)
             models = {}
             for name, model in zip(config.public_names, config.models, strict=True):
-                loaded = await _start_engine(actors, name, model, config.engine, activity)
+                loaded = await _start_engine(actors, engines, name, model, config.engine, activity)
                 metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
                 models[name] = _served(loaded, config.engine, media.handle)
             service = Service(config, models, media.handle, activity, metrics)
@@ -72,6 +78,8 @@ async def serve(
                 await _drain(service, config.listen.drain_s)
                 closed.set()  # answers on their way have the grace time to arrive
             actors.cancel_scope.cancel()
+        if engines.lost is not None:
+            raise engines.lost
     finally:
         listener.close()
 
@@ -94,12 +102,42 @@ async def _listen_until(closed: trio.Event, service: Service, listener: socket.s
     )
 
 
+@dataclass(slots=True)
+class _Engines:
+    """Runs engines. One that loses its device stops the server: what others do is finished, and it leaves."""
+
+    stop: trio.Event
+    lost: DeviceLostError | None = None
+
+    async def run(self, engine: Engine, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run one, `started` when it is ready; raises what its first start raised."""
+        is_ready = False
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(engine.run)
+                is_ready = True
+                task_status.started()
+        except* DeviceLostError as group:
+            if not is_ready:
+                raise
+            error = first_error(group)
+            assert isinstance(error, DeviceLostError)
+            logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
+            self.lost = error
+            self.stop.set()
+
+
 async def _start_engine(
-    actors: trio.Nursery, name: str, model: str, config: EngineConfig, activity: VoiceActivityModel
+    actors: trio.Nursery,
+    engines: _Engines,
+    name: str,
+    model: str,
+    config: EngineConfig,
+    activity: VoiceActivityModel,
 ) -> LoadedModel:
     started = time.monotonic()
     loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity, abandon_on_cancel=True)
-    await actors.start(loaded.engine.run)
+    await actors.start(engines.run, loaded.engine)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
     return loaded
 

@@ -103,6 +103,10 @@ class UnavailableError(SensoriumError):
     default_code = "unavailable"
 
 
+class DeviceLostError(UnavailableError):
+    """The device does nothing more for this process; a new one can use it again."""
+
+
 class ModelLoadError(SensoriumError):
     """A model could not be loaded; the message names the folder, file, tensor or field at fault."""
 

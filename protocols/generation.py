@@ -21,6 +21,8 @@ MAX_CHOICES: Final = 128
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 1024
 MAX_BIASES: Final = 4096
+MAX_TOKEN_IDS: Final = 16_384
+"""Of one field, and never more than the vocabulary has: some milliseconds of the loop's time."""
 MAX_LOGPROBS: Final = 20
 MAX_SEED: Final = 2**63 - 1
 MAX_SALT_CHARS: Final = 256
@@ -216,10 +218,17 @@ def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
-    for index, token_id in enumerate(ids or ()):
-        if not 0 <= token_id < vocab_size:
-            raise refuse(f"{param}[{index}]", token_id, f"token ids from 0 to {vocab_size - 1}")
-    return tuple(ids or ())
+    """Each id once, in rising order, so that equal sets are equal to whoever keeps them."""
+    if not ids:
+        return ()
+    most = min(vocab_size, MAX_TOKEN_IDS)
+    if len(ids) > most:
+        raise BadRequestError(f"`{param}` has {len(ids)} entries; allowed: up to {most}.", param=param)
+    found = sorted(set(ids))
+    if found[0] < 0 or found[-1] >= vocab_size:
+        wrong = found[0] if found[0] < 0 else found[-1]
+        raise refuse(f"{param}[{ids.index(wrong)}]", wrong, f"token ids from 0 to {vocab_size - 1}")
+    return tuple(found)
 
 
 def _allowed(ids: list[int] | None, vocab_size: int) -> tuple[int, ...] | None:
@@ -235,7 +244,7 @@ def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, f
         raise BadRequestError(
             f"`logit_bias` has {len(biases)} entries; allowed: up to {MAX_BIASES}.", param="logit_bias"
         )
-    found = []
+    found: dict[int, float] = {}
     for key, bias in biases.items():
         token_id = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
         if not 0 <= token_id < vocab_size:
@@ -244,8 +253,8 @@ def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, f
                 param=f"logit_bias.{key[:40]}",
             )
         check_range(f"logit_bias.{key}", bias, -100, 100)
-        found.append((token_id, bias))
-    return tuple(found)
+        found[token_id] = bias  # "7" and "07" are one
+    return tuple(found.items())
 
 
 # --- answers -------------------------------------------------------------------------------------------

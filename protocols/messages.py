@@ -173,6 +173,9 @@ class Lane(msgspec.Struct, frozen=True):
     """Lower runs first, within the class only."""
 
 
+INTERACTIVE: Final = Lane()
+
+
 class Generate(msgspec.Struct, frozen=True):
     """Decode from a prompt whose `media` spans stand for encoded items, or cross-attending to one item.
 
@@ -196,7 +199,7 @@ class Generate(msgspec.Struct, frozen=True):
     session: SessionKey | None = None
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
-    lane: Lane = Lane()
+    lane: Lane = INTERACTIVE
 
 
 class Align(msgspec.Struct, frozen=True):
@@ -212,6 +215,7 @@ class Align(msgspec.Struct, frozen=True):
     text_start: int
     text_end: int
     num_frames: int
+    lane: Lane = INTERACTIVE
 
 
 TopLogprobs = tuple[tuple[int, float], ...]
@@ -278,8 +282,12 @@ _Gauge = Annotated[int, msgspec.Meta(title="gauge")]
 class EngineStatistics(msgspec.Struct, frozen=True):
     """Counters since start, and gauges now. Work is counted by the engine, not estimated."""
 
-    num_waiting: _Gauge = 0
-    num_running: _Gauge = 0
+    num_waiting_live: _Gauge = 0
+    num_waiting_interactive: _Gauge = 0
+    num_waiting_batch: _Gauge = 0
+    num_running_live: _Gauge = 0
+    num_running_interactive: _Gauge = 0
+    num_running_batch: _Gauge = 0
     num_free_blocks: _Gauge = 0
     num_total_blocks: _Gauge = 0
     num_steps: int = 0
@@ -289,7 +297,9 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     num_decode_tokens: int = 0
     num_draft_tokens: int = 0
     num_draft_accepted: int = 0
-    num_preemptions: int = 0
+    num_preemptions_live: int = 0
+    num_preemptions_interactive: int = 0
+    num_preemptions_batch: int = 0
     num_prefix_queried: int = 0
     """Prompt tokens looked up in the prefix cache."""
     num_prefix_hits: int = 0
@@ -309,6 +319,21 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Seconds the device has spent executing plans."""
     num_restarts: int = 0
     """Times the engine was started again after a crash."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests and alignments that wait."""
+        return self.num_waiting_live + self.num_waiting_interactive + self.num_waiting_batch
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return self.num_running_live + self.num_running_interactive + self.num_running_batch
+
+    @property
+    def num_preemptions(self) -> int:
+        """Running requests that were put back to waiting."""
+        return self.num_preemptions_live + self.num_preemptions_interactive + self.num_preemptions_batch
 
 
 GAUGES: Final = frozenset(

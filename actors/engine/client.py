@@ -13,10 +13,12 @@ from typing import Protocol
 from ...engine.models.info import ModelInfo
 from ...protocols.errors import BadRequestError, InternalError, UnavailableError
 from ...protocols.messages import (
+    INTERACTIVE,
     Align,
     EncoderItem,
     EngineStatistics,
     Generate,
+    Lane,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -45,12 +47,13 @@ class EngineClient(Protocol):
         """Counters since the first start, restarts included; gauges of now."""
         ...
 
-    def encoded(self, *items: EncoderItem) -> AbstractAsyncContextManager[None]:
+    def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AbstractAsyncContextManager[None]:
         """Hold the encodings of `items` for the duration; all come at once, each is encoded at most once.
 
         Inside, the other methods may name their hashes. Features go to the engine only where it has not
         got the hash yet. Hold one set at a time: who waits for a second while holding a first can block
-        others for ever. Raises BadRequestError if they can never be held together.
+        others for ever. What only live requests held is the first to be forgotten. Raises BadRequestError
+        if they can never be held together.
         """
         ...
 

@@ -41,6 +41,7 @@ class _Supply:
 @dataclass(frozen=True, slots=True)
 class _Release:
     ticket: Ticket
+    is_passing: bool
 
 
 EncodeEvent = WindowEncoded | EncodeFailed | EncodeDropped
@@ -66,9 +67,9 @@ class EncoderCacheHandle:
         """The slots, now that what was asked for is here, or what else has become missing."""
         return await self._handle.ask(lambda reply: _Supply(ticket, features, reply))
 
-    def release(self, ticket: Ticket) -> None:
-        """Give up a claim, granted, waiting, refused or never made."""
-        self._handle.follow_up(_Release(ticket))
+    def release(self, ticket: Ticket, *, is_passing: bool = False) -> None:
+        """Give up a claim, granted, waiting, refused or never made. `is_passing`: as the ledger says."""
+        self._handle.follow_up(_Release(ticket, is_passing))
 
     def report(self, event: EncodeEvent) -> None:
         """What became of an encode (from the scheduler)."""
@@ -104,9 +105,9 @@ class EncoderCacheActor:
             case _Supply(ticket, features, reply):
                 self._replies[ticket] = reply
                 return self._cache.supply(ticket, features)
-            case _Release(ticket):
+            case _Release(ticket, is_passing):
                 self._replies.pop(ticket, None)
-                return self._cache.release(ticket)
+                return self._cache.release(ticket, is_passing=is_passing)
             case WindowEncoded(slot, num_bytes):
                 return self._cache.encoded(slot, num_bytes)
             case EncodeFailed(slot, _):

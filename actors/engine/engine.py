@@ -21,9 +21,16 @@ from ...engine.planning.encoder_cache import Ask, EncoderCache, Ticket
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
-from ...protocols.errors import BadRequestError, InternalError, SensoriumError, UnavailableError
+from ...protocols.errors import (
+    BadRequestError,
+    DeviceLostError,
+    InternalError,
+    SensoriumError,
+    UnavailableError,
+)
 from ...protocols.messages import (
     GAUGES,
+    INTERACTIVE,
     Align,
     ContentHash,
     EncoderItem,
@@ -31,6 +38,7 @@ from ...protocols.messages import (
     Features,
     Generate,
     ItemKey,
+    Lane,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -68,6 +76,8 @@ class EngineBounds:
     max_encoder_bytes: int = 1
     """Of encoder outputs kept, in use or for reuse."""
     step_timeout_s: float = STEP_TIMEOUT_S
+    survives_hanging: bool = True
+    """Whether a new runner finds memory beside one whose step hangs: on a GPU it does not."""
     grammar_timeout_s: float = COMPILE_TIMEOUT_S
 
 
@@ -103,7 +113,9 @@ class Engine:
         self._group: EngineGroup | None = None
         self._former = EngineStatistics()  # counters of the incarnations before
         self._ids = count(1)
-        self._supervisor = Supervisor(name, self._start, policy=restart_policy, on_crash=self._crashed)
+        self._supervisor = Supervisor(
+            name, self._start, policy=restart_policy, on_crash=self._crashed, fatal=DeviceLostError
+        )
 
     @property
     def health(self) -> Health:
@@ -123,7 +135,8 @@ class Engine:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `started` once the model is loaded.
 
-        Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group.
+        Raises what the first start raised (ModelLoadError, for one). After that a crash restarts the group,
+        unless the device is lost: then it raises DeviceLostError, and health is "failed".
         """
         try:
             await self._supervisor.run(task_status=task_status)
@@ -131,18 +144,20 @@ class Engine:
             self._close(UnavailableError(f"the model {self.name} is no longer served"))
 
     @asynccontextmanager
-    async def encoded(self, *items: EncoderItem) -> AsyncIterator[None]:
+    async def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AsyncIterator[None]:
         """See `EngineClient.encoded`. Nothing is encoded before a request needs it."""
         features = {item.content_hash: item.features for item in items}
 
         async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
             return [features[content_hash] for content_hash in missing]
 
-        async with self.held(tuple(item.key for item in items), fetch):
+        async with self.held(tuple(item.key for item in items), fetch, lane=lane):
             yield
 
     @asynccontextmanager
-    async def held(self, items: tuple[ItemKey, ...], fetch: Fetch) -> AsyncIterator[None]:
+    async def held(
+        self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
+    ) -> AsyncIterator[None]:
         """`encoded` by name: `fetch` is asked for the features of what nobody has sent yet.
 
         It may be asked several times, as others give up that were to send something. What it raises, this
@@ -163,7 +178,7 @@ class Engine:
             with group.holding(slots):
                 yield
         finally:
-            group.cache.handle.release(ticket)
+            group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
@@ -246,6 +261,7 @@ class Engine:
                 max_waiting=self._config.max_waiting,
             ),
             step_timeout_s=self._bounds.step_timeout_s,
+            survives_hanging=self._bounds.survives_hanging,
         )
         return self._group.children()
 
@@ -263,8 +279,9 @@ class Engine:
         vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
         return Scheduler(replace(self._config, max_context=max_context, vocab_size=vocab_size))
 
-    def _crashed(self, _: BaseException) -> None:
-        self._close(UnavailableError(f"the model {self.name} failed and is being restarted"))
+    def _crashed(self, crash: BaseException) -> None:
+        what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"
+        self._close(UnavailableError(f"the model {self.name} failed and {what_now}"))
 
     def _close(self, error: SensoriumError) -> None:
         """Fail everything in flight and forget the group; its counters stay."""

@@ -4,8 +4,9 @@ Owns the runner: builds it, calls it, drops it, all in that thread. It knows pla
 in them. Plans given before the last one is done queue up in front of the thread, which goes from one to the
 next without asking the loop. A step cannot be cancelled half-way: stopping waits for its end, within a
 bound. A step that takes longer than its own bound ends the actor, and by its supervisor the group; its
-thread is left behind with all it holds (its runner's memory too, so that a new one needs as much again),
-ends when the step does, and never runs another. Read `actors/engine/scheduler.py` for where plans come from.
+thread is left behind with all it holds (its runner's memory too, so that a new one needs as much again; where
+there is no more, on a GPU, the device is lost to this process), ends when the step does, and never runs
+another. Read `actors/engine/scheduler.py` for where plans come from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.planning.plan import Plan, StepResult
-from ...protocols.errors import UnavailableError
+from ...protocols.errors import DeviceLostError, UnavailableError
 from ..config import STEP_TIMEOUT_S
 from ..kernel.actor import Handle, Inbox, Reply
 
@@ -170,6 +171,7 @@ class ExecutorActor:
         make_worker: Callable[[], Worker],
         on_result: Callable[[StepResult], None],
         step_timeout_s: float = STEP_TIMEOUT_S,
+        survives_hanging: bool = True,
     ) -> None:
         self.inbox: Inbox[_Message] = Inbox("executor", INBOX_CAPACITY)
         self._messages: Handle[_Message] = Handle(self.inbox)
@@ -182,13 +184,14 @@ class ExecutorActor:
         self._make_worker = make_worker
         self._on_result = on_result
         self._step_timeout_s = step_timeout_s
+        self._survives_hanging = survives_hanging
         self._is_broken = False  # results of plans behind one that failed mean nothing
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Build the runner (started when that is done), then execute plans in order until cancelled.
 
         Whatever `execute` raises ends the actor, as does a step that takes longer than `step_timeout_s`
-        (UnavailableError).
+        (StepTimeoutError, DeviceLostError unless a new runner can do beside one that hangs).
         """
         worker = self._make_worker()
         grace_s = STOP_GRACE_S
@@ -200,9 +203,11 @@ class ExecutorActor:
                 task_status.started()
                 try:
                     await self._execute_plans(worker, runner)
-                except StepTimeoutError:
+                except StepTimeoutError as error:
                     grace_s = 0.0
-                    raise
+                    if self._survives_hanging:
+                        raise
+                    raise DeviceLostError(error.message) from error
         finally:
             await worker.aclose(grace_s=grace_s)
 

@@ -37,12 +37,14 @@ class EngineGroup:
         make_decoder: Callable[[], TextDecoder],
         cache: EncoderCache,
         step_timeout_s: float,
+        survives_hanging: bool,
     ) -> None:
         self.executor = ExecutorActor(
             make_runner=make_runner,
             make_worker=make_worker,
             on_result=lambda result: self.scheduler.handle.step_done(result),
             step_timeout_s=step_timeout_s,
+            survives_hanging=survives_hanging,
         )
         self.scheduler = SchedulerActor(
             make_scheduler=lambda: make_scheduler(self.executor),

@@ -36,11 +36,11 @@ from ...protocols.generation import (
     fitted,
     usage,
 )
-from ...protocols.messages import TextGenerated
+from ...protocols.messages import Lane, TextGenerated
 from ..text.generation import Answer, OnAccepted, OnPiece, TextModel, answer_all
 from .event_stream import EventStream, Put, unless_gone
 from .logprobs import chat_logprobs, prompt_logprob_list
-from .service import Service
+from .service import Service, caller_of
 from .text_requests import JSON, admission, cache_salt, read_and_parse, text_model, total_usage
 
 
@@ -55,8 +55,11 @@ class ChatRoutes:
         hold = admission(self._service, request)
         with hold():
             wish, conversation = await read_and_parse(self._service, request, parse_chat)
+            lane = self._service.lane(
+                caller_of(request), priority=wish.priority or 0, num_answers=wish.num_choices
+            )
             salt = cache_salt(self._service, request, wish.cache_salt)
-            job = _Job(text_model(self._service, wish.model), wish, conversation, salt)
+            job = _Job(text_model(self._service, wish.model), wish, conversation, lane, salt)
 
             async def answer() -> Response:
                 return Response(await job.body(), media_type=JSON)
@@ -69,8 +72,11 @@ class ChatRoutes:
 class _Job:
     """One request with its `n` answers."""
 
-    def __init__(self, model: TextModel, wish: ChatRequest, conversation: Conversation, salt: str) -> None:
+    def __init__(
+        self, model: TextModel, wish: ChatRequest, conversation: Conversation, lane: Lane, salt: str
+    ) -> None:
         self._model = model
+        self._lane = lane
         self._salt = salt
         self._wish = wish
         self._conversation = conversation
@@ -137,7 +143,7 @@ class _Job:
             self._model,
             prompt,
             [choice_params(params, index) for index in range(self._wish.num_choices)],
-            priority=self._wish.priority or 0,
+            lane=self._lane,
             cache_salt=self._salt,
             on_accepted=on_accepted,
             on_piece=on_piece,

@@ -34,12 +34,12 @@ from ...protocols.completions import (
     prompts_of,
 )
 from ...protocols.generation import CompletionUsage, choice_params, finished_by, fitted, usage
-from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
+from ...protocols.messages import Lane, PromptLogprobs, SamplingParams, TextGenerated
 from ..kernel.nursery import open_work
 from ..text.generation import Answer, TextModel, answer_all
 from .event_stream import EventStream, Put, unless_gone
 from .logprobs import completion_logprobs, prompt_logprob_list
-from .service import Service
+from .service import Service, caller_of
 from .text_requests import JSON, admission, cache_salt, read_and_parse, text_model, total_usage
 
 
@@ -57,7 +57,11 @@ class CompletionRoutes:
             model = text_model(self._service, wish.model)
             info = model.prompter.builder.info
             params = completion_params(wish, vocab_size=info.vocab_size, defaults=info.sampling)
-            job = _Job(model, wish, params, cache_salt(self._service, request, wish.cache_salt))
+            num_answers = len(prompts_of(wish)) * wish.num_choices
+            lane = self._service.lane(
+                caller_of(request), priority=wish.priority or 0, num_answers=num_answers
+            )
+            job = _Job(model, wish, params, lane, cache_salt(self._service, request, wish.cache_salt))
 
             async def answer() -> Response:
                 return Response(await job.body(), media_type=JSON)
@@ -103,8 +107,11 @@ class _Sent:
 class _Job:
     """One request: its prompts, each answered `n` times, numbered through."""
 
-    def __init__(self, model: TextModel, wish: CompletionRequest, params: SamplingParams, salt: str) -> None:
+    def __init__(
+        self, model: TextModel, wish: CompletionRequest, params: SamplingParams, lane: Lane, salt: str
+    ) -> None:
         self._model = model
+        self._lane = lane
         self._salt = salt
         self._wish = wish
         self._choices = [choice_params(params, index) for index in range(wish.num_choices)]
@@ -165,7 +172,7 @@ class _Job:
                 self._model,
                 prompt,
                 [fitted(params, room) for params in self._choices],
-                priority=self._wish.priority or 0,
+                lane=self._lane,
                 cache_salt=self._salt,
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.messages import Lane
 from ..kernel.nursery import open_work
 from ..speech.model import Samples, SpeechModel
 
@@ -100,13 +101,14 @@ def transcript_stream(
     transcriber: SpeechModel,
     samples: Samples,
     wish: rest.TranscriptionRequest,
+    lane: Lane,
     hold: Callable[[], AbstractContextManager[None]],
 ) -> EventStream:
     """A transcript while it is being made."""
 
     async def transcribe(put: Put) -> None:
         transcript = await transcriber.transcribe(
-            samples, wish.options, on_delta=lambda text: put(rest.delta_event(text))
+            samples, wish.options, lane=lane, on_delta=lambda text: put(rest.delta_event(text))
         )
         put(rest.done_event(transcript, wish))
 

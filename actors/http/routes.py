@@ -39,7 +39,7 @@ from ...realtime.session import Session
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import transcript_stream, unless_gone
-from .service import Hold, ServedModel, Service, bearer_key
+from .service import Hold, ServedModel, Service, bearer_key, caller_of
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -179,6 +179,7 @@ class Api:
             return _json({"status": "ok"})
         status = "draining" if self._service.is_draining else "unavailable"
         models = {name: model.engine.health for name, model in self._service.models.items()}
+        status = "failed" if "failed" in models.values() else status
         return _json({"status": status, "models": models}, status=503)
 
     async def ping(self, _: Request) -> Response:
@@ -224,7 +225,8 @@ class Api:
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        admission = self._service.admission()
+        caller = caller_of(request)
+        admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
             wish = rest.parse_transcription_form(upload.fields, task=task)
@@ -235,10 +237,11 @@ class Api:
                 audio = await self._service.media.decode(upload.data)
                 self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
                 hold = partial(self._hold, admission, audio.duration_s)
+                lane = self._service.lane(caller, audio_s=audio.duration_s)
                 if wish.stream:
-                    return transcript_stream(model.transcriber, audio.samples, wish, hold)
+                    return transcript_stream(model.transcriber, audio.samples, wish, lane, hold)
                 with self._service.holding_audio(audio.duration_s):
-                    transcript = await model.transcriber.transcribe(audio.samples, wish.options)
+                    transcript = await model.transcriber.transcribe(audio.samples, wish.options, lane=lane)
                 content_type, body = rest.render_transcript(transcript, wish)
                 return Response(body, media_type=content_type)
 

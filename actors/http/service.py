@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import trio
+from starlette.requests import Request
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
+from ...protocols.messages import Lane
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ..config import ServerConfig
 from ..engine.client import EngineClient
+from ..lanes import lane_of
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
 from ..metrics import Metrics
@@ -88,6 +92,7 @@ class Service:
     """Of the requests, those with a small body and no media."""
     audio_in_hand_s: float = 0.0
     is_draining: bool = False
+    _num_open: Counter[str] = field(default_factory=Counter)
     _quiet: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
@@ -169,7 +174,7 @@ class Service:
                 else "The API key is not accepted."
             )
 
-    def admission(self, *, is_light: bool = False) -> Hold:
+    def admission(self, caller: str, *, is_light: bool = False) -> Hold:
         """What counts a request while it is worked on: a context to enter for each of its stages in turn.
 
         The first entrance raises OverloadedError if that is one request too many. Light ones (a small body)
@@ -183,7 +188,7 @@ class Service:
             if not is_admitted:
                 self._check_admission(is_light=is_light)
             is_admitted = True
-            return self._counted(is_light=is_light)
+            return self._counted(caller, is_light=is_light)
 
         return hold
 
@@ -198,17 +203,26 @@ class Service:
         return f"{hashlib.sha256((key or '').encode()).hexdigest()}{asked or ''}"
 
     @contextmanager
-    def _counted(self, *, is_light: bool) -> Iterator[None]:
+    def _counted(self, caller: str, *, is_light: bool) -> Iterator[None]:
         self.num_requests += 1
         self.num_light += is_light
+        self._num_open[caller] += 1
         self.metrics.requests_active.inc()
         try:
             yield
         finally:
             self.num_requests -= 1
             self.num_light -= is_light
+            self._num_open[caller] -= 1
+            if not self._num_open[caller]:
+                del self._num_open[caller]
             self.metrics.requests_active.dec()
             self._quiet.set()
+
+    def lane(self, caller: str, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
+        """The class of a request in hand, which depends on how many more its caller has open."""
+        num_open = self._num_open[caller]
+        return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
 
     @contextmanager
     def holding_audio(self, seconds: float) -> Iterator[None]:
@@ -236,6 +250,12 @@ class Service:
             num, most = self.num_light, files + self.config.engine.max_waiting
         if num >= most:
             raise OverloadedError("Too many requests are in hand; try again.", retry_after_s=1.0)
+
+
+def caller_of(request: Request) -> str:
+    """Who asks: the key that was sent, or else the address."""
+    key = bearer_key(request.headers.get("authorization"))
+    return key or (request.client.host if request.client else "")
 
 
 def bearer_key(authorization: str | None) -> str | None:

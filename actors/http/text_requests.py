@@ -12,7 +12,7 @@ from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError
 from ...protocols.generation import CompletionUsage, usage
 from ..text.generation import Answer, TextModel
-from .service import Hold, Service, bearer_key
+from .service import Hold, Service, bearer_key, caller_of
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
@@ -29,7 +29,7 @@ def admission(service: Service, request: Request) -> Hold:
     """What counts a request while it is worked on; small ones do not take the places of uploads."""
     length = request.headers.get("content-length", "")
     is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
-    return service.admission(is_light=is_light)
+    return service.admission(caller_of(request), is_light=is_light)
 
 
 def cache_salt(service: Service, request: Request, asked: str | None) -> str:

@@ -57,7 +57,7 @@ class Supervisor:
     `make_children` is called for every start, so each incarnation has fresh actors and inboxes.
     `on_crash` is called at once, before the other children are stopped (which may take as long as one step
     of device work). A group that crashes before it was ever ready is not retried: `run` raises its error,
-    since a missing file does not appear by waiting.
+    since a missing file does not appear by waiting. So it does with a `fatal` crash at any time.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Supervisor:
         *,
         policy: RestartPolicy | None = None,
         on_crash: Callable[[BaseException], None] | None = None,
+        fatal: type[BaseException] | tuple[()] = (),
     ) -> None:
         self.name = name
         self.health: Health = "starting"
@@ -74,6 +75,7 @@ class Supervisor:
         self._make_children = make_children
         self._policy = policy or RestartPolicy()
         self._on_crash = on_crash
+        self._fatal = fatal
         self._crashes: deque[float] = deque()
         self._crash: BaseException | None = None
         self._was_ready = False
@@ -81,14 +83,14 @@ class Supervisor:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the group running until cancelled; `started` once it is first ready.
 
-        Raises the error of a group that could not start the first time. A group that crashed too often
-        leaves health "failed", and `run` then waits to be stopped: one failed group is no reason to take
-        its neighbours down.
+        Raises the error of a group that could not start the first time, and a fatal one. A group that
+        crashed too often leaves health "failed", and `run` then waits to be stopped: one failed group is no
+        reason to take its neighbours down.
         """
         try:
             while True:
                 crash = await self._run_group(task_status)
-                if not self._was_ready:
+                if not self._was_ready or isinstance(crash, self._fatal):
                     self.health = "failed"
                     raise crash
                 await self._back_off()
@@ -124,7 +126,7 @@ class Supervisor:
         logger.error("%s: %s crashed", self.name, child.name, exc_info=crash)
         self._crash = crash
         if self.health == "ready":
-            self.health = "restarting"
+            self.health = "failed" if isinstance(crash, self._fatal) else "restarting"
         scope.cancel()
         if self._on_crash is not None:
             self._on_crash(crash)

@@ -14,9 +14,10 @@ import trio
 from ...engine.models.prompts import Prompt as EnginePrompt
 from ...protocols.errors import UnavailableError
 from ...protocols.generation import fitted
-from ...protocols.messages import TextGenerated
+from ...protocols.messages import Lane, TextGenerated
 from ..kernel.nursery import open_work
 from ..kernel.supervisor import RunActor
+from ..lanes import lane_of
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Asked, Completion, Delta, Prompt, SamplingOptions, read_prompt
 
@@ -64,7 +65,8 @@ class LocalCore:
 
         async def work() -> None:
             for place in places:  # shared by all workers
-                results[place] = await self._complete(prompts[place], options[place], template_kwargs)
+                lane = lane_of(priority=options[place].priority, num_answers=len(prompts))
+                results[place] = await self._complete(prompts[place], options[place], lane, template_kwargs)
 
         async with open_work() as nursery:
             for _ in range(min(self._max_in_flight, len(prompts))):
@@ -93,22 +95,20 @@ class LocalCore:
             model,
             built,
             [params],
-            priority=options.priority,
+            lane=lane_of(priority=options.priority),
             cache_salt=options.cache_salt,
             on_piece=on_piece,
         )
 
     async def _complete(
-        self, prompt: Prompt, options: SamplingOptions, template_kwargs: dict[str, object]
+        self, prompt: Prompt, options: SamplingOptions, lane: Lane, template_kwargs: dict[str, object]
     ) -> Completion:
         model = self.model
         info = model.prompter.builder.info
         params = options.params(info.vocab_size, info.sampling)
         built = await self._build(prompt, template_kwargs)
         params = fitted(params, model.prompter.builder.num_room(built))
-        answer = await answer_one(
-            model, built, params, priority=options.priority, cache_salt=options.cache_salt
-        )
+        answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt)
         return _completion(built, answer, has_logprobs=params.logprobs is not None)
 
     async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> EnginePrompt:

@@ -160,7 +160,7 @@ class SegmentDecoder:
                 logprobs=0,
             )
             request = self._request("choose", question + first[:length], sampling, wish)
-            async with self.engine.encoded(*_unique(items)):
+            async with self.engine.encoded(*_unique(items), lane=wish.lane):
                 answer = await self.engine.complete(request)
             check_answered(answer)
             if not answer.token_ids:
@@ -193,7 +193,7 @@ class SegmentDecoder:
         request = self._request("decode", prompt, sampling, wish, draft=draft[: sampling.max_tokens])
         growing = _Growing(self.text, has_header=wish.language is None, on_text=on_text)
         async with (
-            self.engine.encoded(*_unique(items)),
+            self.engine.encoded(*_unique(items), lane=wish.lane),
             self.engine.generate(request) as stream,
         ):
             async for part in stream:

@@ -117,7 +117,7 @@ class WindowDecoder:
             probe=wish.probe,
             lane=lane,
         )
-        async with self.engine.encoded(item):
+        async with self.engine.encoded(item, lane=lane):
             answer = await self.engine.complete(request)
         check_answered(answer)
         if not answer.token_ids:
@@ -160,7 +160,7 @@ class WindowDecoder:
             probe=wish.probe,
             lane=lane,
         )
-        async with self.engine.encoded(item):
+        async with self.engine.encoded(item, lane=lane):
             if on_text is None:
                 answer = await self.engine.complete(request)
             else:
@@ -212,7 +212,7 @@ class WindowDecoder:
         *,
         language: str | None,
         num_samples: int,
-        lane: Lane,  # noqa: ARG002 (to be said by `Align`)
+        lane: Lane,
     ) -> tuple[Word, ...]:
         """When each word of the answer was spoken, from the window's start.
 
@@ -228,8 +228,9 @@ class WindowDecoder:
             text_start=wish.text_start,
             text_end=wish.text_end,
             num_frames=self.num_positions(num_samples),
+            lane=lane,
         )
-        async with self.engine.encoded(item):
+        async with self.engine.encoded(item, lane=lane):
             aligned = await self.engine.align(command)
         words = self.text.words(wish.text_token_ids, aligned.boundaries, language=language)
         return await trio.to_thread.run_sync(_refined, words, item, num_samples)

@@ -15,6 +15,7 @@ import trio
 
 from ...engine.models.prompts import Prompt
 from ...protocols.messages import (
+    INTERACTIVE,
     Generate,
     Lane,
     NgramDraft,
@@ -79,7 +80,7 @@ async def answer_all(
     prompt: Prompt,
     choices: Sequence[SamplingParams],
     *,
-    priority: int = 0,
+    lane: Lane = INTERACTIVE,
     cache_salt: str = "",
     on_accepted: OnAccepted | None = None,
     on_piece: OnPiece | None = None,
@@ -92,7 +93,6 @@ async def answer_all(
     """
     answers = [Answer() for _ in choices]
     request_id = secrets.token_hex(12)
-    lane = Lane(priority=priority)
     first_token = trio.Event()
 
     async def answer(index: int) -> None:
@@ -108,7 +108,7 @@ async def answer_all(
                 first_token.set()
 
     with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items), open_work() as nursery:
+        async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
             nursery.start_soon(answer, 0)
             if len(choices) > 1:
                 await first_token.wait()
@@ -118,14 +118,18 @@ async def answer_all(
 
 
 async def answer_one(
-    model: TextModel, prompt: Prompt, params: SamplingParams, *, priority: int = 0, cache_salt: str = ""
+    model: TextModel,
+    prompt: Prompt,
+    params: SamplingParams,
+    *,
+    lane: Lane = INTERACTIVE,
+    cache_salt: str = "",
 ) -> Answer:
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
-    lane = Lane(priority=priority)
     generate = _request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
     answer = Answer()
     with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items):
+        async with model.engine.encoded(*prompt.items, lane=lane):
             piece = await model.engine.complete(generate)
     check_answer(piece)
     answer.add(piece)

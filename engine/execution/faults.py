@@ -1,10 +1,18 @@
-"""What a failed computation means: whether the device had no memory left, and how to say so to a client."""
+"""What a failed computation means: no memory left, or a device that is lost, and how to say so."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
+
+from ...protocols.errors import DeviceLostError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _ASKED_FOR = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
 _PHRASES = ("out of memory", "not enough memory", "can't allocate memory")
@@ -23,6 +31,19 @@ def out_of_memory(error: BaseException) -> str | None:
     asked = _ASKED_FOR.search(text)
     reason = "the device is out of memory"
     return f"{reason} (it was asked for {asked[1]})" if asked else reason
+
+
+def naming_device_loss(function: Callable[P, T]) -> Callable[P, T]:
+    """Raise an accelerator's own error as DeviceLostError: nothing works on it in this process after one."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except torch.AcceleratorError as error:
+            raise DeviceLostError(f"the device failed: {first_line(error)}") from error
+
+    return named
 
 
 def first_line(error: BaseException) -> str:

@@ -1,9 +1,8 @@
 """Executes plans on one device: encodes items, runs one ragged decoder step, samples, aligns.
 
 Owns the paged KV cache, the encodings by slot and what is remembered of each sequence. It drives any `Model`
-(`engine/models/base.py`) and knows no requests beyond the plan at hand, no tasks and no clocks
-(`StepResult.busy_s` stays 0.0; whoever calls `execute` measures it). `engine/planning/plan.py` is the
-boundary; `step.py` lays out and checks a step, `sampler.py` chooses the tokens.
+(`engine/models/base.py`) and knows no requests beyond the plan at hand, no tasks and no clocks (whoever calls
+`execute` measures it). `engine/planning/plan.py` is the boundary; next: `step.py`, `sampler.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ..planning.plan import (
     Slot,
     StepResult,
 )
-from .faults import first_line, out_of_memory
+from .faults import first_line, naming_device_loss, out_of_memory
 from .grammar import GrammarError, GrammarMatcher, GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
 from .logits import RowSpan, RuleBook
@@ -144,12 +143,13 @@ class Runner:
         if self._graphs is not None:
             self._graphs.record_all()
 
+    @naming_device_loss
     @torch.inference_mode()
     def execute(self, plan: Plan) -> StepResult:
         """Do everything in `plan`: ends, frees, encodes, sequences, alignments.
 
         An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
-        device has no memory for it; an exception means the device or this class is broken.
+        device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)

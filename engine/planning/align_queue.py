@@ -1,7 +1,7 @@
-"""Alignments that wait for a step of the device, in order of arrival.
+"""Alignments that wait for a step of the device: by class and priority, then in order of arrival.
 
 Each is one forward of its own beside the sequences, under a token budget of its own. Read
-`engine/planning/scheduler.py` next.
+`engine/planning/planner.py` next.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ...protocols.messages import Align, RequestId, TokensAligned
 from .events import AlignFailed
+from .lanes import SERVICES
 from .plan import AlignStep, Slot, StepResult
 from .slots import SlotQueue
 
@@ -24,6 +25,11 @@ class Alignment:
     is_ended: bool = False
 
     @property
+    def service(self) -> int:
+        """Its class."""
+        return SERVICES.index(self.command.lane.service)
+
+    @property
     def step(self) -> AlignStep:
         """The plan's line."""
         return AlignStep(self.command, self.slot)
@@ -35,6 +41,9 @@ class AlignQueue:
     def __init__(self, max_tokens_per_step: int) -> None:
         self._max_tokens = max_tokens_per_step
         self._live: dict[RequestId, Alignment] = {}
+        self._counts = [0] * len(SERVICES)
+        self._taken: list[Alignment] = []  # for the plan being made
+        self._num_taken_tokens = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -42,15 +51,26 @@ class AlignQueue:
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._live
 
+    @property
+    def num_taken(self) -> int:
+        """Alignments of the plan being made."""
+        return len(self._taken)
+
+    def num_of(self, service: int) -> int:
+        """How many there are of one class."""
+        return self._counts[service]
+
     def add(self, command: Align, slot: Slot) -> None:
         """Queue one."""
-        self._live[command.request_id] = Alignment(command, slot)
+        alignment = self._live[command.request_id] = Alignment(command, slot)
+        self._counts[alignment.service] += 1
 
     def abort(self, request_id: RequestId) -> bool:
         """End one in any state. False if there is none."""
         alignment = self._live.pop(request_id, None)
         if alignment is None:
             return False
+        self._counts[alignment.service] -= 1
         alignment.is_ended = True
         return True
 
@@ -61,21 +81,27 @@ class AlignQueue:
             self.abort(request_id)
         return [AlignFailed(request_id, error) for request_id in users]
 
-    def take(self, slots: SlotQueue) -> tuple[Alignment, ...]:
-        """Those to do in the plan being made; at least one if its slot can be had."""
-        budget = self._max_tokens
-        taken: list[Alignment] = []
-        for alignment in self._live.values():
-            if alignment.is_in_flight:
-                continue
+    def collect(self, service: int, slots: SlotQueue, most: int | None) -> None:
+        """Add those of one class to the plan being made, at most so many; at least one goes, however long,
+        if it is the plan's first and its slot can be had."""
+        if not self._counts[service] or most == 0:
+            return
+        mine = [each for each in self._live.values() if each.service == service and not each.is_in_flight]
+        for alignment in sorted(mine, key=lambda each: each.command.lane.priority)[:most]:
             num_tokens = len(alignment.command.token_ids)
-            if taken and num_tokens > budget:
+            if self._taken and self._num_taken_tokens + num_tokens > self._max_tokens:
                 break
             if slots.demand(alignment.slot):
-                budget -= num_tokens
+                self._num_taken_tokens += num_tokens
                 alignment.is_in_flight = True
-                taken.append(alignment)
-        return tuple(taken)
+                self._taken.append(alignment)
+
+    def take(self) -> tuple[Alignment, ...]:
+        """Those of the plan being made; the next one begins with its budget whole."""
+        taken = tuple(self._taken)
+        self._taken.clear()
+        self._num_taken_tokens = 0
+        return taken
 
     def update(self, alignment: Alignment, result: StepResult) -> TokensAligned | AlignFailed | None:
         """Take one's result; None if it ended meanwhile."""

@@ -83,6 +83,7 @@ class _Entry:
     state: _State = "missing"
     features: Features = _NO_FEATURES
     holders: set[Ticket] = field(default_factory=set)
+    is_passing: bool = True  # nobody who held it may ask for it again
 
 
 @dataclass(slots=True)
@@ -94,7 +95,9 @@ class _Claim:
 class EncoderCache:
     """Slots by content hash: single-flight, reference counted, evicting the longest free first.
 
-    Nothing is evicted while there is room, and nothing that is held is ever evicted. A claim gets all its
+    Nothing is evicted while there is room, and nothing that is held is ever evicted. What all who held it
+    called passing (the windows of live turns: the next update has another open window, and an ended turn is
+    asked about no more) goes before everything else. A claim gets all its
     items at once; if there is no room for them it waits, in order of arrival, and holds nothing meanwhile.
     So nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket
     at a time. Claims on contents that are all there may pass those who wait, `MAX_OVERTAKES` of them per
@@ -115,7 +118,9 @@ class EncoderCache:
         self._entries: dict[ContentHash, _Entry] = {}
         self._by_slot: dict[Slot, _Entry] = {}
         self._claims: dict[Ticket, _Claim] = {}
-        self._evictable: OrderedDict[ContentHash, _Entry] = OrderedDict()  # ready, free; longest free first
+        # Ready and free, longest free first: what is passing, and the rest.
+        self._passing: OrderedDict[ContentHash, _Entry] = OrderedDict()
+        self._kept: OrderedDict[ContentHash, _Entry] = OrderedDict()
         self._waiting: deque[tuple[Ticket, tuple[ItemKey, ...]]] = deque()
         self._num_overtakes = 0  # past the present first of `_waiting`
         self._num_bytes = 0
@@ -185,8 +190,11 @@ class EncoderCache:
             effects += self._answer(holder)
         return effects
 
-    def release(self, ticket: Ticket) -> list[CacheEffect]:
-        """Give up a claim, held or waiting. Unknown tickets (refused ones) are nothing to give up."""
+    def release(self, ticket: Ticket, *, is_passing: bool = False) -> list[CacheEffect]:
+        """Give up a claim, held or waiting. Unknown tickets (refused ones) are nothing to give up.
+
+        `is_passing`: whoever gives it up expects nobody to ask for its contents again.
+        """
         claim = self._claims.pop(ticket, None)
         if claim is None:
             if self._waiting and self._waiting[0][0] == ticket:
@@ -196,6 +204,7 @@ class EncoderCache:
         effects: list[CacheEffect] = []
         for entry in dict.fromkeys(claim.entries):
             entry.holders.remove(ticket)
+            entry.is_passing &= is_passing
             if not entry.holders:
                 effects += self._let_go(entry)
             elif entry.state == "missing" and entry.sender == ticket:
@@ -239,7 +248,10 @@ class EncoderCache:
     def check(self) -> None:
         """Assert the invariants."""
         assert self._num_bytes == sum(entry.num_bytes for entry in self._by_slot.values())
-        assert self._evictable_bytes == sum(entry.num_bytes for entry in self._evictable.values())
+        free = self._passing | self._kept
+        assert self._evictable_bytes == sum(entry.num_bytes for entry in free.values())
+        assert all(entry.is_passing for entry in self._passing.values())
+        assert not any(entry.is_passing for entry in self._kept.values())
         assert not self._waiting or not self._may_take(self._waiting[0][1]), "the first waits for nothing"
         holders = {ticket for entry in self._by_slot.values() for ticket in entry.holders}
         assert holders <= set(self._claims)
@@ -249,7 +261,7 @@ class EncoderCache:
         for content_hash, entry in self._entries.items():
             assert entry.content_hash == content_hash
             assert entry.state != "failed"
-            assert (content_hash in self._evictable) == (entry.state == "ready" and not entry.holders)
+            assert (content_hash in free) == (entry.state == "ready" and not entry.holders)
             assert entry.holders or entry.state not in ("missing", "encoding")
             assert entry.state != "missing" or entry.sender in entry.holders
         for slot, entry in self._by_slot.items():
@@ -266,13 +278,14 @@ class EncoderCache:
 
     def _may_take(self, items: tuple[ItemKey, ...]) -> bool:
         """Whether there is room for `items` beside what is held. If nothing is, there always is."""
-        if len(self._by_slot) == len(self._evictable):
+        if len(self._by_slot) == len(self._passing) + len(self._kept):
             return True
         hashes = {item.content_hash for item in items}
         there = {each for each in hashes if each in self._entries}
         pinned = self._num_bytes - self._evictable_bytes
-        for content_hash in there & self._evictable.keys():
-            pinned += self._evictable[content_hash].num_bytes
+        for content_hash in there:
+            entry = self._evictable(self._entries[content_hash]).get(content_hash)
+            pinned += 0 if entry is None else entry.num_bytes
         new = tuple(item for item in items if item.content_hash not in there)
         return not new or pinned + self._needed_bytes(new) <= self.max_bytes
 
@@ -292,7 +305,7 @@ class EncoderCache:
             if entry is not None:
                 self.num_hits += 1
                 entry.holders.add(ticket)
-                if self._evictable.pop(content_hash, None) is not None:
+                if self._evictable(entry).pop(content_hash, None) is not None:
                     self._evictable_bytes -= entry.num_bytes
         new = [item for content_hash, item in wanted.items() if content_hash not in self._entries]
         effects = self._make_room(sum(self._bytes_of(item.num_tokens) for item in new))
@@ -312,10 +325,10 @@ class EncoderCache:
         self._by_slot[entry.slot] = entry
 
     def _make_room(self, num_bytes: int) -> list[CacheEffect]:
-        """Evict the longest free until `num_bytes` more fit, as far as that goes."""
+        """Evict until `num_bytes` more fit, as far as that goes: what is passing, then the longest free."""
         effects: list[CacheEffect] = []
-        while self._evictable and self._num_bytes + num_bytes > self.max_bytes:
-            _, entry = self._evictable.popitem(last=False)
+        while self._num_bytes + num_bytes > self.max_bytes and (free := self._passing or self._kept):
+            _, entry = free.popitem(last=False)
             self._evictable_bytes -= entry.num_bytes
             self._num_bytes -= entry.num_bytes
             del self._entries[entry.content_hash], self._by_slot[entry.slot]
@@ -337,8 +350,11 @@ class EncoderCache:
     def _answers(self, entry: _Entry) -> list[CacheEffect]:
         return [answer for ticket in sorted(entry.holders) for answer in self._answer(ticket)]
 
+    def _evictable(self, entry: _Entry) -> OrderedDict[ContentHash, _Entry]:
+        return self._passing if entry.is_passing else self._kept
+
     def _add_evictable(self, entry: _Entry) -> None:
-        self._evictable[entry.content_hash] = entry
+        self._evictable(entry)[entry.content_hash] = entry
         self._evictable_bytes += entry.num_bytes
 
     def _let_go(self, entry: _Entry) -> list[CacheEffect]:

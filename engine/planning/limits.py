@@ -29,6 +29,11 @@ class SchedulerConfig:
     """Requests and alignments that may wait before new ones are refused."""
     max_tokens_per_step: int = 4096
     """Decoder tokens of one forward, drafts included; alignments have as many of their own."""
+    num_guest_tokens: int = 8
+    """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
+    as many: `engine/planning/lanes.py`."""
+    guest_interval: int = 1
+    """Of so many steps that serve a better class, worse ones take part in one."""
     max_prefill_chunk: int | None = None
     """Prompt tokens one request may feed in a step. None: all it wants while nobody else has prompt tokens to
     feed, else half of what is left of the budget (but a block)."""

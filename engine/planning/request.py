@@ -6,19 +6,16 @@ Knows no other request and no pool. Read `engine/planning/scheduler.py` next.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, get_args
 
 import msgspec
 
-from ...protocols.messages import FinishReason, Generate, PromptLogprobs, Service, TokensSampled
+from ...protocols.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
 from .blocks import Block
 from .drafts import make_drafters
+from .lanes import SERVICES
 from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
 from .positions import rotary_positions
 from .prefix_cache import BlockHash, BlockHasher
-
-SERVICES: Final = get_args(Service)
-"""Best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,7 @@ class Request:
         "hasher",
         "is_first",
         "items",
+        "last_fed",
         "max_length",
         "next_full",
         "next_item",
@@ -68,6 +66,7 @@ class Request:
         "request_id",
         "rotary",
         "sequence_id",
+        "service",
         "slot",
         "tokens",
     )
@@ -89,7 +88,9 @@ class Request:
         )
         self.rotary = rotary_positions(generate.media)
         self.arrival = arrival
-        self.order = (SERVICES.index(generate.lane.service), generate.lane.priority, arrival)
+        self.service = SERVICES.index(generate.lane.service)
+        self.order = (self.service, generate.lane.priority, arrival)
+        self.last_fed = 0  # rises with every feeding of anybody
         self.num_prompt = len(generate.prompt_token_ids)
         self.max_length = self.num_prompt + generate.sampling.max_tokens
         self.tokens = list(generate.prompt_token_ids)

@@ -1,17 +1,15 @@
-"""Continuous batching: what goes into the next step of the device.
+"""Continuous batching: requests in, plans for the device out, results back in.
 
-Each step gives every decoding request its next token, then prompts their next chunks within a token budget,
-admits waiting requests while blocks last, and preempts by recomputation when they do not. It need not know
-a step's tokens to plan the next one. Pure and deterministic: no tensors, no tasks, no clock; the same calls
-give the same plans. Read `engine/planning/request.py` for one request's state,
-`engine/planning/kv_space.py` for blocks and `actors/engine/scheduler.py` for who calls.
+It need not know a step's tokens to plan the next one. Pure and deterministic: no tensors, no tasks, no clock;
+the same calls give the same plans. Read `engine/planning/planner.py` for what goes into a step,
+`engine/planning/request.py` for one request's state, `engine/planning/kv_space.py` for blocks and
+`actors/engine/scheduler.py` for who calls.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.messages import (
@@ -20,6 +18,7 @@ from ...protocols.messages import (
     Features,
     FinishReason,
     Generate,
+    Lane,
     RequestId,
     SessionKey,
     TokensSampled,
@@ -27,8 +26,11 @@ from ...protocols.messages import (
 from .align_queue import Alignment, AlignQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv_space import KvSpace
+from .lanes import SERVICES
 from .limits import SchedulerConfig
-from .plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep, Slot, StepResult
+from .plan import Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
+from .planner import Planner
+from .queues import Queues
 from .request import Request
 from .slots import SlotQueue
 
@@ -40,19 +42,6 @@ class _Flight:
     requests: tuple[Request, ...]
     plan: Plan
     aligns: tuple[Alignment, ...]
-
-
-@dataclass(slots=True)
-class _Making:
-    """The plan being made."""
-
-    budget: int
-    """Tokens left."""
-    requests: list[Request] = field(default_factory=list)
-    sequences: list[SequenceStep] = field(default_factory=list)
-    reserve: int = 0  # of them that no draft may take
-    is_short: bool = False
-    """Whether a running request lacks blocks, or was preempted: then nobody is admitted."""
 
 
 class Scheduler:
@@ -67,19 +56,17 @@ class Scheduler:
         self.config = config
         self._kv = KvSpace(config)
         self._requests: dict[RequestId, Request] = {}
-        self._waiting: list[Request] = []  # both sorted by (priority, arrival): best first
-        self._running: list[Request] = []
+        self._queues = Queues()
         self._aligns = AlignQueue(config.max_tokens_per_step)
         self._slots = SlotQueue(
             max_encodes_per_step=config.max_encodes_per_step,
             max_tokens_per_step=config.max_encoder_tokens_per_step,
         )
         self._flights: dict[int, _Flight] = {}
-        self._ends: list[SequenceId] = []
         self._num_submitted = 0
-        self._num_sequences = 0
         self._step = 0
         self._counts: Counter[str] = Counter()
+        self._planner = Planner(config, self._queues, self._kv, self._slots, self._aligns, self._counts)
         self._busy_s = 0.0
 
     @property
@@ -101,9 +88,8 @@ class Scheduler:
             raise InternalError("a request's encoder slots are not those of its items")
         previous = self._kv.sessions.live(generate.session)
         is_replacing = previous is not None and previous.sequence_id is None
-        self._check_new(
-            generate.request_id, media_slots if slot is None else (slot, *media_slots), is_replacing
-        )
+        slots = media_slots if slot is None else (slot, *media_slots)
+        self._check_new(generate.request_id, generate.lane, slots, is_replacing)
         arrival = self._num_submitted
         self._num_submitted += 1
         events: list[SchedulerEvent] = []
@@ -113,13 +99,13 @@ class Scheduler:
         request = Request(generate, slot, media_slots, arrival, self.config.block_size)
         self._requests[request.request_id] = request
         self._kv.sessions.begin(request)
-        insort(self._waiting, request, key=_order)
+        self._queues.wait(request)
         return events
 
     def align(self, command: Align, slot: Slot) -> None:
         """Queue an alignment. Raises as `submit` does."""
         self.config.check_align(command)
-        self._check_new(command.request_id, (slot,))
+        self._check_new(command.request_id, command.lane, (slot,))
         self._aligns.add(command, slot)
 
     def encode(self, slot: Slot, features: Features) -> None:
@@ -154,23 +140,19 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """The next step. A falsy plan (nothing to do) is not in flight and expects no result."""
-        making = _Making(self.config.max_tokens_per_step)
-        prompts = self._plan_decodes(making)
-        self._plan_prompts(making, prompts)
-        if not making.is_short:
-            self._admit(making)
-        aligns = self._aligns.take(self._slots)
+        making = self._planner.plan()
+        aligns = self._aligns.take()
         frees, encodes = self._slots.take()
         plan = Plan(
             step=self._step,
-            ends=tuple(self._ends),
+            ends=tuple(self._queues.ends),
             frees=frees,
             encodes=encodes,
             sequences=tuple(making.sequences),
             aligns=tuple(each.step for each in aligns),
         )
         if plan:
-            self._ends.clear()
+            self._queues.ends.clear()
             self._flights[plan.step] = _Flight(tuple(making.requests), plan, aligns)
             self._step += 1
         return plan
@@ -205,27 +187,29 @@ class Scheduler:
     def statistics(self) -> EngineStatistics:
         """Counters and gauges; those of the encoder cache are zero here."""
         kv = self._kv
+        gauges: dict[str, int] = {}
+        for place, service in enumerate(SERVICES):
+            gauges[f"num_waiting_{service}"] = self._num_waiting(place)
+            gauges[f"num_running_{service}"] = self._queues.num_running[place]
         return EngineStatistics(
-            num_waiting=len(self._waiting) + len(self._aligns),
-            num_running=len(self._running),
             num_free_blocks=kv.pool.num_free,
             num_total_blocks=kv.pool.num_total,
             num_encoder_tokens=self._slots.num_tokens,
             num_cached_blocks=kv.pool.num_kept,
             num_sessions_parked=len(kv.sessions),
             busy_s=self._busy_s,
+            **gauges,
             **kv.counters(),
             **{f"num_{name}": count for name, count in self._counts.items()},
         )
 
     def check(self) -> None:
         """Assert the invariants of the queues and the blocks."""
-        self._kv.check(self._running)
-        assert self._waiting == sorted(self._waiting, key=_order)
-        assert self._running == sorted(self._running, key=_order)
-        assert {*self._waiting, *self._running} == set(self._requests.values())
-        assert all(not each.blocks and each.sequence_id is None for each in self._waiting)
-        for request in self._running:
+        queues = self._queues
+        self._kv.check(queues.running)
+        queues.check()
+        assert {*queues.waiting, *queues.running} == set(self._requests.values())
+        for request in queues.running:
             assert request.num_computed <= request.num_planned <= request.capacity
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
         size = self.config.block_size
@@ -235,116 +219,22 @@ class Scheduler:
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
 
-    def _check_new(self, request_id: RequestId, slots: tuple[Slot, ...], is_replacing: bool = False) -> None:
+    def _check_new(
+        self, request_id: RequestId, lane: Lane, slots: tuple[Slot, ...], is_replacing: bool = False
+    ) -> None:
         if request_id in self._requests or request_id in self._aligns:
             raise BadRequestError(f"request id {request_id!r} is in use")
-        if len(self._waiting) + len(self._aligns) - is_replacing >= self.config.max_waiting:
+        # Worse classes fill nobody's queue but their own.
+        num_before = sum(map(self._num_waiting, range(SERVICES.index(lane.service) + 1)))
+        if num_before - is_replacing >= self.config.max_waiting:
             raise OverloadedError(f"{self.config.max_waiting} requests are waiting for the engine")
         for slot in slots:
             problem = self._slots.problem(slot)
             if problem is not None:
                 raise InternalError(problem)
 
-    def _plan_decodes(self, making: _Making) -> list[Request]:
-        """Give those past their prompt the next token, best first. Returns the others that run."""
-        prompts: list[Request] = []
-        for index, request in enumerate(self._running):  # only ever loses worse ones while we are here
-            making.reserve = len(self._running) - index - 1 + (making.budget // 2 if self._waiting else 0)
-            if request.num_planned < request.num_begun:
-                prompts.append(request)
-                continue
-            waits_for_result = request.drafters and request.num_sampling
-            if not request.num_left or waits_for_result or not making.budget:
-                continue
-            if request.num_planned == request.capacity and not self._make_room(request, making):
-                continue  # it keeps its blocks: better requests take them if they must
-            self._feed(making, request, 1)
-        making.reserve = 0
-        self._counts["decode_tokens"] += len(making.sequences)
-        return prompts
-
-    def _plan_prompts(self, making: _Making, prompts: list[Request]) -> None:
-        """Feed chunks of the prompts of running requests, best first; they have blocks for them."""
-        for index, request in enumerate(prompts):
-            is_contended = bool(self._waiting) or index + 1 < len(prompts)
-            wish = min(request.num_missing, self._chunk(making.budget, is_contended))
-            num_tokens = self._encoded_part(request, request.num_planned, wish)
-            if num_tokens:
-                self._feed(making, request, num_tokens)
-
-    def _admit(self, making: _Making) -> None:
-        """Let waiting requests run, best first; none overtakes one that lacks blocks."""
-        num_before = len(self._running)
-        for index, request in enumerate(self._waiting):
-            if not making.budget or len(self._running) >= self.config.max_running:
-                break
-            if self._kv.is_awaiting(request):
-                continue
-            found = self._kv.find(request)
-            if self._kv.is_awaiting(request, found):
-                continue
-            if not self._kv.fits(request, found):
-                break
-            is_contended = index + 1 < len(self._waiting)
-            wish = min(request.num_missing - found.num_tokens, self._chunk(making.budget, is_contended))
-            num_tokens = self._encoded_part(request, found.num_tokens, wish)
-            if not num_tokens:
-                continue
-            self._kv.enter(request, found, SequenceId(self._num_sequences))
-            self._num_sequences += 1
-            insort(self._running, request, key=_order)
-            self._feed(making, request, num_tokens, begin=request.start())
-        if len(self._running) > num_before:
-            self._waiting = [request for request in self._waiting if request.sequence_id is None]
-
-    def _chunk(self, budget: int, is_contended: bool) -> int:
-        """How much of a prompt may be fed at once."""
-        limit = self.config.max_prefill_chunk
-        if limit is not None:
-            return min(budget, limit)
-        return max(budget // 2, min(budget, self.config.block_size)) if is_contended else budget
-
-    def _encoded_part(self, request: Request, start: int, num_tokens: int) -> int:
-        """How many of the tokens from `start` can be fed now: as far as their items are encoded by then."""
-        if request.slot is not None and not self._slots.demand(request.slot):
-            return 0
-        for item in request.items[request.next_item :]:
-            if item.start >= start + num_tokens:
-                break
-            if item.end > start and not self._slots.demand(item.slot, item.end - item.start):
-                return max(item.start - start, 0)
-        return num_tokens
-
-    def _feed(
-        self, making: _Making, request: Request, num_known: int, begin: SequenceStart | None = None
-    ) -> None:
-        """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free."""
-        draft: tuple[int, ...] = ()
-        if request.drafters and num_known == request.num_missing:
-            end = request.num_planned + num_known
-            room = request.capacity + self._kv.pool.num_free * self.config.block_size - end
-            draft = request.draft(min(making.budget - num_known - making.reserve, room))
-            self._kv.grow(request, end + len(draft))
-            self._counts["draft_tokens"] += len(draft)
-        if request.num_planned < request.num_begun:
-            self._counts["prefill_tokens"] += num_known
-        making.budget -= num_known + len(draft)
-        making.requests.append(request)
-        making.sequences.append(request.step(num_known, draft, begin))
-
-    def _make_room(self, request: Request, making: _Making) -> bool:
-        """Get a block for the next position, preempting worse requests (worst first)."""
-        while not self._kv.grow(request, request.num_planned + 1):
-            making.is_short = True
-            victim = self._running[-1]
-            if victim is request or victim.sequence_id is None:
-                return False
-            self._running.pop()
-            self._ends.append(victim.sequence_id)
-            self._kv.leave(victim)
-            insort(self._waiting, victim, key=_order)
-            self._counts["preemptions"] += 1
-        return True
+    def _num_waiting(self, service: int) -> int:
+        return self._queues.num_waiting(service) + self._aligns.num_of(service)
 
     def _take(self, request: Request, step: SequenceStep, sampled: Sampled | None) -> TokensSampled | None:
         """Take what a step did to a request that is still the same."""
@@ -386,13 +276,5 @@ class Scheduler:
 
     def _end(self, request: Request, *, parks: bool) -> None:
         del self._requests[request.request_id]
-        if request.sequence_id is None:
-            self._waiting.remove(request)
-        else:
-            self._running.remove(request)
-            self._ends.append(request.sequence_id)
+        self._queues.remove(request)
         self._kv.end(request, parks=parks)
-
-
-def _order(request: Request) -> tuple[int, int, int]:
-    return request.order

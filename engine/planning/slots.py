@@ -22,6 +22,7 @@ class SlotQueue:
 
     def __init__(self, *, max_encodes_per_step: int, max_tokens_per_step: int) -> None:
         self._max_encodes = max_encodes_per_step
+        self._max_now = max_encodes_per_step
         self._max_tokens = max_tokens_per_step
         self._encodes: dict[Slot, Features] = {}
         self._filled: set[Slot] = set()
@@ -73,16 +74,25 @@ class SlotQueue:
         self.num_tokens += num_tokens
         return True
 
+    @property
+    def num_taken(self) -> int:
+        """Encodes of the plan being made."""
+        return len(self._taken)
+
+    def allow(self, num_encodes: int) -> None:
+        """Let at most so many more into the plan being made, within its bounds."""
+        self._max_now = min(self._max_encodes, len(self._taken) + num_encodes)
+
     def take(self) -> tuple[tuple[Slot, ...], tuple[EncodeStep, ...]]:
         """Frees and encodes of the plan being made; the next one begins with its budget whole."""
         frees, encodes = tuple(self._frees), tuple(self._taken)
         self._frees.clear()
         self._taken.clear()
         self._num_taken_tokens = 0
+        self._max_now = self._max_encodes
         return frees, encodes
 
     def _fits(self, num_tokens: int) -> bool:
-        if not self._taken:
-            return True
-        is_within = self._num_taken_tokens + num_tokens <= self._max_tokens
-        return is_within and len(self._taken) < self._max_encodes
+        if len(self._taken) >= self._max_now:
+            return False
+        return not self._taken or self._num_taken_tokens + num_tokens <= self._max_tokens

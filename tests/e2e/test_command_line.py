@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import wave
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +33,22 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         timeout=60,
         check=False,
     )
+
+
+BREAKS = """
+import torch
+from sensorium.actors.cli import main
+from sensorium.engine.execution.runner import Runner
+run, steps = Runner._run_sequences, []
+def broken(self, given):
+    steps.append(given)
+    if len(steps) > 8:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    return run(self, given)
+Runner._run_sequences = broken
+main()
+"""
+"""A server whose device fails a few steps after its start."""
 
 
 @contextmanager
@@ -67,10 +83,12 @@ def wait_for_library(process: subprocess.Popen[str], name: str) -> None:
 
 
 @contextmanager
-def serving(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    *arguments: str, command: Sequence[str] = SENSORIUM, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process and its URL; killed at the end if it still runs."""
     with subprocess.Popen(
-        [*SENSORIUM, "serve", *arguments],
+        [*command, "serve", *arguments],
         env=os.environ | QUICK | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -83,6 +101,18 @@ def serving(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
             yield process, line.removeprefix("listening on ").strip()
         finally:
             process.kill()
+
+
+def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
+    with serving("--port", "0", command=(sys.executable, "-c", BREAKS)) as (process, url):
+        body = {"prompt": "x", "max_tokens": 99, "ignore_eos": True}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=20)
+        assert answer.status_code == 503
+        assert "lost to this process" in answer.json()["error"]["message"]
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "CRITICAL tiny-qwen3-asr: the device failed: CUDA error" in stderr
+    assert stderr.rstrip().splitlines()[-1].startswith("sensorium: the device failed: CUDA error")
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

@@ -40,6 +40,14 @@ def test_defaults_are_openais() -> None:
     assert translate(**nulls) == translate()
 
 
+def test_ids_count_once() -> None:
+    found = translate(
+        stop_token_ids=[9, 3, 9, 3] * 200, allowed_token_ids=[7, 7, 1], logit_bias={"7": 1, "07": 2}
+    )
+    assert (found.stop_token_ids, found.allowed_token_ids) == ((3, 9), (1, 7))
+    assert found.logit_bias == ((7, 2.0),)
+
+
 def test_every_field_arrives() -> None:
     found = translate(
         max_tokens=9,
@@ -105,6 +113,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stop": ""}, "stop"),
     ({"stop": ["a"] * 17}, "stop"),
     ({"stop_token_ids": [0, VOCAB]}, "stop_token_ids[1]"),
+    ({"stop_token_ids": [5] * (VOCAB + 1)}, "stop_token_ids"),
+    ({"allowed_token_ids": [5] * (VOCAB + 1)}, "allowed_token_ids"),
     ({"allowed_token_ids": []}, "allowed_token_ids"),
     ({"allowed_token_ids": [-1]}, "allowed_token_ids[0]"),
     ({"presence_penalty": 3}, "presence_penalty"),

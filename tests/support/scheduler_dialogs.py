@@ -18,6 +18,7 @@ from sensorium.protocols.messages import (
     ProbabilityProbe,
     RequestId,
     SamplingParams,
+    Service,
 )
 from support.fake_runner import FakeRunner, answer_alone
 from support.step_loop import StepLoop
@@ -40,6 +41,7 @@ def generate(
     draft: tuple[int, ...] = (),
     ngram: NgramDraft | None = None,
     priority: int = 0,
+    service: Service = "interactive",
     stop: tuple[int, ...] = (),
     probe: ProbabilityProbe | None = None,
     on: str | None = None,
@@ -55,14 +57,17 @@ def generate(
         media=media,
         draft_token_ids=draft,
         ngram=ngram,
-        lane=Lane(priority=priority),
+        lane=Lane(service, priority),
         probe=probe,
     )
 
 
-def align(name: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Align:
+def align(
+    name: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5), service: Service = "interactive"
+) -> Align:
     """An alignment on A."""
-    return Align(RequestId(name), ContentHash("A"), token_ids, text_start=2, text_end=4, num_frames=10)
+    lane = Lane(service)
+    return Align(RequestId(name), ContentHash("A"), token_ids, 2, 4, num_frames=10, lane=lane)
 
 
 def span(name: str, start: int, num_tokens: int, grid: tuple[int, int, int] | None = None) -> MediaSpan:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 import trio
 import trio.lowlevel
@@ -22,6 +23,7 @@ from sensorium.protocols.messages import (
     Align,
     ContentHash,
     Generate,
+    Lane,
     MediaSpan,
     RequestId,
     SamplingParams,
@@ -179,6 +181,39 @@ async def test_ids_in_use_and_impossible_requests_are_refused_alone(
 async def test_what_is_not_held_cannot_be_used(autojump_clock: MockClock, engine: EngineClient) -> None:
     with pytest.raises(UnavailableError, match="not held"):
         await engine.complete(request("a", on="A"))
+
+
+async def test_live_requests_do_not_wait_for_a_batch_that_has_all_slots(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    engine = make_fake_engine(config=replace(CONFIG, max_running=4))
+    await nursery.start(engine.run)
+    batch = [
+        msgspec.structs.replace(request(f"b{number}", (number, 2), max_tokens=20), lane=Lane("batch"))
+        for number in range(6)
+    ]
+    answers: list[TextGenerated] = []
+
+    async def ask(each: Generate) -> None:
+        answers.append(await engine.complete(each))
+
+    async with trio.open_nursery() as others:
+        for each in batch:
+            others.start_soon(ask, each)
+        await trio.sleep(5 * STEP_S)
+        before = engine.statistics()
+        assert (before.num_running_batch, before.num_waiting_batch) == (4, 2)
+        for number in range(3):
+            start = trio.current_time()
+            async with engine.encoded(item("A"), lane=Lane("live")):
+                await engine.complete(
+                    msgspec.structs.replace(request(f"l{number}", on="A", max_tokens=3), lane=Lane("live"))
+                )
+            assert trio.current_time() - start <= 4.01 * STEP_S, "the step in flight, then its own three"
+        assert engine.statistics().num_preemptions_batch == 1
+    assert {answer.request_id: answer.token_ids for answer in answers} == {
+        each.request_id: answer_alone(each)[0] for each in batch
+    }
 
 
 async def test_too_many_waiting_is_overload(autojump_clock: MockClock, nursery: trio.Nursery) -> None:

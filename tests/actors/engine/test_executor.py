@@ -12,7 +12,7 @@ import trio
 from sensorium.actors.engine.engine import EngineBounds
 from sensorium.actors.engine.executor import ThreadWorker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.errors import UnavailableError
+from sensorium.protocols.errors import DeviceLostError, UnavailableError
 from support.fake_engine import NUM_BLOCKS, make_fake_engine, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
 
@@ -162,6 +162,26 @@ async def test_a_hung_thread_is_replaced_and_its_result_ignored() -> None:
         assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
         nursery.cancel_scope.cancel()
     assert runners[0].threads.isdisjoint(runners[1].threads)
+
+
+async def test_a_thread_that_hangs_with_the_devices_memory_ends_the_engine() -> None:
+    release = threading.Event()
+
+    class Stuck(SlowRunner):
+        def execute(self, plan: Plan) -> StepResult:
+            release.wait()
+            return super().execute(plan)
+
+    bounds = EngineBounds(step_timeout_s=0.2, survives_hanging=False)
+    engine = make_fake_engine(lambda: Stuck(0.0), make_worker=ThreadWorker, bounds=bounds)
+    with pytest.RaisesGroup(DeviceLostError):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(engine.run)
+            with pytest.raises(UnavailableError, match="lost to this process"):
+                await engine.complete(request("a"))
+            assert (engine.health, engine.ready) == ("failed", False)
+            await trio.sleep_forever()
+    release.set()
 
 
 async def test_those_in_flight_learn_of_a_crash_before_the_step_ends() -> None:

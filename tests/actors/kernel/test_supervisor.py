@@ -66,6 +66,25 @@ async def test_children_start_in_order_and_ready_is_told(
     assert group.starts == [("one", 0.5), ("two", 0.5)]
 
 
+async def test_after_a_fatal_crash_there_is_no_restart_and_run_raises(autojump_clock: MockClock) -> None:
+    group = Group()
+    group.error = ZeroDivisionError("gone")
+    told: list[Health] = []
+    supervisor = Supervisor(
+        "pair",
+        group.children,
+        policy=POLICY,
+        on_crash=lambda _: told.append(supervisor.health),
+        fatal=ZeroDivisionError,
+    )
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(supervisor.run)
+            group.crash.set()
+    assert told == ["failed"]
+    assert (health(supervisor), supervisor.num_restarts) == ("failed", 0)
+
+
 async def test_a_crash_restarts_the_group_once_and_is_logged_once(
     nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

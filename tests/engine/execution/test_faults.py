@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sensorium.engine.execution.faults import first_line, out_of_memory
+from sensorium.engine.execution.faults import first_line, naming_device_loss, out_of_memory
+from sensorium.protocols.errors import DeviceLostError
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,15 @@ def test_the_first_line_is_short_and_never_empty() -> None:
     assert first_line(ValueError("one\ntwo")) == "one"
     assert first_line(KeyError()) == "KeyError"
     assert len(first_line(ValueError("x" * 1000))) <= 200
+
+
+def test_an_accelerators_error_means_that_the_device_is_lost() -> None:
+    @naming_device_loss
+    def execute(is_good: bool) -> int:
+        if is_good:
+            return 7
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    assert execute(True) == 7
+    with pytest.raises(DeviceLostError, match="the device failed: CUDA error: an illegal memory access"):
+        execute(False)

@@ -105,6 +105,21 @@ def test_the_longest_free_is_evicted_and_only_when_room_is_needed() -> None:
     assert cache.need(T[3], [A]) == [Grant(T[3], (0,))]
 
 
+def test_what_all_its_holders_called_passing_goes_first() -> None:
+    cache = make(max_bytes=400)
+    for number, each in enumerate((A, B, C, D)):
+        cache.need(T[number], [each])
+        cache.encoded(number, 100)
+    cache.need(T[4], [D])
+    for number, is_passing in ((0, False), (1, True), (2, True), (3, True), (4, False)):
+        assert cache.release(T[number], is_passing=is_passing) == []
+    assert cache.need(T[5], [B]) == [Grant(T[5], (1,))], "it is kept while there is room"
+    assert cache.release(T[5], is_passing=True) == []
+    effects = cache.need(T[6], [item(f"{letter}100") for letter in "vwxy"])
+    freed = [effect.slot for effect in effects if isinstance(effect, Free)]
+    assert freed == [2, 1, 0, 3], "the longest free first; D was also held by one who may come again"
+
+
 def test_all_items_come_at_once_and_what_is_wanted_is_not_evicted_for_the_rest() -> None:
     cache = make()
     cache.need(T[0], [A])
@@ -361,13 +376,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.perform(effects)
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), is_passing=st.booleans())
+    def release(self, data: st.DataObject, is_passing: bool) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.claims)))
         del self.claims[ticket]
         self.granted.pop(ticket, None)
         self.asked.pop(ticket, None)
-        self.perform(self.cache.release(ticket))
+        self.perform(self.cache.release(ticket, is_passing=is_passing))
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), num=st.integers(1, 4))

@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
+from sensorium.engine.planning.lanes import SERVICES
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.plan import Slot
+from sensorium.engine.planning.plan import Plan, SequenceId, Slot
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import (
@@ -48,6 +49,8 @@ configs = st.builds(
     max_running=st.sampled_from([1, 3, 6]),
     max_waiting=st.just(6),
     max_tokens_per_step=st.sampled_from([3, 8, 100]),
+    num_guest_tokens=st.sampled_from([1, 2, 8]),
+    guest_interval=st.sampled_from([1, 3]),
     max_prefill_chunk=st.sampled_from([None, 2]),
     max_encodes_per_step=st.integers(1, 2),
     max_encoder_tokens_per_step=st.sampled_from([2, 5, 100]),
@@ -68,6 +71,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.contents: dict[Slot, str] = {}
         self.filled: set[Slot] = set()
         self.num_slots = 0
+        self.names: dict[SequenceId, RequestId] = {}
         self.closed: set[RequestId] = set()  # live when their session was closed
 
     @initialize(config=configs)
@@ -122,7 +126,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
-            lane=Lane(priority=rng.choice([0, 0, 0, -1, 1])),
+            lane=Lane(rng.choice(SERVICES), rng.choice([0, 0, 0, -1, 1])),
         )
         if rng.random() < 0.4:
             draft = answer_alone(request)[0][: rng.randint(0, 12)]
@@ -227,13 +231,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(num_steps):
             while len(self.loop.in_flight) >= max_in_flight:
                 self.loop.finish()
+            best = self.best_wanting()
             plan = self.loop.plan()
             self.loop.scheduler.check()
+            self.expect_bounded_guests(plan, best)
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
         events = self.loop.encode_events[num_before:]
         self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
+
+    def best_wanting(self) -> int:
+        """The best class that has a request."""
+        services = [SERVICES.index(self.requests[each].lane.service) for each in self.live()]
+        return min(services, default=len(SERVICES))
+
+    def expect_bounded_guests(self, plan: Plan, best: int) -> None:
+        """Classes worse than the best have no more of a step than their share of it."""
+        self.names.update(
+            {each.sequence_id: each.begin.request_id for each in plan.sequences if each.begin is not None}
+        )
+        rows = [0] * len(SERVICES)
+        for step in plan.sequences:
+            service = self.requests[self.names[step.sequence_id]].lane.service
+            rows[SERVICES.index(service)] += step.num_rows
+        most = min(self.config.num_guest_tokens, self.config.max_tokens_per_step // 2)
+        assert sum(rows[best + 1 :]) <= max(most, 2), "two classes that live left something to"
 
     @precondition(lambda self: self.loop.in_flight)
     @rule()

@@ -1,0 +1,102 @@
+"""Classes of service: how much of a step, and of the slots, each class may take beside the others.
+
+Live requests come in bursts and each waits for a few short steps, so what delays them is a slot that somebody
+else has, and the length of the steps they share or arrive in. The rule is one for tokens and for slots: where
+several classes want something, the worse ones together get `num_guest_tokens` (or as many slots) and the
+better one the rest; what they get is divided by the same rule again. That is a bound and a promise: no step
+beside a better class has more of the worse ones, and one in `guest_interval` such steps has no less if they
+want it; in the others they stand back. Live is taken to be there
+for `LINGER_STEPS` after its last request, since the next one is on its way.
+
+Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
+only after it took part in `HEAVY_PATIENCE` steps without.
+
+Blocks are not shared out: who lacks some takes them from the worst. With fewer than two slots or tokens (four
+for three classes) there is nothing to share, and the better class has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from ...protocols.messages import Service
+from .limits import SchedulerConfig
+
+SERVICES: Final[tuple[Service, ...]] = get_args(Service)
+"""Best first; a class is its place here."""
+LINGER_STEPS: Final = 256
+"""About a second on a CPU: more than lies between two requests of anybody who speaks."""
+HEAVY_PATIENCE: Final = 4
+_LIVE: Final = SERVICES.index("live")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one class may have in the step being planned."""
+
+    service: int
+    num_tokens: int
+    num_slots: int
+    """Above that many running nobody more of the class is admitted, and better ones may take its slots."""
+    is_guest: bool
+    """Whether a better class is there."""
+
+
+class Lanes:
+    """The shares of one step after the other."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._since_live = LINGER_STEPS
+        self._num_passed = [0] * len(SERVICES)
+        self._patience = [0] * len(SERVICES)
+
+    def shares(self, wanted: Sequence[int]) -> list[Share]:
+        """Of every class that wants something, best first. `wanted` counts its requests and alignments."""
+        self._since_live = 0 if wanted[_LIVE] else self._since_live + 1
+        lingers = not wanted[_LIVE] and self._since_live <= LINGER_STEPS
+        classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
+        num_guests = self._config.num_guest_tokens
+        tokens = _divided(self._config.max_tokens_per_step, num_guests, len(classes))
+        slots = _divided(self._config.max_running, num_guests, len(classes))
+        return [
+            # Where nobody better wants anything now, somebody must get on however little there is.
+            Share(service, max(tokens[i], int(lingers)), max(slots[i], int(lingers)), is_guest=i > 0)
+            for i, service in enumerate(classes)
+            if wanted[service]
+        ]
+
+    def joins(self, share: Share, *, is_beside: bool) -> bool:
+        """Whether the class takes part in this step; `is_beside`: it serves a better class already."""
+        if not is_beside:
+            return True
+        self._num_passed[share.service] += 1
+        if self._num_passed[share.service] < self._config.guest_interval:
+            return False
+        self._num_passed[share.service] = 0
+        return True
+
+    def num_heavy(self, share: Share, *, is_beside: bool) -> int:
+        """Encodings that the class may have begun in this step, and alignments, if it joins."""
+        if not share.is_guest:
+            return self._config.max_encodes_per_step
+        if not is_beside:
+            return 1
+        self._patience[share.service] += 1
+        return int(self._patience[share.service] > HEAVY_PATIENCE)
+
+    def note_heavy(self, share: Share) -> None:
+        """The class encoded or aligned something in this step."""
+        self._patience[share.service] = 0
+
+
+def _divided(total: int, num_guests: int, num_classes: int) -> list[int]:
+    """Parts for classes, best first; their sum is `total`."""
+    parts = []
+    for _ in range(num_classes - 1):
+        rest = min(num_guests, total // 2)
+        parts.append(total - rest)
+        total = rest
+    return [*parts, total]
