@@ -1,7 +1,7 @@
 """A model family is a unit: a folder, one speech file where it listens, one line in the registry.
 
 Nobody else names a family or what is in its folder; what has to be known is asked of `ModelSource` and
-`ModelInfo`. `tests/actors/test_third_family.py` adds a family.
+`ModelInfo`. `tests/engine/models/test_third_family.py` adds a family.
 """
 
 from __future__ import annotations
@@ -62,9 +62,11 @@ def test_nobody_names_a_family() -> None:
         for path in outside(family):
             if path == REGISTRY:
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and node.value == family:
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} says {family!r}")
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno} says {family!r}"
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Constant) and node.value == family
+            ]
     assert not found
 
 
@@ -74,9 +76,11 @@ def test_what_family_a_model_is_of_is_for_people() -> None:
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         tree = ast.parse(path.read_text())
         shown = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr == "family" and id(node) not in shown:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr == "family" and id(node) not in shown
+        ]
     assert not found
 
 
