@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +19,7 @@ from sensorium.actors.models import LoadedModel, load_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from sensorium.protocols.generation import SamplingDefaults
 from sensorium.protocols.messages import Generate, Grammar, NgramDraft, RequestId, SamplingParams
 from support.random_model import random_folder
 from support.text_folder import make_qwen3_folder
@@ -116,6 +119,26 @@ def test_clients_see_the_public_name_and_not_the_folder(folder: Path) -> None:
     part = MediaPart("image", b"", "messages[0].content[0]")
     with pytest.raises(BadRequestError, match="the model random takes text"):
         prompts.check_kind(part)
+
+
+def test_the_checkpoints_own_sampling_is_the_default(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    said = json.loads((copy / "generation_config.json").read_text()) | {"temperature": 0.6, "top_k": 20}
+    (copy / "generation_config.json").write_text(json.dumps(said))
+    own = load_model("random", str(copy), CONFIG).info.sampling
+    assert own == SamplingDefaults(temperature=0.6, top_k=20)
+    without = replace(CONFIG, generation_config="none")
+    assert load_model("random", str(copy), without).info.sampling == SamplingDefaults()
+    (copy / "generation_config.json").write_text(json.dumps(said | {"temperature": -1}))
+    with pytest.raises(ModelLoadError, match="--generation-config none leaves"):
+        load_model("random", str(copy), CONFIG)
+    assert load_model("random", str(copy), without).prompts is not None
+
+
+def test_cuda_graphs_of_a_model_that_has_none_are_refused() -> None:
+    with pytest.raises(ModelLoadError, match="the steps of a whisper model cannot be recorded"):
+        load_model("random", str(random_folder()), replace(CONFIG, cuda_graphs=True))
 
 
 def test_cuda_graphs_need_cuda(folder: Path) -> None:

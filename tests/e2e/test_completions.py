@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -53,6 +54,28 @@ def test_greedy_ids_are_those_of_transformers(client: OpenAI, folders: dict[str,
     assert answer.token_ids == expected
     assert answer.prompt_token_ids == list(ids)
     assert answer.text == text.decode(expected)
+
+
+def test_requests_are_sampled_as_the_checkpoint_says_unless_they_say_how(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(folders["text"], folder)
+    said = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(said | {"do_sample": False}))
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="16MiB", max_running=4)
+    asked = {"model": "own", "max_tokens": 24, "ignore_eos": True}
+    with running_server(make_config(str(folder), engine=engine)) as server:
+        for path, content in (
+            ("/v1/completions", {"prompt": PROMPT}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}]}),
+        ):
+            answers = [
+                post(server, path, **asked, **content, **how).json()["choices"][0]
+                for how in ({}, {"temperature": 0}, {"temperature": 2, "seed": 1})
+            ]
+            told = [answer.get("text") or answer["message"]["content"] for answer in answers]
+            assert told[0] == told[1] != told[2]
 
 
 def end_ids(folder: Path) -> list[int]:

@@ -14,6 +14,7 @@ from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.generation import (
     MAX_SEED,
     GenerationRequest,
+    SamplingDefaults,
     choice_params,
     fitted,
     sampling_params,
@@ -32,6 +33,22 @@ def translate(**fields: object) -> SamplingParams:
         vocab_size=VOCAB,
         logprobs=None,
     )
+
+
+def test_what_a_request_leaves_open_is_the_models_own() -> None:
+    own = SamplingDefaults(temperature=0.6, top_p=0.8, top_k=20, min_p=0.1, repetition_penalty=1.05)
+
+    def asked(**fields: object) -> SamplingParams:
+        request = decode(json.dumps(fields).encode())
+        return sampling_params(request, max_tokens=1, vocab_size=VOCAB, logprobs=None, defaults=own)
+
+    said = asked()
+    assert (said.temperature, said.top_p, said.top_k, said.min_p) == (0.6, 0.8, 20, 0.1)
+    assert said.repetition_penalty == 1.05
+    own_words = {"temperature": 0, "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
+    plain = SamplingParams(max_tokens=1, top_p=1.0, repetition_penalty=1.0)
+    assert asked(**own_words) == plain
+    assert asked(**own_words | {"top_k": -1}) == plain
 
 
 def test_defaults_are_openais() -> None:

@@ -13,6 +13,7 @@ from sensorium.actors.local.options import Prompt, SamplingOptions, read_prompt
 from sensorium.actors.text.prompts import Frames, Samples
 from sensorium.protocols.chat_content import MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.generation import SamplingDefaults
 from sensorium.protocols.messages import Grammar, SamplingParams
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -20,6 +21,10 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 
 def test_defaults_are_greedy() -> None:
     assert SamplingOptions().params(100) == SamplingParams(max_tokens=256)
+    own = SamplingDefaults(temperature=0.7, top_k=5)
+    assert SamplingOptions().params(100, own) == SamplingParams(max_tokens=256, temperature=0.7, top_k=5)
+    greedy = SamplingOptions(temperature=0.0, top_k=0)
+    assert greedy.params(100, own) == SamplingParams(max_tokens=256)
 
 
 def test_options_arrive() -> None:

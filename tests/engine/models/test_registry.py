@@ -11,11 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models import weights
+from sensorium.engine.models.info import sampling_defaults
 from sensorium.engine.models.qwen3.model import Qwen3Model
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import ModelLoadError
+from sensorium.protocols.generation import SamplingDefaults
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, make_qwen3_folder
 from support.whisper_folder import make_whisper_folder
 
@@ -203,6 +205,36 @@ def test_stop_tokens_come_from_the_most_specific_place(folder: Path) -> None:
     assert stops() == (byte_level_tokenizer().token_to_id(END_OF_MESSAGE),)
     edit_json(folder / "tokenizer_config.json", eos_token=None)
     assert stops() == ()
+
+
+def test_sampling_is_what_the_generation_config_says(folder: Path) -> None:
+    path = folder / "generation_config.json"
+    assert sampling_defaults(folder) == SamplingDefaults()
+    edit_json(path, temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
+    said = SamplingDefaults(temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
+    assert sampling_defaults(folder) == said
+    edit_json(path, do_sample=False)
+    assert sampling_defaults(folder) == SamplingDefaults(temperature=0.0, repetition_penalty=1.05)
+    edit_json(path, do_sample=True, temperature=None)
+    assert sampling_defaults(folder).temperature == 1.0
+    edit_json(path, top_p=1.5)
+    with pytest.raises(ModelLoadError, match=r"generation_config.json: top_p is 1.5, not a number from"):
+        sampling_defaults(folder)
+    path.unlink()
+    assert sampling_defaults(folder) == SamplingDefaults()
+
+
+def test_a_config_of_absurd_depth_is_refused_in_one_line(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    assert refusal(folder) == f"{folder / 'config.json'}: not readable JSON (nested too deeply)"
+
+
+@pytest.mark.parametrize("number", [10_000, 10**9, 10**15])
+def test_a_config_of_absurdly_many_layers_is_refused_at_once(folder: Path, number: int) -> None:
+    edit_json(folder / "config.json", num_hidden_layers=number, layer_types=None)
+    assert refusal(folder) == f"{folder / 'config.json'}: num_hidden_layers is {number}; allowed: up to 1000"
+    edit_json(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
+    assert refusal(folder) == f"{folder / 'config.json'}: num_hidden_layers is {number}; allowed: up to 1000"
 
 
 def test_yarn_stretches_the_context(folder: Path) -> None:

@@ -1,0 +1,99 @@
+"""A model family is a unit: a folder, one speech file where it listens, one line in the registry.
+
+Nobody else names a family or what is in its folder; what has to be known is asked of `ModelSource` and
+`ModelInfo`. `tests/engine/models/test_third_family.py` adds a family.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT / "engine" / "models"
+FAMILIES = sorted(path.parent.name for path in MODELS.glob("*/__init__.py"))
+ROOMS = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime")
+SPEECH = ROOT / "actors" / "speech"
+REGISTRY = MODELS / "registry.py"
+
+
+def outside(family: str) -> Iterator[Path]:
+    """Source files of everybody who must not know a family."""
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            if (MODELS / family) not in path.parents:
+                yield path
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Absolute names of the modules a file of this project imports."""
+    package = ("sensorium", *path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            yield ".".join(filter(None, (base, node.module)))
+            yield from (".".join(filter(None, (base, node.module, name.name))) for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def test_there_are_families() -> None:
+    assert {"qwen3", "qwen3_asr", "qwen3_vl", "transformers", "whisper"} <= set(FAMILIES)
+
+
+def test_nobody_imports_a_family() -> None:
+    """But other families, which may build on one, and its speech side."""
+    found = []
+    for family in FAMILIES:
+        module = re.compile(rf"sensorium\.engine\.models\.{family}(\.|$)")
+        for path in outside(family):
+            is_family = path.parent.parent == MODELS
+            if not is_family and SPEECH not in path.parents and any(map(module.match, imported(path))):
+                found.append(f"{path.relative_to(ROOT)} imports {family}")
+    assert not found
+
+
+def test_nobody_names_a_family() -> None:
+    """Neither compares with a name nor looks one up; the registry's own lines apart."""
+    found = []
+    for family in FAMILIES:
+        for path in outside(family):
+            if path == REGISTRY:
+                continue
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno} says {family!r}"
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Constant) and node.value == family
+            ]
+    assert not found
+
+
+def test_what_family_a_model_is_of_is_for_people() -> None:
+    """`info.family` is put into texts, and nothing is decided by it."""
+    found = []
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        shown = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)}
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr == "family" and id(node) not in shown
+        ]
+    assert not found
+
+
+def test_nobody_asks_what_class_an_info_or_a_text_side_is() -> None:
+    found = []
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        if path.parent.parent == MODELS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id="isinstance"), args=[asked, _]):
+                    if isinstance(asked, ast.Attribute | ast.Name) and re.search(
+                        r"\b(info|text|source)$", ast.unparse(asked)
+                    ):
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert not found
