@@ -53,13 +53,13 @@ ENGINE: Final = {
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
 }
 """Name and help of each field of `EngineStatistics`."""
-_INBOX: Final = {
+INBOX: Final = {
     "num_received": ("inbox_messages", "Messages an actor has taken"),
     "num_refused": ("inbox_refused", "Messages refused because an actor's inbox was full"),
     "depth": ("inbox_depth", "Messages waiting for an actor"),
     "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
 }
-_MEDIA: Final = {
+MEDIA: Final = {
     "num_jobs": ("media_files", "Files given to decode processes"),
     "num_failed": ("media_failed", "Of them, those that ended in an error"),
     "num_killed": ("media_killed", "Of them, those whose process was killed or died"),
@@ -108,7 +108,7 @@ class Metrics:
         )
         self.registry.register(
             _Statistics(
-                _INBOX,
+                INBOX,
                 ["model", "actor"],
                 lambda: (
                     ([name, inbox.name], inbox) for name, read in self._inboxes.items() for inbox in read()
@@ -191,7 +191,7 @@ class Metrics:
 
     def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
         """Read `statistics` of the media actor at every scrape."""
-        self.registry.register(_Statistics(_MEDIA, [], lambda: [([], statistics())]))
+        self.registry.register(_Statistics(MEDIA, [], lambda: [([], statistics())]))
 
     def render(self) -> bytes:
         """The exposition in Prometheus' text format."""
