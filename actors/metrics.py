@@ -51,19 +51,19 @@ ENGINE: Final = {
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
 }
 """Name and help of the fields of `EngineStatistics`."""
-_BY_SERVICE: Final = {
+BY_SERVICE: Final = {
     "num_preemptions": ("preemptions", "Running requests put back to waiting for want of a slot or blocks"),
     "num_waiting": ("requests_waiting", "Requests waiting for the engine"),
     "num_running": ("requests_running", "Requests the engine is decoding"),
 }
 """And of those it has for each class of service."""
-_INBOX: Final = {
+INBOX: Final = {
     "num_received": ("inbox_messages", "Messages an actor has taken"),
     "num_refused": ("inbox_refused", "Messages refused because an actor's inbox was full"),
     "depth": ("inbox_depth", "Messages waiting for an actor"),
     "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
 }
-_MEDIA: Final = {
+MEDIA: Final = {
     "num_jobs": ("media_files", "Files given to decode processes"),
     "num_failed": ("media_failed", "Of them, those that ended in an error"),
     "num_killed": ("media_killed", "Of them, those whose process was killed or died"),
@@ -78,7 +78,7 @@ _GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers", "num_waiting", "
 
 
 def _of_service(statistics: EngineStatistics, service: Service) -> SimpleNamespace:
-    return SimpleNamespace(**{field: getattr(statistics, f"{field}_{service}") for field in _BY_SERVICE})
+    return SimpleNamespace(**{field: getattr(statistics, f"{field}_{service}") for field in BY_SERVICE})
 
 
 class _Statistics(Collector):
@@ -116,7 +116,7 @@ class Metrics:
         )
         self.registry.register(
             _Statistics(
-                _BY_SERVICE,
+                BY_SERVICE,
                 ["model", "service"],
                 lambda: (
                     ([name, service], _of_service(read(), service))
@@ -127,7 +127,7 @@ class Metrics:
         )
         self.registry.register(
             _Statistics(
-                _INBOX,
+                INBOX,
                 ["model", "actor"],
                 lambda: (
                     ([name, inbox.name], inbox) for name, read in self._inboxes.items() for inbox in read()
@@ -210,7 +210,7 @@ class Metrics:
 
     def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
         """Read `statistics` of the media actor at every scrape."""
-        self.registry.register(_Statistics(_MEDIA, [], lambda: [([], statistics())]))
+        self.registry.register(_Statistics(MEDIA, [], lambda: [([], statistics())]))
 
     def render(self) -> bytes:
         """The exposition in Prometheus' text format."""

@@ -192,8 +192,6 @@ async def drive(
     machine: Machine[EventT, EffectT],
     receive: Callable[[], Awaitable[EventT]],
     perform: Callable[[EffectT], Awaitable[None]],
-    *,
-    clock: Callable[[], float] = trio.current_time,
 ) -> None:
     """Run a pure machine: wait for an event or its deadline, perform every effect, repeat.
 
@@ -209,9 +207,9 @@ async def drive(
             except trio.EndOfChannel:
                 return
         if scope.cancelled_caught:
-            effects = machine.on_deadline(now=clock())
+            effects = machine.on_deadline(now=trio.current_time())
             assert machine.deadline > deadline, f"{machine!r} did not move its deadline {deadline}"
         else:
-            effects = machine.receive(event, now=clock())
+            effects = machine.receive(event, now=trio.current_time())
         for effect in effects:
             await perform(effect)

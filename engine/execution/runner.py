@@ -263,8 +263,8 @@ class Runner:
         """One forward pass; if the device has no memory for it, two of half the sequences."""
         try:
             outcomes = self._attempt(good)
-        except (RuntimeError, MemoryError) as error:
-            reason = out_of_memory(error)
+        except (RuntimeError, MemoryError) as caught:
+            reason = out_of_memory(caught)
             if reason is None:
                 raise
         else:
@@ -273,13 +273,8 @@ class Runner:
         if len(good) == 1:
             good[0].state.finished = True
             rows, context = len(good[0].token_ids), good[0].end
-            return [
-                Sampled(
-                    good[0].step.sequence_id,
-                    error=f"{reason} computing {rows} tokens of a context of {context}",
-                    fault="out_of_memory",
-                )
-            ]
+            error = f"{reason} computing {rows} tokens of a context of {context}"
+            return [Sampled(good[0].step.sequence_id, error=error, fault="out_of_memory")]
         self._portions.fail(good)
         half = len(good) // 2
         return self._run(good[:half]) + self._run(good[half:])

@@ -11,8 +11,6 @@ from typing import Final
 
 N_WINDOW: Final = 50
 """Half a chunk, in mel frames of 10 ms: what every published checkpoint uses."""
-N_WINDOW_INFER: Final = 800
-"""Mel frames of a whole window."""
 
 _NUM_CONVOLUTIONS: Final = 3
 
@@ -28,9 +26,3 @@ def num_audio_tokens(num_frames: int, n_window: int = N_WINDOW) -> int:
     """Prompt tokens (placeholders, rows of the encoding) that `num_frames` mel frames become: 13 a second."""
     whole, rest = divmod(num_frames, 2 * n_window)
     return whole * num_conv_tokens(2 * n_window) + num_conv_tokens(rest)
-
-
-def windows_of(num_frames: int, window_frames: int = N_WINDOW_INFER) -> tuple[int, ...]:
-    """Frames of each window of an utterance: all are whole but the last, which holds at least one frame."""
-    whole, rest = divmod(num_frames, window_frames)
-    return (window_frames,) * whole + ((rest,) if rest else ())

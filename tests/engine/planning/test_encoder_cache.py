@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,61 +15,16 @@ from sensorium.engine.planning.encoder_cache import (
     CacheEffect,
     Drop,
     Encode,
-    EncoderCache,
     Free,
     Grant,
     Ticket,
 )
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features
+from sensorium.protocols.messages import ContentHash, EncoderItem
+from support.ledger import features, item, make
 
 T = [Ticket(number) for number in range(100)]
-
-
-def item(name: str) -> EncoderItem:
-    """An item of `name[1:]` bytes when encoded, 100 if it does not say: a byte a token."""
-    return EncoderItem(ContentHash(name), Features((1,), name.encode()), int(name[1:] or 100))
-
-
 A, B, C, D = (item(name) for name in "ABCD")
-
-
-class Ledger:
-    """A ledger whose claimants send at once what they are asked for."""
-
-    def __init__(self, max_bytes: int = 200, max_waiting: int = 2) -> None:
-        self.cache = EncoderCache(
-            max_bytes=max_bytes, bytes_of=lambda num_tokens: num_tokens, max_waiting=max_waiting
-        )
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (counters, `check`)
-        return getattr(self.cache, name)
-
-    def need(self, ticket: Ticket, items: Sequence[EncoderItem]) -> list[CacheEffect]:
-        return self.sent(self.cache.need(ticket, [each.key for each in items]))
-
-    def release(self, ticket: Ticket) -> list[CacheEffect]:
-        return self.sent(self.cache.release(ticket))
-
-    def encoded(self, slot: int, num_bytes: int) -> list[CacheEffect]:
-        return self.sent(self.cache.encoded(slot, num_bytes))
-
-    def sent(self, effects: list[CacheEffect]) -> list[CacheEffect]:
-        found: list[CacheEffect] = []
-        for effect in effects:
-            if isinstance(effect, Ask):
-                found += self.sent(self.cache.supply(effect.ticket, features(effect.missing)))
-            else:
-                found.append(effect)
-        return found
-
-
-def features(names: Iterable[ContentHash]) -> dict[ContentHash, Features]:
-    return {name: item(name).features for name in names}
-
-
-def make(max_bytes: int = 200, max_waiting: int = 2) -> Ledger:
-    return Ledger(max_bytes, max_waiting)
 
 
 def test_one_encode_however_many_need_it() -> None:
@@ -252,57 +205,6 @@ def test_a_failed_encode_is_tried_again_under_another_slot() -> None:
     assert cache.release(T[0]) == []
     assert cache.release(T[1]) == [], "the runner has nothing to free"
     assert cache.num_references == 1
-
-
-def test_features_are_asked_of_the_first_who_needs_them_and_of_nobody_once_they_are_here() -> None:
-    cache = make().cache
-    assert cache.need(T[0], [A.key, B.key]) == [Ask(T[0], (ContentHash("A"), ContentHash("B")))]
-    assert cache.need(T[1], [B.key]) == []
-    assert cache.num_bytes == 200, "what is to come has its room"
-    assert cache.supply(T[0], features([ContentHash("A"), ContentHash("B")])) == [
-        Encode(0, A.features),
-        Encode(1, B.features),
-        Grant(T[0], (0, 1)),
-        Grant(T[1], (1,)),
-    ]
-    assert cache.need(T[2], [A.key]) == [Grant(T[2], (0,))]
-    cache.encoded(0, 100)
-    assert cache.need(T[3], [A.key]) == [Grant(T[3], (0,))]
-
-
-def test_if_the_sender_gives_up_the_next_is_asked() -> None:
-    cache = make().cache
-    cache.need(T[0], [A.key])
-    for number in (1, 2):
-        assert cache.need(T[number], [A.key]) == []
-    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("A"),))]
-    assert cache.supply(T[0], features([ContentHash("A")])) == [], "who gave up has nothing to say"
-    assert cache.release(T[2]) == [], "nobody waited for it"
-    granted = [Encode(0, A.features), Grant(T[1], (0,))]
-    assert cache.supply(T[1], features([ContentHash("A")])) == granted
-    assert cache.num_references == 1
-
-
-def test_one_who_is_sending_is_asked_for_more_when_that_is_here() -> None:
-    cache = make().cache
-    assert cache.need(T[0], [B.key]) == [Ask(T[0], (ContentHash("B"),))]
-    assert cache.need(T[1], [A.key, B.key]) == [Ask(T[1], (ContentHash("A"),))]
-    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("A"), ContentHash("B")))]
-    # What it sends was on its way before it could hear of this.
-    assert cache.supply(T[1], features([ContentHash("A")])) == [
-        Encode(1, A.features),
-        Ask(T[1], (ContentHash("B"),)),
-    ]
-    assert cache.supply(T[1], features([ContentHash("B")])) == [Encode(0, B.features), Grant(T[1], (1, 0))]
-
-
-def test_what_nobody_sends_any_more_leaves_nothing() -> None:
-    cache = make(max_bytes=100).cache
-    cache.need(T[0], [A.key])
-    assert cache.need(T[1], [B.key]) == []
-    assert cache.release(T[0]) == [Ask(T[1], (ContentHash("B"),))], "its room is free, and nothing to drop"
-    assert cache.release(T[1]) == []
-    assert (cache.num_entries, cache.num_bytes, cache.num_references) == (0, 0, 0)
 
 
 def test_no_bytes_are_refused() -> None:

@@ -21,7 +21,7 @@ from sensorium.engine.models.qwen3_asr.text import (
     parse_answer,
     without_controls,
 )
-from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens, windows_of
+from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaSpan
@@ -65,8 +65,9 @@ def text(folder: Path) -> Qwen3AsrText:
 
 def items_of(num_frames: int) -> list[EncoderItem]:
     return [
-        EncoderItem(ContentHash(f"window {index}"), Features((128, frames), b""), num_audio_tokens(frames))
-        for index, frames in enumerate(windows_of(num_frames))
+        EncoderItem(ContentHash(f"window {start}"), Features((128, frames), b""), num_audio_tokens(frames))
+        for start in range(0, num_frames, 800)
+        if (frames := min(800, num_frames - start))
     ]
 
 
