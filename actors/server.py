@@ -22,6 +22,7 @@ from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
+from .live.hearing import VoiceActivityActor
 from .media import MediaActor, MediaConfig, MediaHandle
 from .metrics import Metrics
 from .models import load_model
@@ -62,7 +63,9 @@ async def serve(
             for name, model in zip(config.public_names, config.models, strict=True):
                 models[name] = await _start_model(actors, name, model, config.engine, media.handle, activity)
                 metrics.add_engine(name, models[name].engine.statistics)
-            service = Service(config, models, media.handle, activity, metrics)
+            hearing = VoiceActivityActor(activity)
+            await actors.start(hearing.run)
+            service = Service(config, models, media.handle, hearing.open_ear, metrics)
             actors.start_soon(metrics.watch_loop)
             await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import trio
 
-from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ..config import ServerConfig
 from ..engine.engine import Engine
+from ..live.hearing import OpenEar
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
 from ..metrics import Metrics
@@ -76,7 +76,7 @@ class Service:
     config: ServerConfig
     models: dict[str, ServedModel]
     media: MediaHandle
-    activity: VoiceActivityModel
+    open_ear: OpenEar
     metrics: Metrics
     sessions: SessionRegistry = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)

@@ -13,14 +13,13 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
 import trio
 from msgspec import UNSET
 
-from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.codec import ClientDecoder, encode_event
 from ...protocols.errors import InternalError, NotFoundError, UnauthorizedError
@@ -32,7 +31,6 @@ from ...realtime.effects import (
     Close,
     ConfigureAudio,
     ConfigureTranscription,
-    Effect,
     ForgetBefore,
     ForgetItem,
     ResetVoiceActivity,
@@ -45,7 +43,8 @@ from ...realtime.session import Session
 from ..kernel.actor import drive
 from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
-from .audio import Input, ListeningMachine, pieces
+from .audio import Hear, Input, ListeningMachine, LiveEffect, Then, pieces
+from .hearing import OpenEar
 from .line import Line
 from .meter import SessionMeter
 from .outbox import SlowReaderError
@@ -70,14 +69,15 @@ class SessionActor:
         self,
         config: SessionConfig,
         speech: Mapping[str, SpeechModel],
-        activity: VoiceActivityModel,
+        open_ear: OpenEar,
         meter: SessionMeter,
         replay: Replay,
         *,
         resume_token: str | None = None,
     ) -> None:
         session = Session(config, _new_id, resume_token=resume_token)
-        self._machine = ListeningMachine(session, activity)
+        self._machine = ListeningMachine(session)
+        self._ear = open_ear()
         self.id = session.id
         """Public id of the session."""
         self.turns = LiveTurns(
@@ -217,7 +217,7 @@ class SessionActor:
             if self.line is not line:
                 return None
             try:
-                with trio.CancelScope(shield=True):  # short: the machine waits for nothing
+                with trio.CancelScope(shield=True):  # short: the machine waits for no engine
                     wish = await self._take(frame)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return None
@@ -288,8 +288,10 @@ class SessionActor:
             raise trio.EndOfChannel
         return await self._events.receive()
 
-    async def _perform(self, effect: Effect) -> None:
+    async def _perform(self, effect: LiveEffect) -> None:
         match effect:
+            case Hear() | Then():
+                await self._go_on(effect)
             case Send(event, instead):
                 self._send(event, instead)
             case Transcribe():
@@ -305,9 +307,20 @@ class SessionActor:
             case ConfigureTranscription(model, options):
                 self.turns.configure(model, options)
             case ResetVoiceActivity():
-                self._machine.reset_voice_activity()
+                self._ear.reset()
             case Close(code, reason):
                 self._close(code, reason)
+
+    async def _go_on(self, effect: Hear | Then) -> None:
+        """Events wait meanwhile, so the session finds its audio and what the client did in their order."""
+        follow_ups: Sequence[LiveEffect]
+        if isinstance(effect, Hear):
+            scores = await self._ear.hear(effect.samples)
+            follow_ups = self._machine.heard(scores, now=trio.current_time())
+        else:
+            follow_ups = self._machine.proceed(effect, now=trio.current_time())
+        for follow_up in follow_ups:
+            await self._perform(follow_up)
 
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self._last_seq = event.server_event_seq

@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.live import audio as session_audio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
-from support.loudness import LoudnessActivity
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 UPDATE: Event = {
@@ -156,10 +154,9 @@ async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
 
 @pytest.mark.parametrize("is_asked", [True, False])
 async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+    autojump_clock: MockClock, is_asked: bool
 ) -> None:
     """Cut in the middle of a sentence, while a hypothesis is computed or between two."""
-    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
     loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
     sessions = Sessions(work_s=1.0)
     async with running(sessions) as nursery:
