@@ -38,6 +38,7 @@ from ...realtime.effects import (
     Transcribe,
 )
 from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, SessionEvent
+from ...realtime.pace import Pace
 from ...realtime.replay import Replay
 from ...realtime.session import Session
 from ..kernel.actor import drive
@@ -112,6 +113,11 @@ class SessionActor:
         token = self._machine.session.resume_token
         is_lost = self._is_dropped or not self._replay.intact
         return token is not None and not is_lost and not self._machine.dialect.is_flat
+
+    @property
+    def pace(self) -> Pace:
+        """How often the session asks for partial hypotheses."""
+        return self._machine.session.pace
 
     @property
     def num_held_bytes(self) -> int:

@@ -346,3 +346,18 @@ async def test_without_a_grace_a_lost_socket_ends_its_session(autojump_clock: Mo
         socket.vanish()
         await wait_all_tasks_blocked()
         assert len(sessions.registry) == 0
+
+
+async def test_metrics_show_how_much_less_often_partials_are_asked_for(autojump_clock: MockClock) -> None:
+    loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
+    sessions = Sessions(work_s=3.0)
+    assert sessions.value("partial_interval_factor") == 1.0
+    async with running(sessions) as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(UPDATE)
+        for _ in range(10):
+            socket.client_sends(loud)
+            await trio.sleep(1)
+        assert sessions.value("partial_interval_factor") > 1.0
+        assert sessions.value("partial_lag_seconds") == pytest.approx(3.0)
+    assert sessions.value("partial_interval_factor") == 1.0
