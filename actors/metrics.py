@@ -175,6 +175,16 @@ class Metrics:
             buckets=_BEHIND_BUCKETS,
             registry=self.registry,
         )
+        self.partial_interval = Gauge(
+            "sensorium_partial_interval_factor",
+            "By how much partial hypotheses are asked for less often than usual; the largest of all sessions",
+            registry=self.registry,
+        )
+        self.partial_lag = Gauge(
+            "sensorium_partial_lag_seconds",
+            "How long the newest partial hypothesis took to be answered; the longest of all sessions",
+            registry=self.registry,
+        )
         self.withheld = Counter(
             "sensorium_releases_withheld",
             "Hypotheses with new text of which none could be released yet",

@@ -26,6 +26,7 @@ from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
 from .kernel.nursery import first_error
+from .live.hearing import VoiceActivityActor
 from .media import MediaActor, MediaConfig, MediaHandle
 from .metrics import Metrics
 from .models import LoadedModel, load_model
@@ -66,7 +67,9 @@ async def serve(
                 loaded = await _start_engine(actors, engines, name, model, config.engine, activity)
                 metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
                 models[name] = _served(loaded, config.engine, media.handle)
-            service = Service(config, models, media.handle, activity, metrics)
+            hearing = VoiceActivityActor(activity)
+            await actors.start(hearing.run)
+            service = Service(config, models, media.handle, hearing.open_ear, metrics)
             actors.start_soon(metrics.watch_loop)
             await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:

@@ -1,4 +1,4 @@
-"""How likely each 32 ms of audio is speech: the silero network on onnxruntime, frame by frame.
+"""How likely each 32 ms of audio is speech: the silero network on onnxruntime, many streams at once.
 
 It scores; deciding when a turn starts and ends is `realtime/turns.py`. The weights come from the
 `silero_vad` package's folder, which is found but not imported: importing it loads torch and sets torch's
@@ -8,6 +8,7 @@ number of threads for the whole process.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,10 +56,41 @@ class VoiceActivityModel:
         except Exception as error:  # onnxruntime's exceptions share no base below Exception
             raise ModelLoadError(f"voice activity: {path} could not be loaded: {error}") from error
 
-    def score(self, frame: FloatArray, state: FloatArray) -> tuple[float, FloatArray]:
-        """Speech probability of one frame with its context, [576], and the state after it, [2, 1, 128]."""
-        probability, state = self._session.run(None, {"input": frame[None], "state": state, "sr": _RATE})
-        return float(probability[0, 0]), state
+    def score(self, frames: FloatArray, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Speech probabilities of frames with their context, one of each of n streams: [n, 576] → [n].
+
+        `states` and what they become, [2, n, 128], are the streams' own: a row of the result does not depend
+        on the others. Holds no lock while it computes.
+        """
+        inputs = {"input": frames, "state": states, "sr": _RATE}
+        probabilities, states = self._session.run(None, inputs)
+        return probabilities[:, 0], states
+
+
+class FrameCutter:
+    """Cuts one stream at 16 kHz into frames as the network sees them, however the stream comes."""
+
+    def __init__(self) -> None:
+        self.num_samples = 0
+        """Samples of all frames that were cut; frames stay on this grid, also over a reset."""
+        self._pending = np.zeros(0, np.float32)
+        self.reset()
+
+    def reset(self) -> None:
+        """The next frame does not continue the last one."""
+        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+
+    def push(self, samples: FloatArray) -> list[FloatArray]:
+        """The frames completed by `samples` [n], each behind the end of the one before, [576]."""
+        if len(self._pending) + len(samples) < FRAME_SAMPLES:
+            self._pending = np.concatenate((self._pending, samples))
+            return []
+        heard = np.concatenate((self._context, self._pending, samples))
+        end = (len(heard) - CONTEXT_SAMPLES) // FRAME_SAMPLES * FRAME_SAMPLES
+        self._context = heard[end : end + CONTEXT_SAMPLES].copy()
+        self._pending = heard[end + CONTEXT_SAMPLES :].copy()
+        self.num_samples += end
+        return [heard[at : at + CONTEXT_SAMPLES + FRAME_SAMPLES] for at in range(0, end, FRAME_SAMPLES)]
 
 
 class VoiceActivityStream:
@@ -66,27 +98,32 @@ class VoiceActivityStream:
 
     def __init__(self, model: VoiceActivityModel) -> None:
         self._model = model
-        self._num_samples = 0
-        self._pending = np.zeros(0, np.float32)
-        self.reset()
+        self._cutter = FrameCutter()
+        self._state = new_state()
 
     def reset(self) -> None:
         """Forget what was heard. Positions go on counting, and frames stay on the same grid."""
-        self._state = np.zeros(_STATE_SHAPE, np.float32)
-        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+        self._state = new_state()
+        self._cutter.reset()
 
     def push(self, samples: FloatArray) -> list[tuple[int, float]]:
         """`(end_sample, probability)` of every frame completed by `samples` [n], in order.
 
         `end_sample` counts from the stream's first sample. Costs about 0.1 ms per frame.
         """
-        waiting = np.concatenate((self._pending, np.asarray(samples, dtype=np.float32)))
-        num_frames = len(waiting) // FRAME_SAMPLES
-        scores = []
-        for frame in waiting[: num_frames * FRAME_SAMPLES].reshape(num_frames, FRAME_SAMPLES):
-            probability, self._state = self._model.score(np.concatenate((self._context, frame)), self._state)
-            self._context = frame[-CONTEXT_SAMPLES:]
-            self._num_samples += FRAME_SAMPLES
-            scores.append((self._num_samples, probability))
-        self._pending = waiting[num_frames * FRAME_SAMPLES :].copy()
-        return scores
+        first = self._cutter.num_samples
+        probabilities = []
+        for frame in self._cutter.push(np.asarray(samples, dtype=np.float32)):
+            probability, self._state = self._model.score(frame[None], self._state)
+            probabilities.append(float(probability[0]))
+        return positioned(first, probabilities)
+
+
+def new_state() -> FloatArray:
+    """The state of a stream in which nothing was heard, [2, 1, 128]."""
+    return np.zeros(_STATE_SHAPE, np.float32)
+
+
+def positioned(first: int, probabilities: Iterable[float]) -> list[tuple[int, float]]:
+    """`(end_sample, probability)` of frames that follow each other from sample `first`."""
+    return [(first + FRAME_SAMPLES * index, score) for index, score in enumerate(probabilities, 1)]

@@ -104,6 +104,16 @@ class FlatSession:
         """Text of that item that was sent."""
 
     @property
+    def resume_token(self) -> str | None:
+        """As `Session.resume_token`; clients of the flat dialect do not know how to resume."""
+        return None if self.is_flat else self.session.resume_token
+
+    @property
+    def knows_backpressure(self) -> bool:
+        """The client is told when it runs ahead; in the flat dialect there is no word for it."""
+        return not self.is_flat
+
+    @property
     def deadline(self) -> float:
         """When `on_deadline` has something to do."""
         return self.session.deadline

@@ -38,6 +38,7 @@ from .conversation import MAX_PENDING, Conversation, Item
 from .effects import ForgetBefore, ResetVoiceActivity
 from .endings import Ending, ending
 from .outbox import Outbox
+from .pace import Pace
 from .seam import QuietPlaces
 from .settings import SessionSettings
 from .transcript import RELEASES
@@ -70,6 +71,8 @@ class Listener:
         self._hold = ms_to_samples(min(_HOLD_S, force_s / 4) * 1000)
         self._quiet_places = QuietPlaces(self._search)
         self._ending: Ending = "unknown"
+        self.pace = Pace()
+        """How often partial hypotheses are asked for, beside what the client wants."""
 
     @property
     def _detecting(self) -> bool:
@@ -179,10 +182,10 @@ class Listener:
                 self._conversation.commit(self._buffer.received)
                 self._buffer.commit(self._buffer.received)
 
-    def advance(self) -> None:
+    def advance(self, *, now: float) -> None:
         """Ask about the open item, answer what is due, give audio back."""
         self._listen_for_the_end()
-        self._ask()
+        self._ask(now)
         self._conversation.settle()
         if not self._detecting and self._conversation.open is None:
             self._buffer.slide(self._buffer.received - self._max_turn)
@@ -285,7 +288,7 @@ class Listener:
         if item is not None and self._detecting:
             self._outbox.send(InputAudioBufferSpeechStopped(audio_end_ms=samples_to_ms(end), item_id=item.id))
 
-    def _ask(self) -> None:
+    def _ask(self, now: float) -> None:
         """Ask about the open item, if that is worth it now."""
         item, detector = self._conversation.open, self._detector
         if item is None or item.asked is not None or self._conversation.crowded:
@@ -302,10 +305,13 @@ class Listener:
         scored = self._buffer.scored
         if self._detecting and scored - item.start >= self._force_turn - self._hold:
             return  # the turn may be cut behind what was asked about
-        wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
-        interval = ms_to_samples(max(wanted_ms, self._config.update_interval_ms))
-        if detector.paused or scored - item.asked_end >= interval:
+        least_ms = self._config.update_interval_ms
+        wanted_ms = max(item.policy.update_ms(samples_to_ms(scored - item.speech_start)), least_ms)
+        if item.newest is not None:
+            wanted_ms = round(wanted_ms * self.pace.factor)
+        if detector.paused or scored - item.asked_end >= ms_to_samples(wanted_ms):
             self._conversation.ask(item, scored, final=False)
+            self.pace.asked(item.id, max(item.policy.usual_update_ms, least_ms), now=now)
 
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""

@@ -63,6 +63,7 @@ from .events import (
 from .lifetime import Lifetime, Notice
 from .listener import Listener
 from .outbox import Outbox
+from .pace import Pace
 from .settings import SessionSettings, initial_settings, merge
 from .transcript import RELEASES
 
@@ -155,6 +156,8 @@ class Session:
             case SpeechScored():
                 self._listener.score(event.end_sample, event.probability)
             case HypothesisReady():
+                if not event.final:
+                    self._listener.pace.answered(event.item_id, now=now)
                 self.conversation.on_ready(event)
             case HypothesisFailed():
                 self.conversation.on_failed(event)
@@ -167,7 +170,7 @@ class Session:
                 self._listener.finish()
             case _:
                 self._on_wish(event)
-        self._advance()
+        self._advance(now)
         return self._outbox.take()
 
     @property
@@ -190,6 +193,11 @@ class Session:
     def is_behind(self) -> bool:
         """More than half of the backlog is used up."""
         return not self.closed and self._listener.backlog > self._max_backlog // 2
+
+    @property
+    def pace(self) -> Pace:
+        """How often partial hypotheses are asked for, to look at."""
+        return self._listener.pace
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
@@ -230,11 +238,11 @@ class Session:
         self._outbox.send(SessionUpdated(session=self.view()))
         self._listener.configure(new)
 
-    def _advance(self) -> None:
+    def _advance(self, now: float) -> None:
         """Everything that follows from the state, whichever event led to it."""
         if self.closed:
             return
-        self._listener.advance()
+        self._listener.advance(now=now)
         backlog, unended = self._listener.backlog, self._listener.unended
         self._warned = self._press(self._warned, backlog, self._max_backlog // 2, self._max_backlog)
         self._turn_warned = self._press(self._turn_warned, unended, self._max_turn * 9 // 10, self._max_turn)

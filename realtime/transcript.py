@@ -134,10 +134,15 @@ class TranscriptPolicy:
         self.num_withheld = 0
         """Hypotheses that had more text and released none of it."""
 
+    @property
+    def usual_update_ms(self) -> int:
+        """What `update_ms` is most of the time."""
+        return self._config.update_ms
+
     def update_ms(self, speech_ms: int) -> int:
         """New audio before the next hypothesis is worth asking for, in a turn with `speech_ms` of speech."""
         if self.released or speech_ms > EARLY_MS:
-            return self._config.update_ms
+            return self.usual_update_ms
         return self._config.early_update_ms if self._history else self._config.first_update_ms
 
     def observe(self, text: str, speech_ms: int, *, language_probability: float = 1.0) -> str:

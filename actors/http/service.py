@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import trio
 from starlette.requests import Request
 
-from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
 from ...protocols.messages import Lane
 from ...protocols.realtime_session import SessionPatch
@@ -23,6 +22,7 @@ from ...realtime.config import RealtimeModel, SessionConfig
 from ..config import ServerConfig
 from ..engine.client import EngineClient
 from ..lanes import lane_of
+from ..live.hearing import OpenEar
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
 from ..metrics import Metrics
@@ -83,7 +83,7 @@ class Service:
     config: ServerConfig
     models: dict[str, ServedModel]
     media: MediaHandle
-    activity: VoiceActivityModel
+    open_ear: OpenEar
     metrics: Metrics
     sessions: SessionRegistry = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)

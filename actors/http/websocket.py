@@ -138,7 +138,7 @@ def _begin(service: Service, model: str | None, initial: SessionPatch) -> Sessio
     return SessionActor(
         service.session_config(model, initial),
         {name: served.transcriber for name, served in service.transcribing.items()},
-        service.activity,
+        service.open_ear,
         SessionMeter(service.metrics),
         # Half of what may wait for a slow reader, for a resumed client is sent it at once.
         Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),

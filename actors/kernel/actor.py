@@ -199,13 +199,21 @@ async def drive(
     Cancellation while waiting takes no event (if `receive` is as atomic as `Inbox.receive`).
     """
     while True:
-        deadline = machine.deadline
         effects: Iterable[EffectT]
-        with trio.move_on_at(deadline) as scope:
-            try:
-                event = await receive()
-            except trio.EndOfChannel:
-                return
+        # One scope for as long as no deadline passes: making one costs more than most events do.
+        with trio.CancelScope(deadline=machine.deadline) as scope:
+            while True:
+                try:
+                    event = await receive()
+                except trio.EndOfChannel:
+                    return
+                if scope.cancel_called:
+                    break  # the event and the deadline came together: nothing is performed in here any more
+                scope.deadline = math.inf
+                for effect in machine.receive(event, now=clock()):
+                    await perform(effect)
+                scope.deadline = machine.deadline
+        deadline = machine.deadline
         if scope.cancelled_caught:
             effects = machine.on_deadline(now=trio.current_time())
             assert machine.deadline > deadline, f"{machine!r} did not move its deadline {deadline}"

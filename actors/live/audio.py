@@ -1,13 +1,15 @@
-"""The ears of one session: bytes in, samples into the store, speech scores to the pure session.
+"""What one session hears: bytes in, samples into the store, speech scores to the pure session.
 
 `ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the generic
-driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, resampling, the voice
-activity network. Appends come in pieces small enough to never hold the loop for long.
+driver runs it; it adds to `realtime/session.py` what that room must not know: numpy and resampling. Two
+effects are its own: `Hear`, the samples whose voice activity has to be computed (`actors/live/hearing.py`),
+and `Then`, what the client did behind them. Effects are performed in order, each to its end, so a commit
+finds all audio before it judged. Appends come in pieces small enough to never hold the loop for long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +17,6 @@ import numpy as np
 
 from ...media.pcm import PcmDecoder
 from ...media.resample import StreamingResampler
-from ...media.voice_activity import VoiceActivityModel, VoiceActivityStream
 from ...protocols.audio import INTERNAL_RATE, AudioFormat
 from ...protocols.errors import BadRequestError
 from ...protocols.flat import FlatControl
@@ -27,7 +28,7 @@ from ...realtime.session import Session
 from .store import AudioStore, Samples
 
 PIECE_BYTES: Final = 16 * 1024
-"""Bytes handled in one go: 2 s of G.711 (64 scores, about 8 ms) at the most, 0.3 s of 24 kHz PCM16."""
+"""Bytes handled in one go: 2 s of G.711 (64 scores) at the most, 0.3 s of 24 kHz PCM16."""
 _NOTHING: Final = np.zeros(0, np.float32)
 
 
@@ -45,6 +46,24 @@ Input = AudioPiece | SessionEvent | FlatControl
 """What reaches a session's machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Have the voice activity of the stream's next samples computed; then call `ListeningMachine.heard`."""
+
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """Now it is this event's turn; then call `ListeningMachine.proceed`."""
+
+    event: SessionEvent | FlatControl
+
+
+LiveEffect = Effect | Hear | Then
+"""What a session asks its actor to do."""
+
+
 def pieces(audio: bytes, *, event_id: str | None = None) -> Iterator[AudioPiece]:
     """Cut one append; an empty append is one empty piece."""
     for start in range(0, max(len(audio), 1), PIECE_BYTES):
@@ -52,15 +71,14 @@ def pieces(audio: bytes, *, event_id: str | None = None) -> Iterator[AudioPiece]
 
 
 class ListeningMachine:
-    """A `Session` that takes audio as bytes. Owns the session's store, resampler and voice activity."""
+    """A `Session` that takes audio as bytes. Owns the session's store and resampler."""
 
-    def __init__(self, session: Session, model: VoiceActivityModel) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.dialect = FlatSession(session)
         """Every event goes through it; it speaks as the client does."""
         self.store = AudioStore()
         self.num_samples_received = 0
-        self._activity = VoiceActivityStream(model)
         self._format = AudioFormat()
         self._decoder = PcmDecoder(self._format)
         self._resampler = StreamingResampler(self._format.rate)
@@ -71,39 +89,46 @@ class ListeningMachine:
         """When `on_deadline` wants to be called."""
         return self.session.deadline
 
-    def on_deadline(self, *, now: float) -> list[Effect]:
+    def on_deadline(self, *, now: float) -> Sequence[LiveEffect]:
         """Limits of time."""
         return self.dialect.on_deadline(now=now)
 
-    def receive(self, event: Input, *, now: float) -> list[Effect]:
+    def receive(self, event: Input, *, now: float) -> Sequence[LiveEffect]:
         """React to one event."""
         match event:
             case AudioPiece():
                 return self._append(event, now)
             case InputAudioBufferCommit() | InputAudioBufferFlush():
                 # What the resampler still holds belongs to the turn that ends here.
-                return [*self.flush(now=now), *self.dialect.receive(event, now=now)]
+                return [*self._flush(now), Then(event)]
             case InputAudioBufferClear():
                 self._resampler = StreamingResampler(self._format.rate)
                 return self.dialect.receive(event, now=now)
             case _:
                 return self.dialect.receive(event, now=now)
 
-    def configure(self, audio_format: AudioFormat, *, now: float) -> list[Effect]:
+    def heard(self, scores: Iterable[tuple[int, float]], *, now: float) -> list[Effect]:
+        """The voice activity of what was to be heard."""
+        effects: list[Effect] = []
+        for end_sample, probability in scores:
+            effects += self.dialect.receive(SpeechScored(end_sample, probability), now=now)
+        return effects
+
+    def proceed(self, then: Then, *, now: float) -> list[Effect]:
+        """All audio before it was heard."""
+        return self.dialect.receive(then.event, now=now)
+
+    def configure(self, audio_format: AudioFormat, *, now: float) -> Sequence[LiveEffect]:
         """Bytes from now on are in this format."""
         if audio_format == self._format:
             return []
-        effects = self.flush(now=now)
+        effects = self._flush(now)
         self._format = audio_format
         self._decoder = PcmDecoder(audio_format)
         self._resampler = StreamingResampler(audio_format.rate)
         return effects
 
-    def reset_voice_activity(self) -> None:
-        """The next frame does not continue the last one."""
-        self._activity.reset()
-
-    def flush(self, *, now: float) -> list[Effect]:
+    def _flush(self, now: float) -> Sequence[LiveEffect]:
         """Bring what the resampler's filter holds back onto the timeline."""
         if self._format.rate == INTERNAL_RATE:
             return []
@@ -111,7 +136,7 @@ class ListeningMachine:
         self._resampler = StreamingResampler(self._format.rate)
         return self._hear(tail, now)
 
-    def _append(self, piece: AudioPiece, now: float) -> list[Effect]:
+    def _append(self, piece: AudioPiece, now: float) -> Sequence[LiveEffect]:
         if piece.is_first:
             self._refusing = False
             refusal = self._admit(piece, now)
@@ -138,10 +163,7 @@ class ListeningMachine:
             return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
         return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
 
-    def _hear(self, samples: Samples, now: float) -> list[Effect]:
+    def _hear(self, samples: Samples, now: float) -> Sequence[LiveEffect]:
         self.store.append(samples)
         self.num_samples_received += len(samples)
-        effects = self.dialect.receive(AudioAppended(len(samples)), now=now)
-        for end_sample, probability in self._activity.push(samples):
-            effects += self.dialect.receive(SpeechScored(end_sample, probability), now=now)
-        return effects
+        return [*self.dialect.receive(AudioAppended(len(samples)), now=now), Hear(samples)]

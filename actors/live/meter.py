@@ -22,6 +22,7 @@ class SessionMeter:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._audio = metrics.audio_seconds.labels("realtime")
         self._began: dict[str, float] = {}
         self._committed: dict[str, float] = {}
         self._released: dict[str, str] = {}
@@ -33,7 +34,7 @@ class SessionMeter:
 
     def heard(self, num_seconds: float) -> None:
         """Audio arrived."""
-        self._metrics.audio_seconds.labels("realtime").inc(num_seconds)
+        self._audio.inc(num_seconds)
 
     def hypothesis(self, lag_s: float) -> None:
         """A hypothesis is there; `lag_s` of the audio received lies behind its end."""

@@ -40,6 +40,8 @@ class SessionRegistry:
         self._detached: dict[str, trio.CancelScope] = {}
         """In the order in which they were detached, each with the scope of its wait."""
         self._nursery: trio.Nursery | None = None
+        metrics.partial_interval.set_function(lambda: max((s.pace.factor for s in self), default=1.0))
+        metrics.partial_lag.set_function(lambda: max((s.pace.lag_s for s in self), default=0.0))
 
     def __len__(self) -> int:
         return len(self._sessions)

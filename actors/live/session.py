@@ -13,26 +13,23 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
 import trio
-from msgspec import UNSET
 
-from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.codec import ClientDecoder, encode_event
+from ...protocols.codec import encode_event
 from ...protocols.errors import InternalError, NotFoundError, UnauthorizedError
 from ...protocols.flat import FlatServerEvent
-from ...protocols.realtime import Error, ErrorDetail, InputAudioBufferAppend, InvalidEvent, ServerEvent
+from ...protocols.realtime import Error, ErrorDetail, ServerEvent
 from ...protocols.realtime_lifecycle import SessionResume, SessionResumed
 from ...realtime.config import SessionConfig
 from ...realtime.effects import (
     Close,
     ConfigureAudio,
     ConfigureTranscription,
-    Effect,
     ForgetBefore,
     ForgetItem,
     ResetVoiceActivity,
@@ -40,12 +37,15 @@ from ...realtime.effects import (
     Transcribe,
 )
 from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, SessionEvent
+from ...realtime.pace import Pace
 from ...realtime.replay import Replay
 from ...realtime.session import Session
 from ..kernel.actor import drive
 from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
-from .audio import Input, ListeningMachine, pieces
+from .audio import Hear, Input, ListeningMachine, LiveEffect, Then
+from .hearing import OpenEar
+from .intake import Intake
 from .line import Line
 from .meter import SessionMeter
 from .outbox import SlowReaderError
@@ -53,8 +53,6 @@ from .turns import LiveTurns, Outcome
 
 logger = logging.getLogger(__name__)
 
-_INBOX_CAPACITY: Final = 64
-"""Events between a line and the machine, which takes them as they come."""
 _PATIENCE_S: Final = 10.0
 """How long frames wait for a backlog to shrink."""
 
@@ -70,14 +68,15 @@ class SessionActor:
         self,
         config: SessionConfig,
         speech: Mapping[str, SpeechModel],
-        activity: VoiceActivityModel,
+        open_ear: OpenEar,
         meter: SessionMeter,
         replay: Replay,
         *,
         resume_token: str | None = None,
     ) -> None:
         session = Session(config, _new_id, resume_token=resume_token)
-        self._machine = ListeningMachine(session, activity)
+        self._machine = ListeningMachine(session)
+        self._ear = open_ear()
         self.id = session.id
         """Public id of the session."""
         self.turns = LiveTurns(
@@ -85,10 +84,7 @@ class SessionActor:
         )
         self._meter = meter
         self._replay = replay
-        self._decoder = ClientDecoder()
-        self._inbox, self._events = trio.open_memory_channel[Input](_INBOX_CAPACITY)
-        self._intake = trio.Lock()
-        """Held while one frame is taken in, so that a frame is taken whole or not at all."""
+        self._intake = Intake()
         self._work: trio.Nursery | None = None
         self._scope = trio.CancelScope()
         self._stepped = trio.Event()
@@ -96,10 +92,7 @@ class SessionActor:
         self._last_seq = 0
         self._num_metered = 0
         self._num_withheld = 0
-        self._num_audio_bytes = 0
         self._is_draining = False
-        self.num_events = 0
-        """Client events that were taken in."""
         self.line: Line | None = None
         """Where the client is."""
         self.closing: tuple[int, str] | None = None
@@ -108,10 +101,19 @@ class SessionActor:
 
     @property
     def can_resume(self) -> bool:
-        """A client that loses its socket now may come back. Those of the flat dialect do not know how."""
-        token = self._machine.session.resume_token
+        """A client that loses its socket now may come back."""
         is_lost = self._is_dropped or not self._replay.intact
-        return token is not None and not is_lost and not self._machine.dialect.is_flat
+        return not is_lost and self._machine.dialect.resume_token is not None
+
+    @property
+    def pace(self) -> Pace:
+        """How often the session asks for partial hypotheses."""
+        return self._machine.session.pace
+
+    @property
+    def num_events(self) -> int:
+        """Client events that were taken in."""
+        return self._intake.num_events
 
     @property
     def num_held_bytes(self) -> int:
@@ -134,7 +136,7 @@ class SessionActor:
             self._fail()
         finally:
             self.turns.close()
-            self._events.close()
+            self._intake.inputs.close()
             self._stepped.set()
 
     async def drain(self) -> None:
@@ -172,10 +174,10 @@ class SessionActor:
 
         Raises ClientError and changes nothing if the token is wrong, or if events are missing.
         """
-        async with self._intake:
-            token = self._machine.session.resume_token
+        async with self._intake.lock:
+            token = self._machine.dialect.resume_token
             left_again = line.outbox.close_code is not None
-            if left_again or self._is_dropped or token is None or self._machine.dialect.is_flat:
+            if left_again or self._is_dropped or token is None:
                 raise no_such_session()
             if not hmac.compare_digest(token.encode(), wish.token.encode()):
                 raise UnauthorizedError(
@@ -188,7 +190,7 @@ class SessionActor:
                 after_seq=wish.after_seq,
                 last_seq=self._replay.last_seq,
                 received_events=self.num_events,
-                received_audio_bytes=self._num_audio_bytes,
+                received_audio_bytes=self._intake.num_audio_bytes,
             )
             # Nothing below waits: no event may come between.
             old, self.line, line.session = self.line, line, self
@@ -213,20 +215,24 @@ class SessionActor:
         A client's first event may be the wish to go on with another session; that one is returned. Cancelling
         takes the frame whole or not at all.
         """
-        async with self._intake:
-            if self.line is not line:
-                return None
-            try:
-                with trio.CancelScope(shield=True):  # short: the machine waits for nothing
-                    wish = await self._take(frame)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return None
-            return wish
+        lock = self._intake.lock
+        try:
+            lock.acquire_nowait()  # almost always, and it saves the task a turn of the loop
+        except trio.WouldBlock:
+            await lock.acquire()
+        try:
+            return None if self.line is not line else await self._intake.take(frame)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return None
+        finally:
+            lock.release()
 
     @property
     def is_ahead(self) -> bool:
         """Its client should wait (`keep_pace`) before more is taken."""
-        return self._machine.dialect.is_flat and self._machine.session.is_behind
+        if self._machine.dialect.knows_backpressure:
+            return False
+        return self._intake.num_waiting > 0 or self._machine.session.is_behind
 
     async def keep_pace(self) -> None:
         """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.
@@ -242,30 +248,6 @@ class SessionActor:
                 self._stepped = trio.Event()
                 await self._stepped.wait()
         self._is_patient = self._is_patient and not self.is_ahead
-
-    async def _take(self, frame: str | bytes) -> SessionResume | None:
-        if isinstance(frame, bytes):
-            await self._put_audio(frame, None)
-        else:
-            event = self._decoder.decode(frame)
-            match event:
-                case SessionResume() if not self.num_events:
-                    return event
-                case SessionResume():
-                    problem = "session.resume must be the first event of a connection"
-                    await self._inbox.send(InvalidEvent("unexpected_event", problem, "type"))
-                case InputAudioBufferAppend():
-                    event_id = None if event.event_id is UNSET else event.event_id
-                    await self._put_audio(event.audio, event_id)
-                case _:
-                    await self._inbox.send(event)
-        self.num_events += 1
-        return None
-
-    async def _put_audio(self, audio: bytes, event_id: str | None) -> None:
-        for piece in pieces(audio, event_id=event_id):
-            await self._inbox.send(piece)
-        self._num_audio_bytes += len(audio)
 
     async def _converse(self) -> None:
         now = trio.current_time()
@@ -286,10 +268,12 @@ class SessionActor:
         self._stepped.set()
         if self._machine.session.closed:
             raise trio.EndOfChannel
-        return await self._events.receive()
+        return await self._intake.inputs.receive()
 
-    async def _perform(self, effect: Effect) -> None:
+    async def _perform(self, effect: LiveEffect) -> None:
         match effect:
+            case Hear() | Then():
+                await self._go_on(effect)
             case Send(event, instead):
                 self._send(event, instead)
             case Transcribe():
@@ -305,9 +289,20 @@ class SessionActor:
             case ConfigureTranscription(model, options):
                 self.turns.configure(model, options)
             case ResetVoiceActivity():
-                self._machine.reset_voice_activity()
+                self._ear.reset()
             case Close(code, reason):
                 self._close(code, reason)
+
+    async def _go_on(self, effect: Hear | Then) -> None:
+        """Events wait meanwhile, so the session finds its audio and what the client did in their order."""
+        follow_ups: Sequence[LiveEffect]
+        if isinstance(effect, Hear):
+            scores = await self._ear.hear(effect.samples)
+            follow_ups = self._machine.heard(scores, now=trio.current_time())
+        else:
+            follow_ups = self._machine.proceed(effect, now=trio.current_time())
+        for follow_up in follow_ups:
+            await self._perform(follow_up)
 
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self._last_seq = event.server_event_seq
@@ -335,7 +330,7 @@ class SessionActor:
 
     async def _tell(self, event: SessionEvent) -> None:
         try:
-            await self._inbox.send(event)
+            await self._intake.put(event)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # the session is ending; nobody waits for this any more
 

@@ -121,6 +121,8 @@ class LiveTurns:
             except SensoriumError as error:
                 outcome = HypothesisFailed(*where, error)
             except Exception:
+                if scope.cancel_called:
+                    return  # the turn was forgotten, and its audio with it, while a thread was reading that
                 logger.exception("session %s: a transcription failed", self._session_id)
                 outcome = HypothesisFailed(*where, InternalError("the transcription failed"))
             finally:
@@ -128,5 +130,5 @@ class LiveTurns:
                     turn.running = None
                     if self._is_parked:
                         turn.release()
-        if not scope.cancelled_caught:
+        if not scope.cancel_called:
             await self._report(outcome)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,14 @@ from typing import get_args
 import msgspec
 import trio
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.live.audio import ListeningMachine, pieces
+from sensorium.actors.live.audio import Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LiveTurn, SpeechModel
 from sensorium.client.audio import Audio, read_wav
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
-from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.media.voice_activity import VoiceActivityModel, VoiceActivityStream
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
@@ -37,7 +38,7 @@ from sensorium.protocols.realtime_session import Delay
 from sensorium.protocols.transcript import TranscriptionOptions
 from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
-from sensorium.realtime.effects import Effect, ForgetBefore, ForgetItem, Send, Transcribe
+from sensorium.realtime.effects import ForgetBefore, ForgetItem, Send, Transcribe
 from sensorium.realtime.events import HypothesisReady
 from sensorium.realtime.transcript import RELEASES, ReleaseConfig
 
@@ -65,8 +66,9 @@ class Listening:
             model="model", models=(RealtimeModel("model"),), format=audio.format, max_session_s=1e6
         )
         self._machine = ListeningMachine(
-            session_module.Session(config, lambda prefix: f"{prefix}_{next(numbers)}"), activity
+            session_module.Session(config, lambda prefix: f"{prefix}_{next(numbers)}")
         )
+        self._stream = VoiceActivityStream(activity)
         self._speech = speech
         self._audio = audio
         self._answer_ms = answer_ms
@@ -99,9 +101,14 @@ class Listening:
                     event = HypothesisReady(*where, transcript)
                     self._perform(self._machine.receive(event, now=now_ms / 1000), now_ms)
 
-    def _perform(self, effects: list[Effect], now_ms: int) -> None:
+    def _perform(self, effects: Sequence[LiveEffect], now_ms: int) -> None:
+        now = now_ms / 1000
         for effect in effects:
             match effect:
+                case Hear(samples):
+                    self._perform(self._machine.heard(self._stream.push(samples), now=now), now_ms)
+                case Then():
+                    self._perform(self._machine.proceed(effect, now=now), now_ms)
                 case Transcribe():
                     self.num_questions += 1
                     if effect.item_id not in self._turns:

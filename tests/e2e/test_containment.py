@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 from sensorium.actors.http import event_stream
-from sensorium.actors.live.audio import ListeningMachine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, StepResult
+from sensorium.media.voice_activity import FrameCutter
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 
@@ -50,12 +50,12 @@ def test_a_session_whose_code_breaks_ends_alone(
     server: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with raw_session(server.realtime) as broken, raw_session(server.realtime) as other:
-        original = ListeningMachine.reset_voice_activity
+        original = FrameCutter.reset
 
-        def explode(self: ListeningMachine) -> None:
+        def explode(self: FrameCutter) -> None:
             raise RuntimeError("a defect")
 
-        monkeypatch.setattr(ListeningMachine, "reset_voice_activity", explode)
+        monkeypatch.setattr(FrameCutter, "reset", explode)
         broken.append(pcm(lights))
         broken.send({"type": "input_audio_buffer.clear"})
         code, _ = broken.until_closed()
@@ -63,7 +63,7 @@ def test_a_session_whose_code_breaks_ends_alone(
         error = broken.seen("error")[-1]["error"]
         assert (error["type"], error["code"]) == ("server_error", "internal_error")
         assert "defect" not in str(broken.events)
-        monkeypatch.setattr(ListeningMachine, "reset_voice_activity", original)
+        monkeypatch.setattr(FrameCutter, "reset", original)
         speak(other, pcm(lights))
         assert other.until("completed")["transcript"]
     assert "a defect" in caplog.text

@@ -64,8 +64,8 @@ def test_each_frame_is_seen_with_the_end_of_the_one_before(
     state = np.zeros((2, 1, 128), np.float32)
     expected = []
     for end in range(FRAME_SAMPLES, len(part) + 1, FRAME_SAMPLES):
-        probability, state = model.score(padded[end - FRAME_SAMPLES : end + CONTEXT_SAMPLES], state)
-        expected.append((end, probability))
+        probability, state = model.score(padded[None, end - FRAME_SAMPLES : end + CONTEXT_SAMPLES], state)
+        expected.append((end, float(probability[0])))
     assert VoiceActivityStream(model).push(part) == expected
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from sensorium.actors.live.hearing import OpenEar
 from sensorium.actors.live.line import Line
 from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
@@ -14,11 +15,11 @@ from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
-from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
+from support.ears import loudness_ear
 from trio.testing import wait_all_tasks_blocked
 
 Event = dict[str, Any]
@@ -149,6 +150,7 @@ class Sessions:
         max_detached: int = 8,
         work_s: float = 0.1,
         replay_events: int = 100,
+        open_ear: OpenEar = loudness_ear,
         **limits: float,
     ) -> None:
         self.model = FakeModel(work_s)
@@ -158,7 +160,7 @@ class Sessions:
             self.metrics, grace_s=grace_s, max_detached=max_detached, on_end=self._count
         )
         self._replay_events = replay_events
-        self._activity = VoiceActivityModel()
+        self._open_ear = open_ear
         self._config = SessionConfig(
             model="fake",
             models=(RealtimeModel("fake"),),
@@ -174,7 +176,7 @@ class Sessions:
         return SessionActor(
             self._config,
             {"fake": self.model},
-            self._activity,
+            self._open_ear,
             SessionMeter(self.metrics),
             Replay(max_events=self._replay_events, max_bytes=100_000),
             resume_token=TOKEN,

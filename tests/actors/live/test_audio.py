@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.actors.live.audio import ListeningMachine, pieces
-from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.actors.live.audio import Input, ListeningMachine, pieces
+from sensorium.actors.speech.model import Samples
 from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Send
 from sensorium.realtime.session import Session
+from support.ears import settled
 
 CONFIG = SessionConfig(model="m", models=(RealtimeModel("m"),), max_append_bytes=100_000)
 FORMATS = [
@@ -26,22 +25,34 @@ FORMATS = [
 ]
 
 
-@cache
-def activity_model() -> VoiceActivityModel:
-    return VoiceActivityModel()
+class Silence:
+    """Nobody speaks."""
+
+    def push(self, samples: Samples) -> list[tuple[int, float]]:
+        return []
+
+    def reset(self) -> None:
+        pass
+
+
+SILENCE = Silence()
 
 
 def machine(audio_format: AudioFormat) -> ListeningMachine:
     numbers = iter(range(1_000_000))
     session = Session(CONFIG, lambda prefix: f"{prefix}_{next(numbers)}")
     session.open(now=0.0, created=0)
-    ears = ListeningMachine(session, activity_model())
+    ears = ListeningMachine(session)
     ears.configure(audio_format, now=0.0)
     return ears
 
 
 def append(ears: ListeningMachine, audio: bytes) -> list[Effect]:
-    return [effect for piece in pieces(audio) for effect in ears.receive(piece, now=0.0)]
+    return [effect for piece in pieces(audio) for effect in receive(ears, piece)]
+
+
+def receive(ears: ListeningMachine, event: Input) -> list[Effect]:
+    return list(settled(ears, ears.receive(event, now=0.0), SILENCE, now=0.0))
 
 
 def codes(effects: list[Effect]) -> list[object]:
@@ -54,7 +65,7 @@ def test_a_commit_brings_every_sample_onto_the_timeline(audio_format: AudioForma
     ears = machine(audio_format)
     for size in (1, 7, 333, 12_000):
         append(ears, bytes(size * audio_format.bytes_per_sample))
-    ears.receive(InputAudioBufferCommit(), now=1.0)
+    receive(ears, InputAudioBufferCommit())
     expected = (1 + 7 + 333 + 12_000) * 16_000 / audio_format.rate
     assert abs(ears.store.end - expected) <= 1
 
@@ -91,10 +102,10 @@ def test_floats_that_are_no_numbers_are_refused() -> None:
 def test_clear_forgets_what_the_resampler_held() -> None:
     ears = machine(AudioFormat("pcm16", 24_000))
     append(ears, bytes(4_800))
-    ears.receive(InputAudioBufferClear(), now=0.0)
+    receive(ears, InputAudioBufferClear())
     end = ears.store.end
     append(ears, bytes(48_000))
-    ears.receive(InputAudioBufferCommit(), now=0.0)
+    receive(ears, InputAudioBufferCommit())
     assert abs(ears.store.end - end - 16_000) <= 1
 
 
@@ -103,5 +114,5 @@ def test_a_change_of_format_loses_nothing() -> None:
     append(ears, bytes(24_000))
     ears.configure(AudioFormat("pcmu", 8_000), now=0.0)
     append(ears, bytes(4_000))
-    ears.receive(InputAudioBufferCommit(), now=0.0)
+    receive(ears, InputAudioBufferCommit())
     assert abs(ears.store.end - 16_000) <= 2

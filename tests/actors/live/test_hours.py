@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 import trio
-from sensorium.actors.live import audio as session_audio
 from sensorium.actors.live.line import Line
 from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
@@ -23,9 +21,9 @@ from sensorium.actors.speech.model import ReadAudio
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
+from support.ears import loudness_ear
 from support.fake_sessions import TOKEN, FakeModel, FakeTurn
 from support.footprint import Footprint, footprint
-from support.loudness import LoudnessActivity
 from trio.testing import MockClock
 
 HOURS = 4
@@ -78,11 +76,6 @@ class Client:
         raise AssertionError((code, reason))
 
 
-@pytest.fixture(autouse=True)
-def _scripted_activity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
-
-
 def speech() -> Iterator[tuple[bool, str]]:
     """Frames, for ever: is somebody speaking, and what the client does behind it."""
     while True:
@@ -102,7 +95,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
     session = SessionActor(
         SessionConfig(model="fake", models=(RealtimeModel("fake"),), force_turn_s=30.0),
         {"fake": model},
-        None,  # type: ignore[arg-type]  # the network is not loaded
+        loudness_ear,
         SessionMeter(metrics),
         Replay(max_events=200, max_bytes=50_000),
         resume_token=TOKEN,

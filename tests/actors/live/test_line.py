@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.live import audio as session_audio
 from sensorium.actors.live import line as line_module
 from sensorium.actors.live.outbox import Outbox
 from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
-from support.loudness import LoudnessActivity
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 FLAT: Event = {"type": "session.update", "model": "fake"}
@@ -53,9 +51,8 @@ async def connect(sessions: Sessions, nursery: trio.Nursery, *, max_events: int 
 
 
 @pytest.fixture
-def loud(monkeypatch: pytest.MonkeyPatch) -> bytes:
+def loud() -> bytes:
     """A second that counts as speech, so that it has to wait for a hypothesis."""
-    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
     return (np.ones(16_000, np.int16) * 8_000).tobytes()
 
 

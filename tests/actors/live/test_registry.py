@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.live import audio as session_audio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
-from support.loudness import LoudnessActivity
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 UPDATE: Event = {
@@ -156,10 +154,9 @@ async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
 
 @pytest.mark.parametrize("is_asked", [True, False])
 async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+    autojump_clock: MockClock, is_asked: bool
 ) -> None:
     """Cut in the middle of a sentence, while a hypothesis is computed or between two."""
-    monkeypatch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
     loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
     sessions = Sessions(work_s=1.0)
     async with running(sessions) as nursery:
@@ -349,3 +346,18 @@ async def test_without_a_grace_a_lost_socket_ends_its_session(autojump_clock: Mo
         socket.vanish()
         await wait_all_tasks_blocked()
         assert len(sessions.registry) == 0
+
+
+async def test_metrics_show_how_much_less_often_partials_are_asked_for(autojump_clock: MockClock) -> None:
+    loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
+    sessions = Sessions(work_s=3.0)
+    assert sessions.value("partial_interval_factor") == 1.0
+    async with running(sessions) as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(UPDATE)
+        for _ in range(10):
+            socket.client_sends(loud)
+            await trio.sleep(1)
+        assert sessions.value("partial_interval_factor") > 1.0
+        assert sessions.value("partial_lag_seconds") == pytest.approx(3.0)
+    assert sessions.value("partial_interval_factor") == 1.0

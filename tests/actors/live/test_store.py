@@ -35,10 +35,10 @@ def test_memory_follows_what_is_held() -> None:
     for _ in range(2_000):
         store.append(second)
         store.forget_before(store.end - 32_000)
-    assert store._buffer.nbytes < 300_000
+    assert store.num_bytes < 300_000
     store.forget_before(store.end)
-    assert store._buffer.nbytes <= 64_000
-    assert AudioStore()._buffer.nbytes <= 64_000
+    assert store.num_bytes <= 64_000
+    assert AudioStore().num_bytes <= 64_000
 
 
 def test_asking_outside_is_our_bug() -> None:

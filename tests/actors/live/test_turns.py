@@ -7,9 +7,11 @@ import pytest
 import trio
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
+from sensorium.actors.speech.model import ReadAudio
 from sensorium.protocols.messages import ItemId
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime.effects import Transcribe
-from support.fake_sessions import FakeModel
+from support.fake_sessions import FakeModel, FakeTurn
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 ITEM = ItemId("item_1")
@@ -54,3 +56,33 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
     assert len(outcomes) == 1
     assert model.num_held == 0
     assert turns.num_tracked == 1
+
+
+class ThreadedTurn(FakeTurn):
+    """Reads its audio where no cancellation reaches, as a worker thread does."""
+
+    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1.0)
+            raise IndexError("the audio was forgotten")
+
+
+class ThreadedModel(FakeModel):
+    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+        return ThreadedTurn(self, read, start)
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+async def test_audio_that_is_forgotten_while_it_is_examined_is_no_defect(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, is_forgotten: bool
+) -> None:
+    model, outcomes = ThreadedModel(), list[Outcome]()
+    turns = make(model, outcomes)
+    async with trio.open_nursery() as nursery:
+        turns.start(ASK, nursery)
+        await trio.sleep(0.5)
+        if is_forgotten:
+            turns.forget(ITEM)
+    assert (len(outcomes), len(caplog.records)) == ((0, 0) if is_forgotten else (1, 1))
+    turns.close()
+    assert model.num_held == 0

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import trio
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.live import audio as session_audio
-from sensorium.actors.live.audio import AudioPiece, ListeningMachine, pieces
+from sensorium.actors.live.audio import AudioPiece, ListeningMachine, LiveEffect, pieces
 from sensorium.actors.speech import segments
 from sensorium.actors.speech.asr import AsrTranscriber
 from sensorium.actors.speech.model import LiveTurn, ReadAudio, Samples, SpeechModel
@@ -25,13 +24,13 @@ from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.messages import EncoderItem, EngineStatistics, ItemId
 from sensorium.protocols.transcript import TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
-from sensorium.realtime.effects import Effect, ForgetBefore, ForgetItem, Transcribe
+from sensorium.realtime.effects import ForgetBefore, ForgetItem, Transcribe
 from sensorium.realtime.events import HypothesisReady, SessionEvent
 from sensorium.realtime.session import Session
 from support.asr_folder import make_audio
+from support.ears import LoudnessStream, settled
 from support.fake_sessions import FakeModel
 from support.footprint import footprint
-from support.loudness import LoudnessActivity
 from support.random_asr import random_asr_folder, running_asr
 from support.signals import pink_noise, silence_then_shout
 
@@ -57,7 +56,6 @@ SMALL = EngineConfig(
 def _short_answers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "token_budget", lambda _: 12)
-        patch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
         yield
 
 
@@ -149,10 +147,8 @@ class Drive:
     def __init__(self) -> None:
         numbers = count()
         config = SessionConfig(model="real", models=(RealtimeModel("real"),))
-        self.machine = ListeningMachine(
-            Session(config, lambda prefix: f"{prefix}_{next(numbers)}"),
-            None,  # type: ignore[arg-type]  # the network is not loaded
-        )
+        self.machine = ListeningMachine(Session(config, lambda prefix: f"{prefix}_{next(numbers)}"))
+        self._stream = LoudnessStream()
         self.now = 0.0
         self.num_final = 0
         self._turns: dict[ItemId, LiveTurn] = {}
@@ -180,8 +176,8 @@ class Drive:
     async def _receive(self, event: AudioPiece | SessionEvent, model: SpeechModel) -> None:
         await self._perform(self.machine.receive(event, now=self.now), model)
 
-    async def _perform(self, effects: Sequence[Effect], model: SpeechModel) -> None:
-        for effect in effects:
+    async def _perform(self, effects: Sequence[LiveEffect], model: SpeechModel) -> None:
+        for effect in settled(self.machine, effects, self._stream, now=self.now):
             match effect:
                 case Transcribe(item_id, start, end, final):
                     options = TranscriptionOptions(language="en")

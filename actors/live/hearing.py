@@ -1,0 +1,168 @@
+"""Voice activity of all live sessions, computed in batches off the loop.
+
+A session's `Ear` cuts its audio into frames and asks for their scores; the actor takes the next few frames of
+every session that waits, runs them through the network in one worker thread, and meanwhile collects the next
+batch. So a lone frame is heard at once, and many together cost the loop one hop. **Fair**: who has more
+frames than the others goes on in the next batch, behind those that came meanwhile. **Bounded**: a session
+waits for one piece of audio at a time (`actors/live/audio.py`). The frames of one stream follow each other,
+each with the state that the one before left, so scores do not depend on the batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import trio
+
+from ...media.voice_activity import FloatArray, FrameCutter, VoiceActivityModel, new_state, positioned
+from ...protocols.errors import InternalError
+from ..kernel.actor import Handle, Inbox, Reply
+
+logger = logging.getLogger(__name__)
+
+MAX_STREAMS: Final = 64
+"""Sessions per batch; the others go first in the next one."""
+MIN_FRAMES: Final = 4
+"""Frames of one session per batch when many wait: appends of up to 0.1 s are done in one."""
+BATCH_FRAMES: Final = 32
+"""Frames of a batch when few wait, 3 ms of work; it is shared evenly."""
+_INBOX_CAPACITY: Final = 1 << 16
+"""More than there can be sessions, each of which waits for one answer."""
+
+
+class Ear(Protocol):
+    """Scores one session's audio. One call at a time."""
+
+    async def hear(self, samples: FloatArray) -> list[tuple[int, float]]:
+        """`(end_sample, probability)` of every frame of 32 ms completed by `samples` [n], in order.
+
+        `end_sample` counts from the session's first sample. Waits only where a frame is complete. A stream
+        whose call was cancelled is not gone on with.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget what was heard. Positions go on counting."""
+        ...
+
+
+OpenEar = Callable[[], Ear]
+
+
+class _Frames:
+    """Consecutive frames of one stream, the state in front of the next one, and the scores so far."""
+
+    __slots__ = ("frames", "is_wanted", "reply", "scores", "state")
+
+    def __init__(self, frames: Sequence[FloatArray], state: FloatArray) -> None:
+        self.frames = frames
+        self.state = state
+        self.scores: list[float] = []
+        self.reply: Reply[_Frames] = Reply()
+        self.is_wanted = True
+
+    def answering(self, reply: Reply[_Frames]) -> _Frames:
+        """Answer there."""
+        self.reply = reply
+        return self
+
+
+class VoiceActivityActor:
+    """Owns the worker thread. Start `run` in a nursery; sessions get an ear each from `open_ear`."""
+
+    def __init__(self, model: VoiceActivityModel) -> None:
+        self._model = model
+        self._inbox = Inbox[_Frames]("voice activity", _INBOX_CAPACITY)
+        self._handle = Handle(self._inbox)
+        self._thread = trio.CapacityLimiter(1)
+
+    def open_ear(self) -> Ear:
+        """A new stream. It holds nothing here while it does not wait for scores."""
+        return _BatchedEar(self._handle)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Then whoever waits gets UnavailableError."""
+        waiting: deque[_Frames] = deque()
+        with self._inbox:
+            task_status.started()
+            while True:
+                if not waiting:
+                    waiting.append(await self._inbox.receive())
+                waiting += self._inbox.take_all()
+                batch = _next_batch(waiting)
+                if not batch:
+                    continue
+                await self._score(batch)
+                waiting += self._inbox.take_all()
+                for work in batch:
+                    if len(work.scores) < len(work.frames):
+                        waiting.append(work)
+                    else:
+                        work.reply.set(work)
+
+    async def _score(self, batch: Sequence[_Frames]) -> None:
+        try:
+            await trio.to_thread.run_sync(
+                score, self._model, batch, limiter=self._thread, thread_name="voice activity"
+            )
+        except Exception:
+            logger.exception("voice activity of %d sessions failed", len(batch))
+            for work in batch:
+                work.is_wanted = False
+                work.reply.fail(InternalError("voice activity failed"))
+
+
+class _BatchedEar:
+    """One stream, scored by the actor."""
+
+    def __init__(self, actor: Handle[_Frames]) -> None:
+        self._actor = actor
+        self._cutter = FrameCutter()
+        self._state = new_state()
+
+    async def hear(self, samples: FloatArray) -> list[tuple[int, float]]:
+        """See `Ear.hear`. Raises UnavailableError when the actor stops."""
+        first = self._cutter.num_samples
+        frames = self._cutter.push(samples)
+        if not frames:
+            return []
+        work = _Frames(frames, self._state)
+        try:
+            await self._actor.ask(work.answering)
+        finally:
+            work.is_wanted = False
+        self._state = work.state.copy()
+        return positioned(first, work.scores)
+
+    def reset(self) -> None:
+        """See `Ear.reset`."""
+        self._state = new_state()
+        self._cutter.reset()
+
+
+def _next_batch(waiting: deque[_Frames]) -> list[_Frames]:
+    """Take those out that go first; what nobody wants any more is dropped."""
+    batch: list[_Frames] = []
+    while waiting and len(batch) < MAX_STREAMS:
+        work = waiting.popleft()
+        if work.is_wanted:
+            batch.append(work)
+    return batch
+
+
+def score(model: VoiceActivityModel, batch: Sequence[_Frames]) -> None:
+    """Score the next few frames of every stream of the batch: the first of each at once, then the second."""
+    for _ in range(max(MIN_FRAMES, BATCH_FRAMES // len(batch))):
+        batch = [work for work in batch if len(work.scores) < len(work.frames)]
+        if not batch:
+            return
+        frames = np.stack([work.frames[len(work.scores)] for work in batch])
+        states = np.concatenate([work.state for work in batch], axis=1)
+        probabilities, states = model.score(frames, states)
+        for index, (work, probability) in enumerate(zip(batch, probabilities.tolist(), strict=True)):
+            work.state = states[:, index : index + 1]
+            work.scores.append(probability)
