@@ -25,16 +25,13 @@ from ..engine.models.whisper.text import WhisperText
 from ..engine.planning.limits import SchedulerConfig
 from ..engine.text.token_bytes import byte_table
 from ..engine.text.tokenizer import TextTokenizer
-from ..media.features import FeatureConfig
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
-from .speech.asr import AsrTranscriber
+from .speech import qwen3_asr, whisper
 from .speech.model import SpeechModel
-from .speech.segments import SegmentDecoder
 from .speech.transcriber import Transcriber
-from .speech.windows import WindowDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -122,18 +119,12 @@ def load_model(
     speech: SpeechModel | None = None
     prompts = None
     if isinstance(source.text, WhisperText):
-        decoder = WindowDecoder(engine, source.text, FeatureConfig.from_folder(source.folder))
-        speech = Transcriber(decoder, activity)
+        speech = Transcriber(whisper.open_family(engine, info, source.text), activity)
     else:
         prompts = PromptBuilder(info, source.text)
         if isinstance(info, AsrInfo):
-            segments = SegmentDecoder(
-                engine,
-                AsrText(source.text, info),
-                FeatureConfig.from_folder(source.folder),
-                max_context=info.max_context,
-            )
-            speech = AsrTranscriber(segments, activity)
+            text = AsrText(source.text, info)
+            speech = Transcriber(qwen3_asr.open_family(engine, info, text), activity)
     return LoadedModel(name, engine, info, memory, speech, prompts)
 
 

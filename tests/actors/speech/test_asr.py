@@ -22,7 +22,7 @@ from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import EncoderItem, Lane
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import random_asr_folder, running_asr
 
 
 class ScriptedDecoder(SegmentDecoder):

@@ -23,7 +23,7 @@ from sensorium.protocols.errors import UnavailableError
 from sensorium.protocols.messages import EngineStatistics, Generate, RequestId, SamplingParams
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions, Word
 from support.asr_folder import make_audio
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import random_asr_folder, running_asr
 
 pytestmark = pytest.mark.slow
 

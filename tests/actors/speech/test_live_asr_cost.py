@@ -32,7 +32,7 @@ from support.asr_folder import make_audio
 from support.fake_sessions import FakeModel
 from support.footprint import footprint
 from support.loudness import LoudnessActivity
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import random_asr_folder, running_asr
 from support.signals import pink_noise, silence_then_shout
 
 pytestmark = pytest.mark.slow

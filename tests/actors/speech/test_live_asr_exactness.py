@@ -31,7 +31,7 @@ from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import load_reference, make_audio
 from support.asr_prompts import asr_text, transcription
 from support.exactness import TIE, reference_case
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import random_asr_folder, running_asr
 from support.signals import chords, pink_noise, silence_then_shout, white_noise
 from transformers import Qwen3ASRFeatureExtractor
 

@@ -15,7 +15,7 @@ from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.actors.speech.windows import WindowDecoder
 from sensorium.protocols.messages import EngineStatistics
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions, Word
-from support.random_model import running_decoder, sound
+from support.running_speech import running_decoder, sound
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.actors.speech.recording import CutRule, DeltaJoiner, LiveRecording, Recording
 from sensorium.media.voice_activity import VoiceActivityModel
-from support.random_model import sound
+from support.running_speech import sound
 from support.raw_socket import pcm
 
 DATA = Path(__file__).parents[3] / "examples" / "data"

@@ -9,7 +9,7 @@ from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import EncoderItem
 from sensorium.protocols.transcript import TranscriptionOptions
-from support.random_model import random_folder, running_decoder, sound
+from support.running_speech import random_folder, running_decoder, sound
 
 
 @pytest.mark.slow

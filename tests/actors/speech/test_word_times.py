@@ -9,8 +9,8 @@ import pytest
 from sensorium.protocols.subtitles import srt
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
-from support.random_asr import running_asr
-from support.random_model import running_speech, sound
+from support.running_speech import running_asr
+from support.running_speech import running_speech, sound
 from support.timed_speech import LANGUAGES, mean_error_s, timed_speech
 
 pytestmark = pytest.mark.slow
