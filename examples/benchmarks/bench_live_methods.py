@@ -24,8 +24,8 @@ import numpy as np
 import torch
 import trio
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.models import load_model
 from sensorium.actors.engine.engine import Engine
+from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL, Samples
 from sensorium.actors.speech.qwen3_asr import Qwen3Asr
 from sensorium.actors.speech.transcriber import Transcriber
@@ -182,7 +182,7 @@ def varied(turn: SpeechTurn, *seed: int) -> SpeechTurn:
 
 
 async def stream(
-    method: Method, speech: AsrTranscriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
+    method: Method, speech: Transcriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
 ) -> None:
     """One speaker."""
     for turn in turns:
@@ -206,13 +206,14 @@ async def stream(
 
 async def run_round(
     method: Method,
-    speech: AsrTranscriber,
+    speech: Transcriber,
+    engine: Engine,
     turns: list[SpeechTurn],
     arguments: argparse.Namespace,
     number: int,
 ) -> Round:
     """All streams side by side."""
-    measured, before = Round(), speech.decoder.engine.statistics()
+    measured, before = Round(), engine.statistics()
     async with trio.open_nursery() as nursery:
 
         async def one(index: int) -> None:
@@ -223,7 +224,7 @@ async def run_round(
 
         for index in range(arguments.streams):
             nursery.start_soon(one, index)
-    measured.work = spent(before, speech.decoder.engine.statistics())
+    measured.work = spent(before, engine.statistics())
     return measured
 
 
@@ -263,7 +264,7 @@ async def bench(arguments: argparse.Namespace) -> str:
     config = EngineConfig(device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
     loaded = await trio.to_thread.run_sync(partial(load_model, "bench", arguments.model, config))
     speech = loaded.speech
-    if not isinstance(speech, AsrTranscriber):
+    if not (isinstance(speech, Transcriber) and isinstance(speech.family, Qwen3Asr)):
         raise SystemExit(f"{arguments.model} is not a Qwen3-ASR model")
     turns = speech_turns(arguments.turn_seconds)
     results: dict[str, list[Round]] = {method.name: [] for method in METHODS}
@@ -273,7 +274,9 @@ async def bench(arguments: argparse.Namespace) -> str:
             await stream(method, speech, iter(turns[:1]), arguments.update_ms, Round())
         for number, (_, index) in enumerate(interleave(len(METHODS), arguments.rounds)):
             method = METHODS[index]
-            results[method.name].append(await run_round(method, speech, turns, arguments, number))
+            results[method.name].append(
+                await run_round(method, speech, loaded.engine, turns, arguments, number)
+            )
         nursery.cancel_scope.cancel()
     return report(results, turns)
 
