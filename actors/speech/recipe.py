@@ -82,19 +82,19 @@ async def transcribe_ranges(
     work = _Work(family, recording, ranges, memory, options, lane, is_timed, context, deltas)
     named = _named_language(family, options)
     if named is not None:
-        languages = _Languages(named, [named] * len(ranges))
+        languages = _Languages(named)
     elif prior is not None and family.facts.language_from == "detection":
         languages = await work.expect(prior)
     else:
         languages = await work.find(pinned=prior.language if prior is not None and prior.is_pinned else None)
     if deltas is not None:
         deltas.separator = separator(languages.code)
-    await work.answer_all(languages.asked)
+    await work.answer_all(languages)
 
     def assemble() -> Transcript:
         known = (memory.detected[part] for part in ranges if part in memory.detected)
         return joined(
-            [work.part(part, asked) for part, asked in zip(ranges, languages.asked, strict=True)],
+            [work.part(part, languages.asked(index)) for index, part in enumerate(ranges)],
             language=languages.code or "",
             duration_s=(ranges[-1][1] - ranges[0][0]) / family.facts.sampling_rate if ranges else 0.0,
             language_probability=next(
@@ -118,10 +118,15 @@ def _named_language(family: SpeechFamily, options: TranscriptionOptions) -> str 
 
 @dataclass(frozen=True, slots=True)
 class _Languages:
-    """The language of a recording, if any was found, and what is asked for range by range."""
+    """The language of a recording, if any was found."""
 
     code: str | None
-    asked: list[str | None]
+    num_told: int = 0
+    """So many ranges in front are not asked for it: their answers tell."""
+
+    def asked(self, index: int) -> str | None:
+        """What the range is asked for."""
+        return self.code if index >= self.num_told else None
 
 
 @dataclass(slots=True)
@@ -141,13 +146,13 @@ class _Work:
 
     async def expect(self, prior: Prior) -> _Languages:
         """The languages, of a model that must be asked for them before it answers."""
-        expected = _Languages(prior.language, [prior.language] * len(self.ranges))
+        expected = _Languages(prior.language)
         if prior.is_pinned:
             return expected
         async with open_work() as nursery:
-            nursery.start_soon(self.answer_all, expected.asked)
+            nursery.start_soon(self.answer_all, expected)
             languages = await self.find()
-            if languages.code != prior.language:
+            if languages != expected:
                 nursery.cancel_scope.cancel()
         return languages
 
@@ -158,24 +163,23 @@ class _Work:
         """
         is_told = self.family.facts.language_from == "answer" and not self.options.languages
         fallback: str | None = None
-        count = len(self.ranges)
         for index, part in enumerate(self.ranges):
-            if pinned is not None and index + 1 == count:
-                return _Languages(pinned, [None] * index + [pinned])
+            if pinned is not None and index + 1 == len(self.ranges):
+                return _Languages(pinned, index)
             if is_told:
                 answer = await self.answer(index, None)
                 if answer.text:
-                    code = None if answer.language is None else answer.language.code
-                    if answer.language is not None:
-                        self.memory.detected[part] = answer.language
-                    return _Languages(code, [None] * (index + 1) + [code] * (count - index - 1))
+                    if answer.language is None:
+                        return _Languages(None)
+                    self.memory.detected[part] = answer.language
+                    return _Languages(answer.language.code, index + 1)
             else:
                 detected = await self._detect(part)
                 if detected is not None and detected.is_speech:
-                    return _Languages(detected.code, [detected.code] * count)
+                    return _Languages(detected.code)
                 if detected is not None:
                     fallback = fallback or detected.code
-        return _Languages(fallback, [fallback] * count)
+        return _Languages(fallback)
 
     async def _detect(self, part: Range) -> DetectedLanguage | None:
         """The language of a range; None if it is silent."""
@@ -192,15 +196,16 @@ class _Work:
                 self.recording.release(part)  # others come first
         return self.memory.detected[part]
 
-    async def answer_all(self, languages: Sequence[str | None]) -> None:
+    async def answer_all(self, languages: _Languages) -> None:
         """Answer, and time, every range of which that is not known yet. `RANGES_AT_ONCE`, from the front."""
         limit = trio.CapacityLimiter(RANGES_AT_ONCE)
 
         async def one(index: int) -> None:
             try:
-                await self.answer(index, languages[index])
+                language = languages.asked(index)
+                await self.answer(index, language)
                 if self.is_timed or index + 1 < len(self.ranges):
-                    await self._time(self.ranges[index], languages[index])
+                    await self._time(self.ranges[index], language)
                 self.recording.release(self.ranges[index])
             finally:
                 limit.release_on_behalf_of(index)

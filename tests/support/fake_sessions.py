@@ -44,10 +44,10 @@ class FakeModel:
         return ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
-        asked = {"language": {options.language} - {None}, "languages": set(options.languages)}
-        for param, languages in asked.items():
-            if not languages <= set(self.languages):
-                raise BadRequestError("no such language", param=param)
+        if options.language not in (None, *self.languages):
+            raise BadRequestError("no such language", param="language")
+        if not set(options.languages) <= set(self.languages):
+            raise BadRequestError("no such language", param="languages")
         if options.task not in self.tasks:
             raise BadRequestError("no such task", param="task")
 
@@ -84,6 +84,7 @@ class FakeTurn:
         model.num_held += 1
 
     async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
         self._model.num_asked += 1

@@ -116,7 +116,7 @@ async def test_one_allowed_language_is_taken_and_of_several_one_is_chosen_once(
 @pytest.mark.parametrize("source", SOURCES)
 async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(source: LanguageSource) -> None:
     family = ScriptedFamily(
-        ("de", "Ja."), language_from=source, probability=lambda seconds: 0.9 if seconds > 0.8 else 0.5
+        ("de", "Ja."), language_from=source, probability=lambda seconds: 0.9 if seconds > 0.7 else 0.5
     )
     family.facts = type(family.facts)(
         languages=family.facts.languages,
