@@ -27,7 +27,9 @@ from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
+from .speech.family import SpeechFamily
 from .speech.model import SpeechModel
+from .speech.transcriber import Transcriber
 
 logger = logging.getLogger(__name__)
 
@@ -147,8 +149,8 @@ def _speech(
     """The speech side that the model's family names, if it listens."""
     if source.listens is None:
         return None
-    family = import_module(source.listens.file, f"{__package__}.speech")
-    return cast(SpeechModel, family.open_family(engine, info, source.listens.text, activity))
+    module = import_module(source.listens.file, f"{__package__}.speech")
+    return Transcriber(cast(SpeechFamily, module.open_family(engine, info, source.listens.text)), activity)
 
 
 def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:

@@ -210,7 +210,7 @@ async def drive(
                 if scope.cancel_called:
                     break  # the event and the deadline came together: nothing is performed in here any more
                 scope.deadline = math.inf
-                for effect in machine.receive(event, now=clock()):
+                for effect in machine.receive(event, now=trio.current_time()):
                     await perform(effect)
                 scope.deadline = machine.deadline
         deadline = machine.deadline

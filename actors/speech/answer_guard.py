@@ -1,7 +1,7 @@
 """What an answer of a speech model may be: not longer than speech is, not a loop, not its own prompt.
 
-Pure and torch-free; the same answer is cut in the same way in a live turn and in a file. Used by
-`actors/speech/segments.py`, `actors/speech/windows.py` and `actors/speech/recording.py`.
+Pure and torch-free; the same answer is cut in the same way in a live turn and in a file. Families use it, and
+`actors/speech/recording.py` and `actors/speech/joining.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What any model that turns speech into text can be asked: a whole recording, or a turn still being spoken.
 
-Routes and sessions know only this. `actors/speech/transcriber.py` is Whisper's side of it,
-`actors/speech/asr.py` Qwen3-ASR's.
+Routes and sessions know only this. `actors/speech/transcriber.py` is how every model family does it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class SpeechModel(Protocol):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """ISO codes it can be told, at least one."""
+        """ISO codes that may be asked for, at least one."""
         ...
 
     @property

@@ -15,6 +15,7 @@ from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
@@ -37,14 +38,19 @@ class FakeModel:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return ()
+        return ("en", "de")
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         return ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
-        pass
+        if options.language not in (None, *self.languages):
+            raise BadRequestError("no such language", param="language")
+        if not set(options.languages) <= set(self.languages):
+            raise BadRequestError("no such language", param="languages")
+        if options.task not in self.tasks:
+            raise BadRequestError("no such task", param="task")
 
     async def transcribe(
         self,
@@ -54,7 +60,15 @@ class FakeModel:
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
-        raise NotImplementedError
+        self.check(options)
+        turn = self.live(lambda start, end: samples[start:end], options, start=0)
+        try:
+            transcript = await turn.hypothesis(len(samples), final=True)
+        finally:
+            turn.close()
+        if on_delta is not None:
+            on_delta(transcript.text)
+        return transcript
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
         return FakeTurn(self, read, start)
@@ -71,6 +85,7 @@ class FakeTurn:
         model.num_held += 1
 
     async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
         self._model.num_asked += 1

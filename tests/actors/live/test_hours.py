@@ -1,7 +1,7 @@
 """Four hours of one live session in virtual time: nothing grows, every turn is answered, no word is lost.
 
 The session is the real one, from bytes to events; the model and the voice activity are scripted, so that
-hours take seconds. The real engine's side of it: `tests/actors/speech/test_live_asr_cost.py`.
+hours take seconds. The real engine's side of it: `tests/actors/speech/test_qwen3_asr_cost.py`.
 """
 
 from __future__ import annotations
