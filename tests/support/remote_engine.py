@@ -61,10 +61,6 @@ class Frame(msgspec.Struct, frozen=True):
     body: Any = None
 
 
-class _Bytes(Frame, frozen=True):
-    body: msgspec.Raw = msgspec.Raw(b"")
-
-
 def copied(value: object, kind: type[T]) -> T:
     """`value` as the other side would have it. Paths travel as text."""
     data = msgspec.msgpack.encode(value, enc_hook=str)
@@ -73,8 +69,8 @@ def copied(value: object, kind: type[T]) -> T:
 
 def read(data: bytes) -> Frame:
     """The frame in some bytes."""
-    frame = msgspec.msgpack.decode(data, type=_Bytes)
-    return Frame(frame.id, frame.name, msgspec.msgpack.decode(frame.body, type=BODIES[frame.name]))
+    frame = msgspec.msgpack.decode(data, type=Frame)
+    return Frame(frame.id, frame.name, msgspec.convert(frame.body, BODIES[frame.name]))
 
 
 class RemoteEngine:
