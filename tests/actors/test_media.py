@@ -65,7 +65,7 @@ async def until_working() -> int:
 async def test_a_file_is_decoded_and_the_worker_kept() -> None:
     async with running() as (_, handle):
         for _ in range(2):
-            audio = await handle.decode(plain_wav(tone(1.0)), "speech.wav")
+            audio = await handle.decode(plain_wav(tone(1.0)))
             np.testing.assert_allclose(audio.samples, tone(1.0), atol=1e-4)
         statistics = handle.statistics()
         assert (statistics.num_jobs, statistics.num_failed, statistics.num_workers) == (2, 0, 1)

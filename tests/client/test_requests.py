@@ -135,6 +135,8 @@ def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
     path = tmp_path / "talk.mp3"
     path.write_bytes(b"audio")
     with open_part(path) as part, open_part(str(path)) as same:
+        assert part is not None
+        assert same is not None
         assert part["file"][0] == same["file"][0] == "talk.mp3"
         content = part["file"][1]
         assert not isinstance(content, bytes)
@@ -142,8 +144,9 @@ def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
     with open_part(b"audio") as part:
         assert part == {"file": ("audio", b"audio")}
     with path.open("rb") as opened, open_part(opened) as part:
-        assert part["file"] == ("talk.mp3", opened)
+        assert part == {"file": ("talk.mp3", opened)}
     with open_part(io.BytesIO()) as part:
+        assert part is not None
         assert part["file"][0] == "audio"
 
 

@@ -28,9 +28,9 @@ def counting_model(monkeypatch: pytest.MonkeyPatch) -> tuple[VoiceActivityModel,
     model, scored = VoiceActivityModel(), list[FloatArray]()
     score = model.score
 
-    def spy(frame: FloatArray, state: FloatArray) -> tuple[float, FloatArray]:
-        scored.append(frame)
-        return score(frame, state)
+    def spy(frames: FloatArray, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        scored.extend(frames)
+        return score(frames, states)
 
     monkeypatch.setattr(model, "score", spy)
     return model, scored

@@ -28,8 +28,8 @@ class Ledger:
     def need(self, ticket: Ticket, items: Sequence[EncoderItem]) -> list[CacheEffect]:
         return self.sent(self.cache.need(ticket, [each.key for each in items]))
 
-    def release(self, ticket: Ticket) -> list[CacheEffect]:
-        return self.sent(self.cache.release(ticket))
+    def release(self, ticket: Ticket, *, is_passing: bool = False) -> list[CacheEffect]:
+        return self.sent(self.cache.release(ticket, is_passing=is_passing))
 
     def encoded(self, slot: int, num_bytes: int) -> list[CacheEffect]:
         return self.sent(self.cache.encoded(slot, num_bytes))

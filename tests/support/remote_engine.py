@@ -21,6 +21,7 @@ from sensorium.actors.kernel.supervisor import Health
 from sensorium.engine.models.info import ModelInfo
 from sensorium.protocols import errors
 from sensorium.protocols.messages import (
+    INTERACTIVE,
     Align,
     ContentHash,
     EncoderItem,
@@ -28,6 +29,7 @@ from sensorium.protocols.messages import (
     Features,
     Generate,
     ItemKey,
+    Lane,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -35,9 +37,17 @@ from sensorium.protocols.messages import (
 
 T = TypeVar("T")
 
+
+class Hold(msgspec.Struct, frozen=True):
+    """What a claim on encodings says."""
+
+    items: tuple[ItemKey, ...]
+    lane: Lane
+
+
 BODIES: Final[dict[str, Any]] = {
     # of calls
-    "hold": tuple[ItemKey, ...],
+    "hold": Hold,
     "supply": tuple[Features, ...],
     "generate": Generate,
     "complete": Generate,
@@ -104,9 +114,9 @@ class RemoteEngine:
         return copied(self.engine.statistics(), EngineStatistics)
 
     @asynccontextmanager
-    async def encoded(self, *items: EncoderItem) -> AsyncIterator[None]:
+    async def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AsyncIterator[None]:
         features = {item.content_hash: item.features for item in items}
-        async with self._asking("hold", tuple(item.key for item in items)) as answers:
+        async with self._asking("hold", Hold(tuple(item.key for item in items), lane)) as answers:
             while (answer := await answers.next()).name == "missing":
                 self._tell(answer.id, "supply", [features[name] for name in answer.body])
                 self.num_features_sent += len(answer.body)
@@ -233,7 +243,7 @@ class _Server:
 
         match call.name:
             case "hold":
-                async with self.engine.held(call.body, fetch):
+                async with self.engine.held(call.body.items, fetch, lane=call.body.lane):
                     self._answer(call.id, "accepted")
                     await trio.sleep_forever()
             case "complete":

@@ -84,7 +84,6 @@ class ScriptedFamily:
             names={"german": "de"},
             tasks=("transcribe",),
             language_from=language_from,
-            sampling_rate=16_000,
             cut_rule=CutRule(RANGE_SAMPLES, 0),
         )
         self.asked: list[tuple[int, str | None]] = []

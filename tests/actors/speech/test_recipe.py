@@ -122,7 +122,6 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
         languages=family.facts.languages,
         tasks=("transcribe",),
         language_from=source,
-        sampling_rate=8_000,  # pinned after 12,000 samples
         cut_rule=family.facts.cut_rule,
     )
     audio = scripted_audio(1)
