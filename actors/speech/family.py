@@ -22,7 +22,7 @@ Range = tuple[int, int]
 """Start and end in samples of what is answered at once."""
 
 LanguageSource = Literal["detection", "answer", "model"]
-"""Where a language comes from that no client named: it is asked for before the answer; the answer tells it
+"""Where a language comes from that no client named: it is asked for before the answer; the answer names it
 (only where the client allows a few it is asked for before); or the model knows one only."""
 
 
@@ -68,7 +68,7 @@ class RangeAnswer:
     text: str = ""
     """Without loops, header, control tokens and white space around it."""
     language: DetectedLanguage | None = None
-    """What the answer tells of its language, unless that was asked for."""
+    """The language that the answer names, unless that was asked for."""
     token_ids: tuple[int, ...] = ()
     """Everything that was said."""
     num_header: int = 0
@@ -90,7 +90,7 @@ class RangeRequest:
     num_samples: int
     lane: Lane
     language: str | None = None
-    """Code of the language to answer in; None where the answer tells it."""
+    """Code of the language to answer in; None where the answer names it."""
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""

@@ -1,4 +1,4 @@
-"""Qwen3-ASR as a speech family: a range is an utterance of several encoder windows, and tells its language.
+"""Qwen3-ASR as a speech family: a range is an utterance of several encoder windows, and names its language.
 
 An answer begins with a header that names the language, unless that is forced. Of a range that grows, keys
 and values of all in front of the open window stay with the engine (`Generate.session`). The model gives no

@@ -122,12 +122,12 @@ class _Languages:
     """The language of a recording, if any was found."""
 
     code: str | None
-    num_told: int = 0
-    """So many ranges in front are not asked for it: their answers tell."""
+    num_unasked: int = 0
+    """So many ranges in front are not asked for it: their answers name it."""
 
     def asked(self, index: int) -> str | None:
         """What the range is asked for."""
-        return self.code if index >= self.num_told else None
+        return self.code if index >= self.num_unasked else None
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Work:
     lane: Lane
     is_timed: bool
     context: str
-    """What the model is told beforehand, for comparing letters only."""
+    """What the model knows beforehand; only its letters count."""
     deltas: DeltaJoiner | None
 
     async def expect(self, prior: Prior) -> _Languages:
@@ -162,12 +162,12 @@ class _Work:
 
         Where nobody speaks in any, what was detected in the first with sound counts. None: all are silent.
         """
-        is_told = self.family.facts.language_from == "answer" and not self.options.languages
+        is_in_answer = self.family.facts.language_from == "answer" and not self.options.languages
         fallback: str | None = None
         for index, part in enumerate(self.ranges):
             if pinned is not None and index + 1 == len(self.ranges):
                 return _Languages(pinned, index)
-            if is_told:
+            if is_in_answer:
                 answer = await self.answer(index, None)
                 if answer.text:
                     if answer.language is None:

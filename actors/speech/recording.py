@@ -70,11 +70,18 @@ class Recording:
     """Audio whose ranges are all there."""
 
     def __init__(
-        self, family: SpeechFamily, read: ReadAudio, activity: VoiceActivityModel | None = None
+        self,
+        family: SpeechFamily,
+        read: ReadAudio,
+        activity: VoiceActivityModel | None = None,
+        *,
+        threads: trio.CapacityLimiter | None = None,
     ) -> None:
+        """Without `activity` whatever is no digital silence is speech. `threads` are those to look with."""
         self._family = family
         self._read = read
         self._activity = activity
+        self._threads = threads
         self._known: dict[int, _KnownRange] = {}
         """By the start of a range."""
 
@@ -95,9 +102,8 @@ class Recording:
             if known.num_samples != end - start:
                 first = start + _first_needed(known, end - start)
                 fresh = await self.samples((first, end))
-                known.items = await trio.to_thread.run_sync(
-                    _look, known, self._family, fresh, first - start, end - start
-                )
+                look = partial(_look, known, self._family, fresh, first - start, end - start)
+                known.items = await trio.to_thread.run_sync(look, limiter=self._threads)
                 known.num_samples = end - start
             return known.items
 
@@ -107,7 +113,7 @@ class Recording:
             return False
         samples = await self.samples(part)
         is_said = partial(speaks_for, self._activity, samples, speaking_time_s(text))
-        return not await trio.to_thread.run_sync(is_said)
+        return not await trio.to_thread.run_sync(is_said, limiter=self._threads)
 
     def session(self, part: Range) -> SessionKey | None:
         """What the engine shall keep a range's state under: nothing, a file's are asked about once."""

@@ -16,7 +16,7 @@ from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 from .family import SpeechFamily, language_code
 from .live import LiveTranscriber
 from .model import FILE, ReadAudio, Samples
-from .recipe import Memory, transcribe_ranges
+from .recipe import RANGES_AT_ONCE, Memory, transcribe_ranges
 from .recording import Recording
 
 
@@ -27,6 +27,8 @@ class Transcriber:
         """Ranges in which `activity` hears nobody are not transcribed."""
         self.family = family
         self._activity = activity
+        self._threads = trio.CapacityLimiter(RANGES_AT_ONCE)
+        """For all files, so that no live turn waits behind them for one."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -58,7 +60,9 @@ class Transcriber:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
         ranges = await trio.to_thread.run_sync(self.family.facts.cut_rule.split, samples)
-        recording = Recording(self.family, lambda start, end: samples[start:end], self._activity)
+        recording = Recording(
+            self.family, lambda start, end: samples[start:end], self._activity, threads=self._threads
+        )
         return await transcribe_ranges(
             self.family, recording, ranges, Memory(), options, lane=lane, on_delta=on_delta
         )

@@ -118,6 +118,27 @@ def test_any_chunking_equals_the_whole(sizes: list[int], ask: bool) -> None:
     np.testing.assert_array_equal(stream.features(), LogMel(SMALL).extract(samples[: stream.num_samples]))
 
 
+@settings(deadline=None)
+@given(
+    moves=st.lists(st.tuples(st.booleans(), st.integers(0, 16_000)), min_size=1, max_size=8),
+    ask=st.booleans(),
+)
+def test_going_back_is_as_if_no_more_had_come(moves: list[tuple[bool, int]], ask: bool) -> None:
+    """Also from a full window, whose last frames are known."""
+    config = FeatureConfig(window_samples=16_000)
+    samples = noise(config.window_samples)
+    stream = IncrementalLogMel(config)
+    for goes_back, place in moves:
+        if goes_back and place <= stream.num_samples:
+            stream.rewind(place, samples[max(0, place - stream.num_rewind_samples) : place])
+        elif place > stream.num_samples:
+            stream.append(samples[stream.num_samples : place])
+        if ask:
+            stream.features()
+    whole = LogMel(config).extract(samples[: stream.num_samples])
+    assert np.array_equal(stream.features(), whole)
+
+
 def test_a_later_louder_sound_lifts_the_floor_of_earlier_frames() -> None:
     quiet, loud = noise(8000, 1e-4), noise(4000, 0.5)
     stream = IncrementalLogMel(SMALL)
