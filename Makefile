@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TYPED := actors client engine kernels media protocols realtime
 
-.PHONY: demo test fuzz check format lines bench gpu clean help
+.PHONY: demo test quick fuzz check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it"
 	@echo "make test    set up, run every test"
+	@echo "make quick   the tests that need no real clock, process or model: under a minute"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
@@ -37,13 +38,16 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
+quick: $(READY)
+	$(BIN)/python -m pytest -m "not slow and not heavy"
+
 fuzz: $(READY)
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -m sensorium $(foreach room,$(TYPED),-p sensorium.$(room))
+	$(BIN)/mypy -m sensorium -m sensorium.__main__ $(foreach room,$(TYPED),-p sensorium.$(room))
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml .
 	cd examples && ../$(BIN)/mypy --config-file ../pyproject.toml .
 	$(BIN)/lint-imports

@@ -59,6 +59,7 @@ class FeatureConfig:
     """
 
     num_mel_bins: int = 80
+    sampling_rate: int = INTERNAL_RATE
     hop_length: int = 160
     n_fft: int = 400
     window_samples: int = 480_000
@@ -72,7 +73,7 @@ class FeatureConfig:
     @property
     def window_s(self) -> float:
         """Seconds of a window."""
-        return self.window_samples / INTERNAL_RATE
+        return self.window_samples / self.sampling_rate
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> FeatureConfig:
@@ -147,7 +148,7 @@ class _Spectrum:
             mel_filters(
                 num_bins=num_fft // 2 + 1,
                 num_mels=config.num_mel_bins,
-                sampling_rate=INTERNAL_RATE,
+                sampling_rate=config.sampling_rate,
                 max_hz=MAX_HZ,
             )
         )

@@ -4,9 +4,28 @@ looks for new ones."""
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Final
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("random", print_blob=True)
+HERE: Final = Path(__file__).parent
+SLOW: Final = ("e2e",)
+"""Real servers and sockets, all of them."""
+HEAVY: Final = ("engine/models", "engine/execution", "kernels", "examples")
+"""Models and kernels against their references."""
+
+# No deadline: how long an example takes says something about the machine, not about the code.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("random", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in some folders, so that `make quick` can leave it out."""
+    for item in items:
+        place = item.path.relative_to(HERE).as_posix()
+        for folders, mark in ((SLOW, pytest.mark.slow), (HEAVY, pytest.mark.heavy)):
+            if place.startswith(tuple(f"{folder}/" for folder in folders)):
+                item.add_marker(mark)

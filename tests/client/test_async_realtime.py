@@ -127,10 +127,22 @@ def test_an_exception_in_the_chunks_reaches_the_caller(run: Run) -> None:
 
 
 def test_leaving_early_ends_the_sender_with_the_session(run: Run) -> None:
+    num_taken = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal num_taken
+        for _ in range(1_000):
+            num_taken += 1
+            yield CHUNK
+
     async def body() -> None:
-        async with AsyncClient(url) as client, client.realtime() as session:
-            async for _ in session.transcribe([CHUNK] * 1_000, speed=10.0):
-                break
+        with anyio.fail_after(10):
+            async with AsyncClient(url) as client, client.realtime() as session:
+                async for _ in session.transcribe(chunks(), speed=10.0):
+                    break
+            left_at = num_taken
+            await anyio.sleep(0.2)  # twenty chunks' time
+            assert 0 < num_taken == left_at < 1_000
 
     with serve_realtime() as url:
         run(body)

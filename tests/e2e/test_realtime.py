@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import jiwer
 import pytest
+import soundfile
+import soxr
 from openai import AsyncOpenAI, OpenAI
 from support.raw_socket import RawSession, pcm, raw_session, resampled, silence
 from support.server import Server
@@ -172,15 +174,19 @@ def test_other_rates_lose_no_audio(server: Server, lights: bytes, rate: int) -> 
         assert session.until("completed")["transcript"]
 
 
-def test_g711_is_understood(server: Server) -> None:
+def test_g711_is_understood(server: Server, lights: bytes) -> None:
+    samples, rate = soundfile.read(io.BytesIO(lights), dtype="float32")
+    spoken = soxr.resample(samples, rate, 8_000)
     with raw_session(server.realtime) as session:
-        for kind in ("audio/pcmu", "audio/pcma"):
+        for kind, subtype in (("audio/pcmu", "ULAW"), ("audio/pcma", "ALAW")):
             audio = {"input": {"format": {"type": kind}, "turn_detection": None}}
             session.send({"type": "session.update", "session": {"type": "transcription", "audio": audio}})
             session.until("session.updated")
-            session.append(b"\xd5" * 8_000)
+            coded = io.BytesIO()
+            soundfile.write(coded, spoken, 8_000, format="RAW", subtype=subtype)
+            session.append(coded.getvalue())
             session.commit()
-            session.until("completed")
+            assert "light" in session.until("completed")["transcript"].lower()
 
 
 def test_word_times_come_with_completed(server: Server, lights: bytes) -> None:

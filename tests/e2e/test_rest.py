@@ -234,11 +234,15 @@ def test_a_client_that_leaves_stops_its_work(server: Server, conversation: bytes
 
 
 def test_a_client_that_leaves_while_its_file_is_decoded(server: Server, conversation: bytes) -> None:
+    decoded = server.service.media.statistics().decoded_s
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(multipart(conversation))
             wait_until(lambda: server.service.num_requests > 0)
+        wait_until(lambda: server.service.num_requests == 0)  # given up, not worked through
     server.wait_quiet()
+    assert text_of(server, conversation)  # the workers that were stopped are made up for
+    assert server.service.media.statistics().decoded_s > decoded
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_upload(server: Server, conversation: bytes) -> None:
