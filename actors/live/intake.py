@@ -81,4 +81,5 @@ class Intake:
         if len(frame) <= _INLINE_CHARS:
             return self._decoder.decode(frame)
         with trio.CancelScope(shield=True):
-            return await trio.to_thread.run_sync(self._decoder.decode, frame)
+            event = await trio.to_thread.run_sync(self._decoder.decode, frame)
+        return event
