@@ -80,6 +80,4 @@ class Intake:
         """Read one text frame, in a thread if it is large: 20 MB of base64 take 20 ms."""
         if len(frame) <= _INLINE_CHARS:
             return self._decoder.decode(frame)
-        with trio.CancelScope(shield=True):
-            event = await trio.to_thread.run_sync(self._decoder.decode, frame)
-        return event
+        return await trio.to_thread.run_sync(self._decoder.decode, frame)

@@ -28,7 +28,7 @@ def counting_model(monkeypatch: pytest.MonkeyPatch) -> tuple[VoiceActivityModel,
     model, scored = VoiceActivityModel(), list[FloatArray]()
     score = model.score
 
-    def spy(frame: FloatArray, state: FloatArray) -> tuple[float, FloatArray]:
+    def spy(frame: FloatArray, state: FloatArray) -> tuple[FloatArray, FloatArray]:
         scored.append(frame)
         return score(frame, state)
 

@@ -64,7 +64,7 @@ class ThreadedTurn(FakeTurn):
     async def hypothesis(self, end: int, *, final: bool) -> Transcript:
         with trio.CancelScope(shield=True):
             await trio.sleep(1.0)
-            raise IndexError("the audio was forgotten")
+        raise IndexError("the audio was forgotten")
 
 
 class ThreadedModel(FakeModel):
