@@ -35,7 +35,7 @@ from ..protocols.transcript import Transcript, TranscriptionOptions
 from ..protocols.transcript_view import detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
-from .outbox import Outbox, error_detail
+from .outgoing import Outgoing, error_detail
 from .transcript import ReleaseConfig, TranscriptPolicy
 
 MAX_PENDING: Final = 1024
@@ -94,13 +94,13 @@ class Conversation:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outgoing: Outgoing,
         new_id: Callable[[str], str],
         *,
         release: ReleaseConfig,
         max_finals_in_flight: int,
     ) -> None:
-        self._outbox = outbox
+        self._outgoing = outgoing
         self._new_id = new_id
         self.release = release
         self._max_in_flight = max_finals_in_flight
@@ -148,7 +148,7 @@ class Conversation:
         item.asked_end = end
         if final and item.end is None:
             item.speculated_end = end
-        self._outbox.do(item.asked)
+        self._outgoing.do(item.asked)
 
     def commit(self, end: int, *, answer: Transcript | None = None) -> None:
         """Commit the open item with its audio ending at `end`; `answer` if nothing needs transcribing."""
@@ -161,7 +161,7 @@ class Conversation:
             item.answer = item.exact[1]
         self.pending.append(item)
         previous, self._last_item_id = self._last_item_id, item.id
-        self._outbox.send(
+        self._outgoing.send(
             InputAudioBufferCommitted(
                 item_id=item.id,
                 previous_item_id=previous,
@@ -170,8 +170,8 @@ class Conversation:
             )
         )
         message = UserMessage(id=item.id, content=[InputAudioContent()])
-        self._outbox.send(ConversationItemAdded(item=message, previous_item_id=previous))
-        self._outbox.send(ConversationItemDone(item=message, previous_item_id=previous))
+        self._outgoing.send(ConversationItemAdded(item=message, previous_item_id=previous))
+        self._outgoing.send(ConversationItemDone(item=message, previous_item_id=previous))
 
     def discard(self) -> None:
         """Forget the open item, if there is one."""
@@ -253,7 +253,7 @@ class Conversation:
     def _release(self, item: Item, text: str) -> None:
         item.withheld += text
         if item.withheld and item is self._head():
-            self._outbox.send(
+            self._outgoing.send(
                 ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=item.withheld)
             )
             item.withheld = ""
@@ -261,7 +261,7 @@ class Conversation:
     def _send_answer(self, item: Item) -> None:
         if isinstance(item.answer, SensoriumError):
             self.num_failed += 1
-            self._outbox.send(
+            self._outgoing.send(
                 ConversationItemInputAudioTranscriptionFailed(
                     item_id=item.id, error=error_detail(item.answer)
                 )
@@ -274,10 +274,10 @@ class Conversation:
     def _complete(self, item: Item, transcript: Transcript) -> None:
         rest = item.policy.finish(transcript.text, unsent=item.withheld)
         if rest:
-            self._outbox.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
+            self._outgoing.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
         options = item.options or self.options
         for segment in transcript.segments if options.segment_timestamps else ():
-            self._outbox.send(
+            self._outgoing.send(
                 ConversationItemInputAudioTranscriptionSegment(
                     id=self._new_id("seg"),
                     item_id=item.id,
@@ -289,7 +289,7 @@ class Conversation:
         self.num_completed += 1
         self.num_corrected += item.policy.corrected
         self.num_withheld += item.policy.num_withheld
-        self._outbox.send(
+        self._outgoing.send(
             ConversationItemInputAudioTranscriptionCompleted(
                 item_id=item.id,
                 transcript=transcript.text,
@@ -302,4 +302,4 @@ class Conversation:
 
     def _forget(self, item: Item) -> None:
         if item.options is not None:
-            self._outbox.do(ForgetItem(item.id))
+            self._outgoing.do(ForgetItem(item.id))

@@ -37,7 +37,7 @@ from .config import MIN_COMMIT_MS, SessionConfig
 from .conversation import MAX_PENDING, Conversation, Item
 from .effects import ForgetBefore, ResetVoiceActivity
 from .endings import Ending, ending
-from .outbox import Outbox
+from .outgoing import Outgoing
 from .pace import Pace
 from .seam import QuietPlaces
 from .settings import SessionSettings
@@ -56,12 +56,12 @@ class Listener:
     """One session's ear. After every input `advance` does what follows from the new state."""
 
     def __init__(
-        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outbox: Outbox
+        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outgoing: Outgoing
     ) -> None:
         self._config = config
         self._settings = settings
         self._conversation = conversation
-        self._outbox = outbox
+        self._outgoing = outgoing
         self._detector = TurnDetector(settings.detector(config))
         self._buffer = Buffer()
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
@@ -153,7 +153,7 @@ class Listener:
         self._conversation.discard()
         self._detector.reset()
         self._buffer.clear()
-        self._outbox.do(ResetVoiceActivity())
+        self._outgoing.do(ResetVoiceActivity())
 
     def finish(self) -> None:
         """Commit a turn in progress; no more audio will come."""
@@ -191,7 +191,7 @@ class Listener:
             self._buffer.slide(self._buffer.received - self._max_turn)
         keep_from = self._keep_from()
         if self._buffer.forget(keep_from):
-            self._outbox.do(ForgetBefore(keep_from))
+            self._outgoing.do(ForgetBefore(keep_from))
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
@@ -281,12 +281,14 @@ class Listener:
 
     def _announce_start(self, item: Item) -> None:
         start_ms = samples_to_ms(item.start)
-        self._outbox.send(InputAudioBufferSpeechStarted(audio_start_ms=start_ms, item_id=item.id))
+        self._outgoing.send(InputAudioBufferSpeechStarted(audio_start_ms=start_ms, item_id=item.id))
 
     def _announce_stop(self, end: int) -> None:
         item = self._conversation.open
         if item is not None and self._detecting:
-            self._outbox.send(InputAudioBufferSpeechStopped(audio_end_ms=samples_to_ms(end), item_id=item.id))
+            self._outgoing.send(
+                InputAudioBufferSpeechStopped(audio_end_ms=samples_to_ms(end), item_id=item.id)
+            )
 
     def _ask(self, now: float) -> None:
         """Ask about the open item, if that is worth it now."""

@@ -62,7 +62,7 @@ from .events import (
 )
 from .lifetime import Lifetime, Notice
 from .listener import Listener
-from .outbox import Outbox
+from .outgoing import Outgoing
 from .pace import Pace
 from .settings import SessionSettings, initial_settings, merge
 from .transcript import RELEASES
@@ -101,16 +101,16 @@ class Session:
         self.closed = False
         """A `Close` was given out: every further event is ignored."""
         self._config = config
-        self._outbox = Outbox(new_id)
+        self._outgoing = Outgoing(new_id)
         self.conversation = Conversation(
-            self._outbox,
+            self._outgoing,
             new_id,
             release=RELEASES[self.settings.delay],
             max_finals_in_flight=config.max_finals_in_flight,
         )
         """Items and counters, to look at."""
         self.conversation.options = self.settings.options
-        self._listener = Listener(config, self.settings, self.conversation, self._outbox)
+        self._listener = Listener(config, self.settings, self.conversation, self._outgoing)
         self._max_backlog = ms_to_samples(config.max_backlog_ms)
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
         self._warned = False
@@ -122,13 +122,13 @@ class Session:
         """Configure the actor and greet the client. `created` is the Unix time in seconds."""
         self._lifetime.open(now)
         self._expires_at = created + int(self._config.max_session_s)
-        self._outbox.do(ConfigureAudio(self.settings.format))
-        self._outbox.do(ConfigureTranscription(self.settings.model, self.settings.options))
+        self._outgoing.do(ConfigureAudio(self.settings.format))
+        self._outgoing.do(ConfigureTranscription(self.settings.model, self.settings.options))
         view = self.view()
         if self.resume_token is not None:
             view = msgspec.structs.replace(view, resume_token=self.resume_token)
-        self._outbox.send(SessionCreated(session=view, id=self.id, created=created))
-        return self._outbox.take()
+        self._outgoing.send(SessionCreated(session=view, id=self.id, created=created))
+        return self._outgoing.take()
 
     def admit(self, num_bytes: int, *, event_id: str | None = None) -> list[Effect] | None:
         """Ask before an append is decoded and stored. None: store it, then report `AudioAppended`.
@@ -140,8 +140,8 @@ class Session:
         refusal = self._refusal(num_bytes)
         if refusal is None:
             return None
-        self._outbox.refuse(refusal, event_id)
-        return self._outbox.take()
+        self._outgoing.refuse(refusal, event_id)
+        return self._outgoing.take()
 
     def receive(self, event: SessionEvent, *, now: float) -> list[Effect]:
         """React to one event. Never raises, whatever a client sent."""
@@ -162,7 +162,7 @@ class Session:
             case HypothesisFailed():
                 self.conversation.on_failed(event)
             case AudioRefused():
-                self._outbox.refuse(event.error, event.event_id)
+                self._outgoing.refuse(event.error, event.event_id)
             case ClientReturned():
                 pass  # that was the news: the session is not idle
             case DrainStarted():
@@ -171,7 +171,7 @@ class Session:
             case _:
                 self._on_wish(event)
         self._advance(now)
-        return self._outbox.take()
+        return self._outgoing.take()
 
     @property
     def deadline(self) -> float:
@@ -187,7 +187,7 @@ class Session:
                 self._warn(notice)
             else:
                 self._expire(notice)
-        return self._outbox.take()
+        return self._outgoing.take()
 
     @property
     def is_behind(self) -> bool:
@@ -216,26 +216,26 @@ class Session:
                 case InputAudioBufferCommit():
                     self._listener.commit()
                 case InputAudioBufferFlush():
-                    self._outbox.send(InputAudioBufferFlushed(item_id=self._listener.flush()))
+                    self._outgoing.send(InputAudioBufferFlushed(item_id=self._listener.flush()))
                 case InputAudioBufferClear():
                     self._listener.clear()
-                    self._outbox.send(InputAudioBufferCleared())
+                    self._outgoing.send(InputAudioBufferCleared())
                 case InvalidEvent():
                     raise BadRequestError(event.message, code=event.code, param=event.param)
                 case _:
                     assert_never(event)
         except BadRequestError as error:
-            self._outbox.refuse(error, event.event_id or None)
+            self._outgoing.refuse(error, event.event_id or None)
 
     def _update(self, event: SessionUpdate) -> None:
         old, new = self.settings, merge(self.settings, event.session, self._config)
         self.settings = new
         if new.format != old.format:
-            self._outbox.do(ConfigureAudio(new.format))
+            self._outgoing.do(ConfigureAudio(new.format))
         if (new.model, new.options) != (old.model, old.options):
-            self._outbox.do(ConfigureTranscription(new.model, new.options))
+            self._outgoing.do(ConfigureTranscription(new.model, new.options))
             self.conversation.options = new.options
-        self._outbox.send(SessionUpdated(session=self.view()))
+        self._outgoing.send(SessionUpdated(session=self.view()))
         self._listener.configure(new)
 
     def _advance(self, now: float) -> None:
@@ -258,7 +258,7 @@ class Session:
             return used > at // 2
         if used == 0 or used < at:
             return False
-        self._outbox.send(
+        self._outgoing.send(
             InputAudioBufferBackpressure(buffered_ms=samples_to_ms(used), limit_ms=samples_to_ms(limit))
         )
         return True
@@ -291,7 +291,7 @@ class Session:
 
     def _warn(self, notice: Notice | None) -> None:
         if notice is not None:
-            self._outbox.send(
+            self._outgoing.send(
                 SessionExpiring(reason=notice.reason, seconds_left=round(notice.seconds_left, 3))
             )
 
@@ -312,8 +312,8 @@ class Session:
         """Fail what is pending, say why, and close."""
         self.conversation.fail_pending(error)
         self.conversation.discard()
-        self._outbox.refuse(error)
-        self._outbox.do(Close(code, error.code))
+        self._outgoing.refuse(error)
+        self._outgoing.do(Close(code, error.code))
         self.closed = True
 
     def view(self) -> SessionView:

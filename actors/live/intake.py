@@ -78,8 +78,6 @@ class Intake:
 
     async def _decode(self, frame: str) -> ClientEvent | FlatControl | InvalidEvent:
         """Read one text frame, in a thread if it is large: 20 MB of base64 take 20 ms."""
-        event = None
-        if len(frame) > _INLINE_CHARS:
-            with trio.CancelScope(shield=True):
-                event = await trio.to_thread.run_sync(self._decoder.decode, frame)
-        return event or self._decoder.decode(frame)
+        if len(frame) <= _INLINE_CHARS:
+            return self._decoder.decode(frame)
+        return await trio.to_thread.run_sync(self._decoder.decode, frame)

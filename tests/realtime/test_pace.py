@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from itertools import count
 
 import pytest
 from sensorium.protocols.messages import ItemId
 from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.config import RealtimeModel, SessionConfig
-from sensorium.realtime.effects import Transcribe
+from sensorium.realtime.effects import Effect, Transcribe
 from sensorium.realtime.events import AudioAppended, HypothesisReady, SpeechScored
 from sensorium.realtime.pace import MAX_FACTOR, Pace
 from sensorium.realtime.session import Session
@@ -97,7 +98,7 @@ class Engine:
         effects += session.receive(SpeechScored(number * FRAME, 0.02 if is_pause else 0.95), now=self.now)
         self._take(index, effects)
 
-    def _take(self, index: int, effects: list[object]) -> None:
+    def _take(self, index: int, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Transcribe):
                 question = (not effect.final, self.now, next(self._order), index, effect)
@@ -115,7 +116,7 @@ class Engine:
         said = Transcript(text=words, language="en", duration=1.0)
         where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
         answer = HypothesisReady(*where, said)
-        self._take(index, list(self.sessions[index].receive(answer, now=self.now)))
+        self._take(index, self.sessions[index].receive(answer, now=self.now))
 
 
 def test_an_engine_five_times_too_slow_is_asked_less_and_answers_in_time() -> None:

@@ -12,7 +12,7 @@ from ..protocols.realtime import Error, ErrorDetail, ServerEvent
 from .effects import Effect, Send
 
 
-class Outbox:
+class Outgoing:
     """Effects in order. Every event gets a fresh `event_id` and the next `server_event_seq`, from 1."""
 
     def __init__(self, new_id: Callable[[str], str]) -> None:
