@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import check_range, decoder, refuse, unsupported
+from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
 from .errors import BadRequestError
 from .generation import (
@@ -80,7 +80,7 @@ class Conversation:
 _decode_request = decoder(ChatRequest)
 
 
-def parse_chat(body: bytes) -> tuple[ChatRequest, Conversation]:
+def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode_request(body, "")
     check_common(request)
