@@ -74,7 +74,12 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
+    name: str,
+    model: str,
+    config: EngineConfig,
+    activity: VoiceActivityModel | None = None,
+    *,
+    max_pixels: int = 0,
 ) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 

@@ -7,26 +7,29 @@ what a model is made of.
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 import trio
 from starlette.routing import Router
 
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
-from .config import EngineConfig, ServerConfig
+from .config import FileConfig, ServerConfig
 from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
 from .media import MediaActor, MediaConfig, MediaHandle
+from .media_budget import MediaBudget
 from .metrics import Metrics
-from .models import load_model
+from .models import LoadedModel, load_model
 from .text.generation import TextModel
-from .text.prompts import Prompter
+from .text.prompts import MediaLimits, Prompter
 
 logger = logging.getLogger(__name__)
 
@@ -56,19 +59,26 @@ async def serve(
         activity = await trio.to_thread.run_sync(VoiceActivityModel)
         metrics = Metrics()
         media = MediaActor(_media_config(config))
+        budget = MediaBudget(max_bytes=config.files.media_bytes)
         async with trio.open_nursery() as actors:
             await actors.start(media.run)
             models = {}
             for name, model in zip(config.public_names, config.models, strict=True):
-                models[name] = await _start_model(actors, name, model, config.engine, media.handle, activity)
+                loaded = await _start_model(actors, name, model, config, activity)
+                text = _text_model(loaded, config.files, media.handle, budget)
+                models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
                 metrics.add_engine(name, models[name].engine.statistics)
-            service = Service(config, models, media.handle, activity, metrics)
+            service = Service(config, models, media.handle, budget, activity, metrics)
             actors.start_soon(metrics.watch_loop)
             await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 connections.start_soon(_listen_until, closed, service, listener)
                 task_status.started(service)
+                # What the models brought stays. Looking through it at each full collection holds the loop
+                # for tens of milliseconds.
+                gc.collect()
+                gc.freeze()
                 on_ready(url)
                 await stop.wait()
                 await _drain(service, config.listen.drain_s)
@@ -97,26 +107,28 @@ async def _listen_until(closed: trio.Event, service: Service, listener: socket.s
 
 
 async def _start_model(
-    actors: trio.Nursery,
-    name: str,
-    model: str,
-    config: EngineConfig,
-    media: MediaHandle,
-    activity: VoiceActivityModel,
-) -> ServedModel:
+    actors: trio.Nursery, name: str, model: str, config: ServerConfig, activity: VoiceActivityModel
+) -> LoadedModel:
     started = time.monotonic()
-    loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity)
+    work = partial(load_model, name, model, config.engine, activity, max_pixels=config.files.max_image_pixels)
+    loaded = await trio.to_thread.run_sync(work)
     await actors.start(loaded.engine.run)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
-    return ServedModel(
-        name,
-        loaded.engine,
-        created=int(time.time()),
-        transcription=loaded.speech,
-        text=None
-        if loaded.prompts is None
-        else TextModel(name, loaded.engine, Prompter(loaded.prompts, media)),
+    return loaded
+
+
+def _text_model(
+    loaded: LoadedModel, files: FileConfig, media: MediaHandle, budget: MediaBudget
+) -> TextModel | None:
+    if loaded.prompts is None:
+        return None
+    limits = MediaLimits(
+        max_items=files.max_media_items,
+        max_clip_s=files.max_clip_s,
+        max_image_pixels=files.max_image_pixels or None,
     )
+    prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
+    return TextModel(loaded.name, loaded.engine, prompter)
 
 
 async def _drain(service: Service, deadline_s: float) -> None:

@@ -201,7 +201,8 @@ def _required(value: _V | UnsetType, param: str) -> _V:
 
 def _inside(text: memoryview, param: str) -> memoryview:
     """What is between the quotes of a JSON string, its escapes undone."""
-    if text[:1] != b'"' or any(b"\\" in bytes(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE)):
+    slices = (bytes(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
+    if bytes(text[:1]) != b'"' or any(b"\\" in each for each in slices):
         return memoryview(_decode_text(Raw(text), param).encode("utf-8", "replace"))
     return text[1:-1]
 

@@ -21,6 +21,7 @@ from ..config import ServerConfig
 from ..engine.engine import Engine
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
+from ..media_budget import MediaBudget
 from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
@@ -76,6 +77,7 @@ class Service:
     config: ServerConfig
     models: dict[str, ServedModel]
     media: MediaHandle
+    budget: MediaBudget
     activity: VoiceActivityModel
     metrics: Metrics
     sessions: SessionRegistry = field(init=False)
@@ -83,7 +85,6 @@ class Service:
     num_requests: int = 0
     num_light: int = 0
     """Of the requests, those with a small body and no media."""
-    audio_in_hand_s: float = 0.0
     is_draining: bool = False
     _quiet: trio.Event = field(default_factory=trio.Event)
 
@@ -184,17 +185,6 @@ class Service:
             self.num_light -= is_light
             self.metrics.requests_active.dec()
             self._quiet.set()
-
-    @contextmanager
-    def holding_audio(self, seconds: float) -> Iterator[None]:
-        """Count decoded audio while it is held. Raises OverloadedError if that is too much together."""
-        if self.audio_in_hand_s + seconds > self.config.files.max_audio_in_hand_s:
-            raise OverloadedError("Too much audio is in hand; try again.", retry_after_s=5.0)
-        self.audio_in_hand_s += seconds
-        try:
-            yield
-        finally:
-            self.audio_in_hand_s -= seconds
 
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left."""

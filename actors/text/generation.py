@@ -113,13 +113,12 @@ async def answer_all(
                     on_piece(index, piece)
                 first_token.set()
 
-    with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items), open_work() as nursery:
-            nursery.start_soon(answer, 0)
-            if len(choices) > 1:
-                await first_token.wait()
-            for index in range(1, len(choices)):
-                nursery.start_soon(answer, index)
+    async with model.engine.encoded(*prompt.items), open_work() as nursery:
+        nursery.start_soon(answer, 0)
+        if len(choices) > 1:
+            await first_token.wait()
+        for index in range(1, len(choices)):
+            nursery.start_soon(answer, index)
     return answers
 
 
@@ -136,9 +135,8 @@ async def answer_one(
         lane=Lane(priority=priority),
     )
     answer = Answer()
-    with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items):
-            piece = await model.engine.complete(generate)
+    async with model.engine.encoded(*prompt.items):
+        piece = await model.engine.complete(generate)
     check(piece)
     answer.add(piece)
     return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import trio
+import trio.lowlevel
 from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.metrics import Metrics
 
@@ -18,7 +19,7 @@ def burn(seconds: float) -> None:
 async def test_a_task_that_computes_is_named() -> None:
     async def greedy() -> None:
         burn(0.03)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
 
     async def modest() -> None:
         await trio.to_thread.run_sync(burn, 0.05)
