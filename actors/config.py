@@ -94,8 +94,8 @@ class EngineConfig:
         too small to share).
     kv_memory
         Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: 0.9 on a GPU; on a CPU 0.5, at most what max_running requests of full context
-        need.
+        encoder cache. auto: 0.9 on a GPU; on a CPU 0.25, at most what max_running requests of full context
+        need, and up to 0.5 where one would not fit else.
     num_blocks
         Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
     block_size

@@ -26,6 +26,7 @@ from ..engine.planning.limits import SchedulerConfig
 from ..engine.text.token_bytes import byte_table
 from ..engine.text.tokenizer import TextTokenizer
 from ..media.features import FeatureConfig
+from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
@@ -83,7 +84,8 @@ def load_model(
 ) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
-    `activity` says what speech models need not be asked about.
+    `activity` says what speech models need not be asked about; `max_pixels` is the largest image that will
+    come (0: what the model itself allows).
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -99,7 +101,7 @@ def load_model(
         max_running=config.max_running or choices.max_running,
         plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
     )
-    memory = _share_out(name, source, config, choices.max_running)
+    memory = _share_out(name, source, config, choices.max_running, max_pixels)
     grammars = _grammars(source)
     num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
     info = replace(source.info, name=name, max_context=memory.context)
@@ -142,7 +144,13 @@ def load_model(
     return LoadedModel(name, engine, info, memory, speech, prompts)
 
 
-def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:
+def _share_out(
+    name: str, source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
+) -> MemoryPlan:
+    activation_bytes = 0
+    if source.activation_bytes is not None:
+        vision = read_vision_config(source.folder).bounded(max_pixels or None)
+        activation_bytes = source.activation_bytes(vision.max_item_pixels)
     wish = MemoryWish(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
@@ -153,6 +161,7 @@ def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running
         max_context=config.max_context or None,
         kv_memory=config.kv_size,
         num_blocks=config.num_blocks or None,
+        activation_bytes=activation_bytes,
         has_encoder=source.info.family not in _WITHOUT_ENCODER,
         encoder_memory=config.encoder_size,
     )

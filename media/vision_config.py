@@ -78,6 +78,12 @@ class VisionConfig:
     image: PixelConfig
     video: VideoConfig
 
+    @property
+    def max_item_pixels(self) -> int:
+        """Pixels of the largest picture that is encoded at once: an image, or the frame of a video."""
+        frame = self.video.pixels.max_pixels // self.video.pixels.temporal_patch_size
+        return max(self.image.max_pixels, min(frame, self.video.max_frame_pixels or frame))
+
     def bounded(self, max_pixels: int | None) -> VisionConfig:
         """With images and frames made no larger than `max_pixels`, where the model allows resizing."""
         if max_pixels is None:

@@ -50,6 +50,8 @@ class ModelSource:
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
     encoder_bytes: Callable[[EncoderItem], int] = _no_encoder
     """Bytes the encoding of an item will hold on the device."""
+    activation_bytes: Callable[[int], int] | None = None
+    """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
 
     @property
     def folder(self) -> Path:

@@ -1,7 +1,7 @@
 """How much text a conversation brings: everything its template sees, not its messages alone.
 
-Read next: `engine/models/prompts.py`, which refuses what cannot fit, and `actors/text/prompts.py`, which takes
-long ones off the loop.
+Read next: `engine/models/prompts.py`, which refuses what cannot fit, and `actors/text/prompts.py`, which
+takes long ones off the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def field_sizes(conversation: Conversation) -> dict[str, int]:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Every string of plain data, keys too, in no order. What is neither text nor container is an empty one."""
+    """Every string of plain data, keys too, in no order; numbers and the like count as empty ones."""
     left = [value]
     while left:
         each = left.pop()

@@ -246,15 +246,14 @@ class StuckOpener(ThreadOpener):
     def __init__(self) -> None:
         self.num_cancelled = 0
 
-    async def measure_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> int:
+    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
         return 1
 
-    async def measure_video(
-        self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> int:
+    async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
         return 1
+
+    async def measure_audio(self, data: bytes, *, limits: DecodeLimits | None = None) -> float:
+        return 1.0
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
