@@ -146,20 +146,20 @@ def chat_params(request: ChatRequest, *, num_room: int, vocab_size: int) -> Samp
 # --- answers -------------------------------------------------------------------------------------------
 
 
-class TopLogprob(Struct, frozen=True):
+class TopLogprob(Struct, frozen=True, gc=False):
     """One candidate of one position."""
 
     token: str
     logprob: float
-    bytes: list[int]
+    bytes: tuple[int, ...]
 
 
-class TokenLogprob(Struct, frozen=True):
+class TokenLogprob(Struct, frozen=True, gc=False):
     """One token of the answer, and the likeliest candidates for its place."""
 
     token: str
     logprob: float
-    bytes: list[int]
+    bytes: tuple[int, ...]
     top_logprobs: list[TopLogprob]
 
 

@@ -87,7 +87,13 @@ class Answering:
         async with self._shape.prompts() as prompts:
             answers = await self._run(prompts, None)
             total = _total(prompts, answers)
-            render = partial(self._shape.body, prompts, answers, total)
+
+            def render() -> bytes:
+                body = self._shape.body(prompts, answers, total)
+                for group in answers:  # here and not on the loop: forgetting takes time, too
+                    group.clear()
+                return body
+
             size = total.total_tokens + sum(
                 _num_entries(self._params, prompt, group)
                 for prompt, group in zip(prompts, answers, strict=True)

@@ -125,8 +125,8 @@ class PromptBuilder:
         if num_chars > self.info.max_context * _MAX_CHARS_PER_TOKEN:
             param = max(sizes, key=lambda name: sizes[name])
             raise BadRequestError(
-                f"The prompt has {num_chars:,} characters, {sizes[param]:,} of them in `{param}`: they cannot "
-                f"fit the model's context of {self.info.max_context:,} tokens.",
+                f"The prompt has {num_chars:,} characters, {sizes[param]:,} of them in `{param}`, which "
+                f"cannot fit the model's context of {self.info.max_context:,} tokens.",
                 param=param,
                 code="context_length_exceeded",
             )

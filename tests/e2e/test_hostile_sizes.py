@@ -114,8 +114,8 @@ def test_an_answer_of_many_logprobs(server: Server, *, stream: bool) -> None:
 
 
 def test_names_of_many_tokens(server: Server) -> None:
-    answer = post(server, "/tokenize", {"model": "text", "prompt": "a b " * 400, "return_token_strs": True})
-    assert len(answer.json()["token_strs"]) == answer.json()["count"] > 500
+    answer = post(server, "/tokenize", {"model": "text", "prompt": "a b " * 120, "return_token_strs": True})
+    assert len(answer.json()["token_strs"]) == answer.json()["count"] > 200
 
 
 def test_the_largest_images(server: Server) -> None:
