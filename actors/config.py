@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ..engine.models.memory import MemorySize
+from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -20,6 +21,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DEFAULT_MODEL: Final = "tiny-qwen3-asr"
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
+SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
+"""Of decoded audio."""
 _MIB: Final = 1024 * 1024
 
 
@@ -200,6 +203,12 @@ class FileConfig:
         size = _memory_size("media_memory", self.media_memory)
         if size is None or size.unit != "bytes":
             raise ConfigError(f"--media-memory is {self.media_memory!r}; allowed: a size as 2GiB or 512MiB")
+        least_mib = math.ceil(2 * SAMPLE_BYTES_PER_S * self.max_audio_s / _MIB)
+        if self.media_bytes < least_mib * _MIB:
+            raise ConfigError(
+                f"--media-memory is {self.media_memory!r}; allowed: at least {least_mib}MiB, of which one "
+                f"file of --max-audio-s {self.max_audio_s:g} takes half"
+            )
         if self.max_image_pixels:
             _check("max_image_pixels", self.max_image_pixels, 2**16)
         _check("max_media_items", self.max_media_items, 1)

@@ -12,15 +12,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
 
 import trio
 
-from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import OverloadedError, TooLargeError
-
-SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
-"""Of decoded audio."""
 
 
 @dataclass(slots=True)

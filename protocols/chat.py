@@ -151,7 +151,7 @@ class TopLogprob(Struct, frozen=True, gc=False):
 
     token: str
     logprob: float
-    bytes: tuple[int, ...]
+    bytes: Sequence[int]
 
 
 class TokenLogprob(Struct, frozen=True, gc=False):
@@ -159,7 +159,7 @@ class TokenLogprob(Struct, frozen=True, gc=False):
 
     token: str
     logprob: float
-    bytes: tuple[int, ...]
+    bytes: Sequence[int]
     top_logprobs: list[TopLogprob]
 
 

@@ -35,8 +35,8 @@ from ...protocols.errors import (
 )
 from ...protocols.transcript import Task, Transcript
 from ...realtime.session import Session
+from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
-from ..media_budget import SAMPLE_BYTES_PER_S
 from ..speech.model import SpeechModel
 from .chat import ChatRoutes
 from .completions import CompletionRoutes

@@ -31,9 +31,10 @@ from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import BadRequestError, SensoriumError, TooLargeError
 from ...protocols.messages import EncoderItem, VideoItems
+from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import INLINE_CHARS, off_loop
-from ..media_budget import SAMPLE_BYTES_PER_S, MediaBudget
+from ..media_budget import MediaBudget
 from .openers import MediaOpener
 
 _T = TypeVar("_T")
