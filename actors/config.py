@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ..engine.models.memory import MemorySize
+from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -20,6 +21,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DEFAULT_MODEL: Final = "tiny-qwen3-asr"
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
+SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
+"""Of decoded audio."""
 _MIB: Final = 1024 * 1024
 
 
@@ -65,7 +68,7 @@ class ListenConfig:
     drain_s
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
-        Seconds a client may leave what we send unread before its connection is cut.
+        Seconds a client may read nothing of what we send before its connection is cut.
     """
 
     host: str = "127.0.0.1"
@@ -98,8 +101,8 @@ class EngineConfig:
         too small to share).
     kv_memory
         Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: 0.9 on a GPU; on a CPU 0.5, at most what max_running requests of full context
-        need.
+        encoder cache. auto: 0.9 on a GPU; on a CPU 0.25, at most what max_running requests of full context
+        need, and up to 0.5 where one would not fit else.
     num_blocks
         Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
     block_size
@@ -171,7 +174,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """Bounds on uploaded files.
+    """Bounds on uploaded files and on media in prompts.
 
     Attributes
     ----------
@@ -179,8 +182,17 @@ class FileConfig:
         Largest upload, in MiB.
     max_audio_s
         Longest audio a file may decode to, in seconds.
-    max_audio_in_hand_s
-        Seconds of decoded audio held by all requests together (1 h is 230 MB); more are answered 503.
+    media_memory
+        Memory that decoded audio, images and videos of all requests may take together, as 2GiB (1 h of audio
+        is 230 MB, an image of 2 megapixels 48 MB). One request gets at most half; those that find too little
+        left for some seconds are answered 503.
+    max_image_pixels
+        Larger images and video frames are made this small before they are encoded; 0 leaves that to the
+        model.
+    max_media_items
+        Images, videos and audio clips in one prompt.
+    max_clip_s
+        Longest video or audio clip in a prompt, in seconds.
     decode_workers
         Files decoded at the same time, each in a process of its own.
     decode_timeout_s
@@ -191,7 +203,10 @@ class FileConfig:
 
     max_upload_mib: float = 25.0
     max_audio_s: float = 2 * 3600.0
-    max_audio_in_hand_s: float = 8 * 3600.0
+    media_memory: str = "2GiB"
+    max_image_pixels: int = 2**21
+    max_media_items: int = 64
+    max_clip_s: float = 3600.0
     decode_workers: int = 2
     decode_timeout_s: float = 60.0
     max_requests: int = 64
@@ -199,10 +214,27 @@ class FileConfig:
     def __post_init__(self) -> None:
         _check("max_upload_mib", self.max_upload_mib, 0.001)
         _check("max_audio_s", self.max_audio_s, 0.1)
-        _check("max_audio_in_hand_s", self.max_audio_in_hand_s, self.max_audio_s)
+        size = _memory_size("media_memory", self.media_memory)
+        if size is None or size.unit != "bytes":
+            raise ConfigError(f"--media-memory is {self.media_memory!r}; allowed: a size as 2GiB or 512MiB")
+        least_mib = math.ceil(2 * SAMPLE_BYTES_PER_S * self.max_audio_s / _MIB)
+        if self.media_bytes < least_mib * _MIB:
+            raise ConfigError(
+                f"--media-memory is {self.media_memory!r}; allowed: at least {least_mib}MiB, of which one "
+                f"file of --max-audio-s {self.max_audio_s:g} takes half"
+            )
+        if self.max_image_pixels:
+            _check("max_image_pixels", self.max_image_pixels, 2**16)
+        _check("max_media_items", self.max_media_items, 1)
+        _check("max_clip_s", self.max_clip_s, 0.1)
         _check("decode_workers", self.decode_workers, 1, 256)
         _check("decode_timeout_s", self.decode_timeout_s, 0.1)
         _check("max_requests", self.max_requests, 1)
+
+    @property
+    def media_bytes(self) -> int:
+        """`media_memory` in bytes."""
+        return MemorySize.parse(self.media_memory).of(0)
 
     @property
     def max_upload_bytes(self) -> int:

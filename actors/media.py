@@ -21,15 +21,17 @@ import numpy as np
 import trio
 import trio_parallel
 
-from ..media.decode import DecodedAudio, DecodeLimits, FloatArray, recognise
-from ..media.images import ImageLimits
-from ..media.video import VideoLimits
+from ..media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
+from ..media.images import ImageLimits, measure_image
+from ..media.video import VideoLimits, measure_video
 from ..media.vision_config import PixelConfig, VideoConfig
 from ..media.worker import (
     confine,
     decode_to_file,
     image_to_file,
     items_with_features,
+    measure,
+    on_file,
     should_retire,
     video_to_file,
 )
@@ -37,7 +39,6 @@ from ..protocols.errors import InternalError, MediaError, OverloadedError, Senso
 from ..protocols.messages import EncoderItem, VideoItems
 
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 
 _GRACE_S: Final = 5.0
 """How long idle workers get to leave at shutdown before they are killed."""
@@ -136,28 +137,38 @@ class MediaActor:
             # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
             return
 
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
+        """What a file will come to, by its headers, read in a worker."""
+        return await self._prepare(data, partial(measure, measuring, what), what)
+
     async def decode(self, data: bytes, limits: DecodeLimits) -> DecodedAudio:
         """See `MediaHandle.decode`."""
         recognise(data, limits)
-        audio, samples = await self._prepare(partial(decode_to_file, data, limits), "file", _mapped)
-        self._decoded_s += len(samples) / audio.sample_rate
-        return replace(audio, samples=samples)
+        job = partial(decode_to_file, limits=limits)
+        audio = await self._prepare_large(data, job, "file", _with_samples)
+        self._decoded_s += audio.duration_s
+        return audio
 
     async def prepare_image(self, data: bytes, config: PixelConfig, limits: ImageLimits) -> EncoderItem:
         """See `MediaHandle.prepare_image`."""
-        item, features = await self._prepare(partial(image_to_file, data, config, limits), "image", _read)
-        return items_with_features((item,), features)[0]
+        job = partial(image_to_file, config=config, limits=limits)
+        return await self._prepare_large(data, job, "image", _with_features)
 
     async def prepare_video(self, data: bytes, config: VideoConfig, limits: VideoLimits) -> VideoItems:
         """See `MediaHandle.prepare_video`."""
-        video, features = await self._prepare(partial(video_to_file, data, config, limits), "video", _read)
-        items = await trio.to_thread.run_sync(items_with_features, video.items, features)
-        return msgspec.structs.replace(video, items=items)
+        job = partial(video_to_file, config=config, limits=limits)
+        return await self._prepare_large(data, job, "video", _with_all_features)
 
-    async def _prepare(
-        self, job: Callable[[str], _T | SensoriumError], what: str, read: Callable[[str], _R]
-    ) -> tuple[_T, _R]:
-        """Run `job` in a worker with a file for what is large; its result, and the file's content."""
+    async def _prepare_large(
+        self, data: bytes, job: Callable[..., _T | SensoriumError], what: str, read: Callable[[_T, str], _T]
+    ) -> _T:
+        """Like `_prepare`, but what is large in the result comes through a file, which `read` puts back."""
+        with tempfile.NamedTemporaryFile(prefix="sensorium-") as target:
+            outcome = await self._prepare(data, partial(job, path=target.name), what)
+            return await trio.to_thread.run_sync(read, outcome, target.name)
+
+    async def _prepare(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
+        """Run `job` in a worker, which reads the data from a file."""
         waiting = self._limiter.statistics().tasks_waiting
         if self._limiter.available_tokens < 1 and waiting >= self.config.max_waiting:
             self._num_refused += 1
@@ -166,9 +177,9 @@ class MediaActor:
             self._requests.add(request)
             try:
                 async with self._limiter:
-                    with tempfile.NamedTemporaryFile(prefix="sensorium-") as file:
-                        outcome = await self._run_job(partial(job, file.name), what)
-                        return outcome, await trio.to_thread.run_sync(read, file.name)
+                    with tempfile.NamedTemporaryFile(prefix="sensorium-") as source:
+                        await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
+                        return await self._run_job(partial(on_file, job, source.name), what)
             finally:
                 self._requests.discard(request)
         raise UnavailableError("Decoding of files is shutting down.")
@@ -218,15 +229,19 @@ class MediaActor:
         )
 
 
-def _mapped(path: str) -> FloatArray:
-    """Samples of a file that are not read but mapped: the file may then be deleted."""
+def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
+    """Samples that are not read but mapped: the file may then be deleted."""
     with open(path, "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    return np.frombuffer(mapped, np.float32)
+    return replace(audio, samples=np.frombuffer(mapped, np.float32))
 
 
-def _read(path: str) -> bytes:
-    return Path(path).read_bytes()
+def _with_features(item: EncoderItem, path: str) -> EncoderItem:
+    return items_with_features((item,), path)[0]
+
+
+def _with_all_features(video: VideoItems, path: str) -> VideoItems:
+    return msgspec.structs.replace(video, items=items_with_features(video.items, path))
 
 
 class MediaHandle:
@@ -234,6 +249,20 @@ class MediaHandle:
 
     def __init__(self, actor: MediaActor) -> None:
         self._actor = actor
+
+    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+        """Bytes of the features an image file will make. Raises as `decode` does (param `image`)."""
+        return await self._actor.measure(data, partial(measure_image, config=config, limits=limits), "image")
+
+    async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
+        """Bytes of the features a video file will make. Raises as `decode` does (param `video`)."""
+        return await self._actor.measure(data, partial(measure_video, config=config, limits=limits), "video")
+
+    async def measure_audio(self, data: bytes, *, limits: DecodeLimits | None = None) -> float:
+        """Seconds a file will decode to, as far as it can be told. Raises as `decode` does."""
+        limits = limits or self._actor.config.limits
+        recognise(data, limits)
+        return await self._actor.measure(data, partial(measure_audio, limits=limits), "file")
 
     async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         """Decode a file in a worker process. Its format is read from its bytes, never from its name.

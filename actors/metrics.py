@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from ..protocols.messages import GAUGES, EngineStatistics, Service
 from .kernel.actor import InboxStatistics
+from .loop_hold import LoopHold
 from .media import MediaStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
@@ -207,6 +208,12 @@ class Metrics:
             buckets=_LAG_BUCKETS,
             registry=self.registry,
         )
+        self.hold = LoopHold()
+        Gauge(
+            "sensorium_loop_hold_seconds",
+            "Longest CPU time one task held the network loop, since the last scrape",
+            registry=self.registry,
+        ).set_function(self.hold.take)
 
     def add_engine(
         self,
@@ -227,8 +234,12 @@ class Metrics:
         return generate_latest(self.registry)
 
     async def watch_loop(self) -> None:
-        """Measure how late the loop wakes up, for as long as it is not cancelled."""
-        while True:
-            expected = trio.current_time() + _LAG_INTERVAL_S
-            await trio.sleep_until(expected)
-            self.loop_lag.observe(max(0.0, trio.current_time() - expected))
+        """Measure how late the loop wakes up and who holds it, for as long as it is not cancelled."""
+        trio.lowlevel.add_instrument(self.hold)
+        try:
+            while True:
+                expected = trio.current_time() + _LAG_INTERVAL_S
+                await trio.sleep_until(expected)
+                self.loop_lag.observe(max(0.0, trio.current_time() - expected))
+        finally:
+            trio.lowlevel.remove_instrument(self.hold)

@@ -23,6 +23,7 @@ from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.source import ModelSource
 from ..engine.models.weights import free_bytes
 from ..engine.planning.limits import SchedulerConfig
+from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
@@ -74,11 +75,17 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
+    name: str,
+    model: str,
+    config: EngineConfig,
+    activity: VoiceActivityModel | None = None,
+    *,
+    max_pixels: int = 0,
 ) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
-    `activity` says what speech models need not be asked about.
+    `activity` says what speech models need not be asked about; `max_pixels` is the largest image that will
+    come (0: what the model itself allows).
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -91,7 +98,7 @@ def load_model(
         max_running=config.max_running or choices.max_running,
         plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
     )
-    memory = _share_out(name, source, config, choices.max_running)
+    memory = _share_out(name, source, config, choices.max_running, max_pixels)
     grammars = _grammars(source)
     num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
     info = replace(source.info, name=name, max_context=memory.context)
@@ -153,7 +160,13 @@ def _speech(
     return Transcriber(cast(SpeechFamily, module.open_family(engine, info, source.listens.text)), activity)
 
 
-def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:
+def _share_out(
+    name: str, source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
+) -> MemoryPlan:
+    activation_bytes = 0
+    if source.activation_bytes is not None:
+        vision = read_vision_config(source.folder).bounded(max_pixels or None)
+        activation_bytes = source.activation_bytes(vision.max_item_pixels)
     wish = MemoryWish(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
@@ -164,6 +177,7 @@ def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running
         max_context=config.max_context or None,
         kv_memory=config.kv_size,
         num_blocks=config.num_blocks or None,
+        activation_bytes=activation_bytes,
         has_encoder=source.encoder_bytes is not None,
         encoder_memory=config.encoder_size,
     )

@@ -7,11 +7,13 @@ what a model is made of.
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 from starlette.routing import Router
@@ -19,7 +21,7 @@ from starlette.routing import Router
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
-from .config import AddressError, EngineConfig, ServerConfig
+from .config import AddressError, ServerConfig
 from .engine.engine import Engine
 from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.routes import Gate, not_found, routes
@@ -28,10 +30,11 @@ from .http.websocket import realtime_route
 from .kernel.nursery import first_error
 from .live.hearing import VoiceActivityActor
 from .media import MediaActor, MediaConfig, MediaHandle
+from .media_budget import MediaBudget
 from .metrics import Metrics
 from .models import LoadedModel, load_model
 from .text.generation import TextModel
-from .text.prompts import Prompter
+from .text.prompts import MediaLimits, Prompter
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +62,29 @@ async def serve(
         activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
         metrics = Metrics()
         media = MediaActor(_media_config(config))
+        budget = MediaBudget(max_bytes=config.files.media_bytes)
         async with trio.open_nursery() as actors:
             await actors.start(media.run)
             metrics.add_media(media.handle.statistics)
             models = {}
             for name, model in zip(config.public_names, config.models, strict=True):
-                loaded = await _start_engine(actors, engines, name, model, config.engine, activity)
+                loaded = await _start_engine(actors, engines, name, model, config, activity)
                 metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
-                models[name] = _served(loaded, config.engine, media.handle)
+                text = _text_model(loaded, config, media.handle, budget)
+                models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
             hearing = VoiceActivityActor(activity)
             await actors.start(hearing.run)
-            service = Service(config, models, media.handle, hearing.open_ear, metrics)
+            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
             actors.start_soon(metrics.watch_loop)
             await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 connections.start_soon(_listen_until, closed, service, listener)
                 task_status.started(service)
+                # What the models brought stays. Looking through it at each full collection holds the loop
+                # for tens of milliseconds.
+                gc.collect()
+                gc.freeze()
                 on_ready(url)
                 await stop.wait()
                 await _drain(service, config.listen.drain_s)
@@ -135,24 +144,29 @@ async def _start_engine(
     engines: _Engines,
     name: str,
     model: str,
-    config: EngineConfig,
+    config: ServerConfig,
     activity: VoiceActivityModel,
 ) -> LoadedModel:
     started = time.monotonic()
-    loaded = await trio.to_thread.run_sync(load_model, name, model, config, activity, abandon_on_cancel=True)
+    work = partial(load_model, name, model, config.engine, activity, max_pixels=config.files.max_image_pixels)
+    loaded = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     await actors.start(engines.run, loaded.engine)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
     return loaded
 
 
-def _served(loaded: LoadedModel, config: EngineConfig, media: MediaHandle) -> ServedModel:
-    text = None
-    if loaded.prompts is not None:
-        prompter = Prompter(loaded.prompts, media)
-        text = TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.ngram_drafts)
-    return ServedModel(
-        loaded.name, loaded.engine, created=int(time.time()), transcription=loaded.speech, text=text
+def _text_model(
+    loaded: LoadedModel, config: ServerConfig, media: MediaHandle, budget: MediaBudget
+) -> TextModel | None:
+    if loaded.prompts is None:
+        return None
+    limits = MediaLimits(
+        max_items=config.files.max_media_items,
+        max_clip_s=config.files.max_clip_s,
+        max_image_pixels=config.files.max_image_pixels or None,
     )
+    prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
+    return TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine.ngram_drafts)
 
 
 async def _drain(service: Service, deadline_s: float) -> None:

@@ -2,10 +2,13 @@
 
 In bfloat16 on CPUs torch's fused attention is slow, and batched products of ever-changing lengths make
 oneDNN build a new primitive for each. So small problems run fused in float32, and large unmasked ones
-(an encoder window, always of one shape) as two products per head. See `examples/benchmarks/bench_engine.py`.
+(an encoder window, always of one shape) as two products per head, for as many query rows at a time as keep
+the scores small: those of a large picture would take gigabytes. See `examples/benchmarks/bench_engine.py`.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -13,6 +16,8 @@ from torch import Tensor
 
 MIN_ROWS_PER_HEAD = 300
 """Query rows from which two products per head beat the fused float32 kernel in bfloat16 on CPUs."""
+MAX_SCORES = 1 << 22
+"""Scores in memory at once: 8 MiB in bfloat16, as much for their softmax. A window of 30 s fits in whole."""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -30,10 +35,13 @@ def _attend_by_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     # Laid out [batch, rows, heads, dim], as the caller wants to read it.
     out = torch.empty((batch, rows, heads, dim), dtype=query.dtype, device=query.device).transpose(1, 2)
     scaled = query * dim**-0.5
+    most = max(1, MAX_SCORES // key.shape[2])
+    num_blocks = -(-rows // most)
     for b in range(batch):
         for h in range(heads):
-            weights = torch.mm(scaled[b, h], key[b, h].t()).softmax(-1)
-            out[b, h] = torch.mm(weights, value[b, h])
+            for first, end in pairwise(rows * block // num_blocks for block in range(num_blocks + 1)):
+                weights = torch.mm(scaled[b, h, first:end], key[b, h].t()).softmax(-1)
+                out[b, h, first:end] = torch.mm(weights, value[b, h])
     return out
 
 

@@ -10,7 +10,8 @@ What may be opened is decided in `media/containers.py`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -112,6 +113,27 @@ def decode_audio(data: bytes, *, limits: DecodeLimits | None = None) -> DecodedA
     raise _media_error(reason)
 
 
+def measure_audio(data: bytes, *, limits: DecodeLimits | None = None) -> float:
+    """Seconds a file will decode to, by its header or its packets, and no more than the limit.
+
+    Raises MediaError and TooLargeError for what is plainly none. A file that lies here is not believed later.
+    """
+    limits = limits or DecodeLimits()
+    container = recognise(data, limits)
+    seconds = 0.0
+    try:
+        if container in {"wav", "aiff"}:
+            with soundfile.SoundFile(_Source(data)) as sound:
+                seconds = sound.frames / sound.samplerate
+        else:
+            with _opened(data, container) as (file, stream):
+                packets = sum(packet.duration or 0 for packet in file.demux(stream))
+                seconds = float(packets * (stream.time_base or 0))
+    except (_UnreadableError, soundfile.SoundFileError, av.FFmpegError, RuntimeError, ValueError):
+        pass  # decoding will say what is wrong, or get by
+    return min(max(seconds, 0.0), limits.max_seconds)
+
+
 class _UnreadableError(Exception):
     """This reader cannot read the file; the message is fit for clients."""
 
@@ -197,6 +219,19 @@ def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
 
 
 def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
+    try:
+        with _opened(data, container) as (file, stream):
+            _decode_packets(file.demux(stream), sink.push)
+    except (av.FFmpegError, ValueError) as error:
+        if not sink.num_channels:
+            raise _UnreadableError("The file could not be decoded.") from error
+
+
+@contextmanager
+def _opened(
+    data: bytes, container: Container
+) -> Iterator[tuple[av.container.InputContainer, av.AudioStream]]:
+    """The file's first audio stream, for libav's own errors to be caught outside."""
     demuxer = DEMUXERS[container]
     options = {
         "format_whitelist": demuxer,
@@ -204,22 +239,18 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
         "protocol_whitelist": "none",
         "max_streams": str(_MAX_STREAMS),
     }
-    try:
-        with av.open(
-            _Source(data), "r", format=demuxer, container_options=options, metadata_errors="ignore"
-        ) as file:
-            if not file.streams.audio:
-                raise _UnreadableError("The file has no audio track.")
-            stream = file.streams.audio[0]
-            if stream.codec_context is None or stream.codec_context.codec.name not in DECODERS:
-                raise _UnreadableError("The file's audio codec is not supported.")
-            for other in file.streams:
-                if other.index != stream.index:
-                    other.discard = av.stream.Discard.all
-            _decode_packets(file.demux(stream), sink.push)
-    except (av.FFmpegError, ValueError) as error:
-        if not sink.num_channels:
-            raise _UnreadableError("The file could not be decoded.") from error
+    with av.open(
+        _Source(data), "r", format=demuxer, container_options=options, metadata_errors="ignore"
+    ) as file:
+        if not file.streams.audio:
+            raise _UnreadableError("The file has no audio track.")
+        stream = file.streams.audio[0]
+        if stream.codec_context is None or stream.codec_context.codec.name not in DECODERS:
+            raise _UnreadableError("The file's audio codec is not supported.")
+        for other in file.streams:
+            if other.index != stream.index:
+                other.discard = av.stream.Discard.all
+        yield file, stream
 
 
 def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, int, int], None]) -> None:

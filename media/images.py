@@ -56,6 +56,21 @@ def prepare_image(data: bytes, config: PixelConfig, limits: ImageLimits | None =
     return image_item(read_image(data, limits), config)
 
 
+def measure_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+    """Bytes of the features `prepare_image` will make, from the file's header. Raises as it does."""
+    with _opened(data, limits or ImageLimits()) as image:
+        return image_bytes(image.height, image.width, config)
+
+
+def image_bytes(height: int, width: int, config: PixelConfig) -> int:
+    """Bytes of the features of a picture of this size, in either orientation."""
+    if config.do_resize:
+        height, width = smart_resize(
+            height, width, factor=config.factor, min_pixels=config.min_pixels, max_pixels=config.max_pixels
+        )
+    return height * width * config.bytes_per_pixel * config.temporal_patch_size
+
+
 def image_item(pixels: PixelArray, config: PixelConfig) -> EncoderItem:
     """uint8 [height, width, 3] → one item; a still image fills a temporal patch by repetition.
 
@@ -76,7 +91,13 @@ def image_item(pixels: PixelArray, config: PixelConfig) -> EncoderItem:
 
 def read_image(data: bytes, limits: ImageLimits | None = None) -> PixelArray:
     """Decode to upright RGB, uint8 [height, width, 3]; transparency lies on white, as in the reference."""
-    limits = limits or ImageLimits()
+    with _opened(data, limits or ImageLimits()) as image:
+        return np.array(_rgb(_upright(image)))
+
+
+@contextmanager
+def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
+    """The file with its header read and within limits; what goes wrong inside becomes MediaError."""
     if not data:
         raise _fault("The image file is empty.")
     if len(data) > limits.max_bytes:
@@ -85,7 +106,7 @@ def read_image(data: bytes, limits: ImageLimits | None = None) -> PixelArray:
     try:
         with _quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(image.height, image.width, limits)
-            return np.array(_rgb(_upright(image)))
+            yield image
     except (MediaError, TooLargeError, MemoryError):
         raise
     except Image.DecompressionBombError as error:

@@ -90,6 +90,22 @@ def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None =
         num_frames = num_decoded  # fewer than before, so this ends
 
 
+def measure_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
+    """Bytes of the features `prepare_video` will make, from packets and headers. Raises as it does."""
+    limits = limits or VideoLimits()
+    num_frames, fps = _count_frames(data, limits)
+    with _opened(data, limits) as (_, stream):
+        height, width = stream.codec_context.height, stream.codec_context.width
+    return video_bytes(len(sample_indices(num_frames, fps, config)), height, width, config)
+
+
+def video_bytes(num_frames: int, height: int, width: int, config: VideoConfig) -> int:
+    """Bytes of the features of so many chosen frames of this size."""
+    height, width = target_size(num_frames, height, width, config)
+    whole = -(-num_frames // config.pixels.temporal_patch_size) * config.pixels.temporal_patch_size
+    return whole * height * width * config.pixels.bytes_per_pixel
+
+
 def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> VideoItems:
     """Frames already chosen, uint8 [height, width, 3] with their times → temporal patches.
 
@@ -135,6 +151,8 @@ def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -
     if config.cap_pixels_per_frame:
         largest = min(config.max_video_tokens * pixels.factor**2, max_pixels // num_frames)
         max_pixels = max(largest, int(pixels.min_pixels * 1.05)) * num_frames
+    if config.max_frame_pixels is not None:
+        max_pixels = min(max_pixels, config.max_frame_pixels * num_frames)
     return _fit(num_frames, height, width, pixels, max_pixels)
 
 

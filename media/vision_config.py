@@ -8,7 +8,7 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/images.py`, `media
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +47,11 @@ class PixelConfig:
         """Pixels on a side of what becomes one token; resized sides are multiples of it."""
         return self.patch_size * self.merge_size
 
+    @property
+    def bytes_per_pixel(self) -> int:
+        """Of features: three channels in float32."""
+        return 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoConfig:
@@ -62,6 +67,8 @@ class VideoConfig:
     """Bound one frame's area too, so that a short clip does not spend the whole budget on few frames."""
     max_video_tokens: int = 768
     """Tokens a frame may have then."""
+    max_frame_pixels: int | None = None
+    """An operator's bound on one frame's area."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,23 @@ class VisionConfig:
 
     image: PixelConfig
     video: VideoConfig
+
+    @property
+    def max_item_pixels(self) -> int:
+        """Pixels of the largest picture that is encoded at once: an image, or the frame of a video."""
+        frame = self.video.pixels.max_pixels // self.video.pixels.temporal_patch_size
+        return max(self.image.max_pixels, min(frame, self.video.max_frame_pixels or frame))
+
+    def bounded(self, max_pixels: int | None) -> VisionConfig:
+        """With images and frames made no larger than `max_pixels`, where the model allows resizing."""
+        if max_pixels is None:
+            return self
+        image = replace(
+            self.image,
+            min_pixels=min(self.image.min_pixels, max_pixels),
+            max_pixels=min(self.image.max_pixels, max_pixels),
+        )
+        return VisionConfig(image=image, video=replace(self.video, max_frame_pixels=max_pixels))
 
 
 def read_vision_config(folder: Path) -> VisionConfig:

@@ -55,6 +55,16 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def on_file(job: Callable[[bytes], _T], path: str) -> _T:
+    """Do `job` with the bytes of a file: in a message they would keep the sender's loop busy."""
+    return job(Path(path).read_bytes())
+
+
+def measure(measuring: Callable[[bytes], _T], param: str, data: bytes) -> _T | SensoriumError:
+    """What a file will come to (`measure_image` and the like), from its headers."""
+    return _outcome(lambda: measuring(data), param)
+
+
 def decode_job(data: bytes, limits: DecodeLimits) -> DecodedAudio | SensoriumError:
     """Decode one file. Errors for the client are returned, not raised: plain values cross processes whole."""
     return _outcome(lambda: decode_audio(data, limits=limits), "file")
@@ -80,15 +90,15 @@ def video_to_file(
     return msgspec.structs.replace(outcome, items=_to_file(outcome.items, path))
 
 
-def items_with_features(items: Sequence[EncoderItem], data: bytes | memoryview) -> tuple[EncoderItem, ...]:
-    """Items as `image_to_file` and `video_to_file` give them, with the bytes of the file back in place."""
-    whole, filled, start = memoryview(data), [], 0
-    for item in items:
-        end = start + np.dtype(np.float32).itemsize * int(np.prod(item.features.shape))
-        features = msgspec.structs.replace(item.features, data=bytes(whole[start:end]))
-        filled.append(msgspec.structs.replace(item, features=features))
-        start = end
-    assert start == len(whole), "the file holds exactly the items' features"
+def items_with_features(items: Sequence[EncoderItem], path: str) -> tuple[EncoderItem, ...]:
+    """Items as `image_to_file` and `video_to_file` give them, with their features read from the file."""
+    filled = []
+    with open(path, "rb", buffering=0) as file:
+        for item in items:
+            num_bytes = np.dtype(np.float32).itemsize * int(np.prod(item.features.shape))
+            features = msgspec.structs.replace(item.features, data=file.read(num_bytes))
+            assert len(features.data) == num_bytes, "the file holds exactly the items' features"
+            filled.append(msgspec.structs.replace(item, features=features))
     return tuple(filled)
 
 

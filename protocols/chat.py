@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import check_range, decoder, refuse, unsupported
+from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
 from .errors import BadRequestError
 from .generation import (
@@ -82,7 +82,7 @@ class Conversation:
 _decode_request = decoder(ChatRequest)
 
 
-def parse_chat(body: bytes) -> tuple[ChatRequest, Conversation]:
+def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode_request(body, "")
     check_common(request)
@@ -152,20 +152,20 @@ def chat_params(
 # --- answers -------------------------------------------------------------------------------------------
 
 
-class TopLogprob(Struct, frozen=True):
+class TopLogprob(Struct, frozen=True, gc=False):
     """One candidate of one position."""
 
     token: str
     logprob: float
-    bytes: list[int]
+    bytes: Sequence[int]
 
 
-class TokenLogprob(Struct, frozen=True):
+class TokenLogprob(Struct, frozen=True, gc=False):
     """One token of the answer, and the likeliest candidates for its place."""
 
     token: str
     logprob: float
-    bytes: list[int]
+    bytes: Sequence[int]
     top_logprobs: list[TopLogprob]
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from .body import check_range, decoder, refuse, unsupported
+from .body import Encoded, check_range, decoder, refuse, unsupported
 from .errors import BadRequestError
 from .generation import (
     MAX_CHOICES,
@@ -57,7 +57,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
 _decode_request = decoder(CompletionRequest)
 
 
-def parse_completion(body: bytes) -> CompletionRequest:
+def parse_completion(body: Encoded) -> CompletionRequest:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode_request(body, "")
     check_common(request)

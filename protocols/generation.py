@@ -275,7 +275,7 @@ class CompletionUsage(Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptTokensDetails
 
 
-class PromptLogprob(Struct, frozen=True, kw_only=True):
+class PromptLogprob(Struct, frozen=True, kw_only=True, gc=False):
     """vLLM's entry for one candidate of one prompt position."""
 
     logprob: float

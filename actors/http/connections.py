@@ -9,11 +9,13 @@ caught by itself, and every send has a deadline after which the connection is cu
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.metadata
 import logging
 import socket
 import struct
 import sys
+import termios
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Final
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _LINGER_NONE: Final = struct.pack("ii", 1, 0)
 _BACKLOG: Final = 512
+_SLICE_BYTES: Final = 64 * 1024
+"""Sent in one call."""
 _ABNORMAL: Final = 1006
 """What stands for a close code where the client gave none."""
 _AFTER_CLOSE_S: Final = 2.0
@@ -47,7 +51,8 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class TimedStream:
-    """A `trio.SocketStream` whose sends give up: after `send_timeout_s` the connection is reset."""
+    """A `trio.SocketStream` whose sends give up: after `send_timeout_s` in which the peer took nothing the
+    connection is reset."""
 
     def __init__(self, stream: trio.SocketStream, *, send_timeout_s: float) -> None:
         self._stream = stream
@@ -69,13 +74,34 @@ class TimedStream:
 
     async def send_all(self, data: bytes) -> None:
         """Send, or reset the connection and raise `BrokenResourceError` if the peer does not read."""
-        with trio.move_on_after(self._send_timeout_s) as scope:
-            await self._stream.send_all(data)
-        if scope.cancelled_caught:
-            with contextlib.suppress(OSError):
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
-            await self.aclose()
-            raise trio.BrokenResourceError("the peer does not read")
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[await self._send_some(left[:_SLICE_BYTES]) :]
+        except OSError as error:
+            self.closed.set()
+            raise trio.BrokenResourceError("the connection is broken") from error
+
+    async def _send_some(self, part: memoryview) -> int:
+        """Bytes of `part` that were sent, at least one. Slow as the peer may be, only a standstill counts."""
+        unread = self._num_unread()
+        while True:
+            with trio.move_on_after(self._send_timeout_s):
+                return await self.socket.send(part)
+            before, unread = unread, self._num_unread()
+            if unread >= before:
+                break
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+        await self.aclose()
+        raise trio.BrokenResourceError("the peer does not read")
+
+    def _num_unread(self) -> int:
+        """Bytes sent that the peer's machine has not taken yet. The kernel lets us send again only when much
+        of them has gone, for which a slow reader may need longer than the timeout."""
+        if sys.platform != "linux":
+            return 0
+        return int.from_bytes(fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     async def send_eof(self) -> None:
         """Tell the peer that nothing more comes."""

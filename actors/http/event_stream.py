@@ -7,8 +7,10 @@ The response owns the work: when the client leaves or does not read, the work is
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 import trio
@@ -18,14 +20,16 @@ from starlette.types import Receive, Scope, Send
 
 from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
-from ...protocols.messages import Lane
+from ...protocols.transcript import Transcript
 from ..kernel.nursery import open_work
-from ..speech.model import Samples, SpeechModel
+from ..kernel.off_loop import off_loop
 
 logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S: Final = 5.0
 """Silence on the line after which a comment is sent: shorter than any proxy's patience."""
+
+SLICE_BYTES: Final = 64 * 1024
 
 Put = Callable[[bytes], None]
 """Sends one frame. Never waits: what a client does not read is bounded by the longest answer."""
@@ -47,7 +51,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._work = work
         self._hold = hold
-        self._waiting: list[bytes] = []
+        self._waiting: deque[bytes] = deque()
         self._wake = trio.Event()
         self._finished = False
         self._has_begun = False
@@ -66,12 +70,20 @@ class EventStream(Response):
             with trio.move_on_after(_KEEP_ALIVE_S):
                 await self._wake.wait()
             self._wake = trio.Event()
-            body = b"".join(self._waiting) or rest.KEEP_ALIVE
-            self._waiting.clear()
-            if self._finished:
+            body = self._some_frames() or rest.KEEP_ALIVE
+            if self._finished or self._waiting:
                 self._wake.set()
             await self._send(send, body, more=True)
         await self._send(send, rest.DONE, more=False)
+
+    def _some_frames(self) -> bytes:
+        """Frames that wait, some more than a slice at most: all at once may be very many."""
+        frames: list[bytes] = []
+        size = 0
+        while self._waiting and size < SLICE_BYTES:
+            frames.append(self._waiting.popleft())
+            size += len(frames[-1])
+        return b"".join(frames)
 
     async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
         if not self._has_begun:
@@ -98,21 +110,30 @@ class EventStream(Response):
 
 
 def transcript_stream(
-    transcriber: SpeechModel,
-    samples: Samples,
+    transcribe: Callable[[Callable[[str], None]], Awaitable[Transcript]],
     wish: rest.TranscriptionRequest,
-    lane: Lane,
     hold: Callable[[], AbstractContextManager[None]],
 ) -> EventStream:
-    """A transcript while it is being made."""
+    """A transcript while `transcribe` makes it and says what is new."""
 
-    async def transcribe(put: Put) -> None:
-        transcript = await transcriber.transcribe(
-            samples, wish.options, lane=lane, on_delta=lambda text: put(rest.delta_event(text))
-        )
-        put(rest.done_event(transcript, wish))
+    async def work(put: Put) -> None:
+        transcript = await transcribe(lambda text: put(rest.delta_event(text)))
+        render = partial(rest.done_event, transcript, wish)
+        put(await off_loop(render, size=len(transcript.text)))
 
-    return EventStream(transcribe, hold)
+    return EventStream(work, hold)
+
+
+class SlicedResponse(Response):
+    """A body that is there already, sent a slice at a time: the server copies what it sends at once."""
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        """Send the response."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for at in range(0, len(self.body), SLICE_BYTES):
+            part = self.body[at : at + SLICE_BYTES]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def watch_for_disconnect(receive: Receive, scope: trio.CancelScope) -> None:

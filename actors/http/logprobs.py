@@ -24,8 +24,8 @@ def chat_logprobs(
             TokenLogprob(
                 tokens.name(token_id),
                 _finite(logprob),
-                list(tokens.bytes_of(token_id)),
-                [TopLogprob(tokens.name(k), _finite(v), list(tokens.bytes_of(k))) for k, v in best],
+                tuple(tokens.bytes_of(token_id)),
+                [TopLogprob(tokens.name(k), _finite(v), tuple(tokens.bytes_of(k))) for k, v in best],
             )
             for token_id, logprob, best in zip(token_ids, logprobs, tops, strict=True)
         ]

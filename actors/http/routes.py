@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -34,12 +33,15 @@ from ...protocols.errors import (
     SensoriumError,
     UnavailableError,
 )
-from ...protocols.transcript import Task
+from ...protocols.transcript import Task, Transcript
 from ...realtime.session import Session
+from ..config import SAMPLE_BYTES_PER_S
+from ..kernel.off_loop import off_loop
+from ..speech.model import SpeechModel
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
-from .event_stream import transcript_stream, unless_gone
-from .service import Hold, ServedModel, Service, bearer_key, caller_of
+from .event_stream import SlicedResponse, transcript_stream, unless_gone
+from .service import ServedModel, Service, bearer_key, caller_of
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -233,25 +235,35 @@ class Api:
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
 
+            if wish.stream:
+                stream = partial(self._transcript, model.transcriber, upload.data, wish, caller)
+                return transcript_stream(stream, wish, admission)
+
             async def work() -> Response:
-                audio = await self._service.media.decode(upload.data)
-                self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-                hold = partial(self._hold, admission, audio.duration_s)
-                lane = self._service.lane(caller, audio_s=audio.duration_s)
-                if wish.stream:
-                    return transcript_stream(model.transcriber, audio.samples, wish, lane, hold)
-                with self._service.holding_audio(audio.duration_s):
-                    transcript = await model.transcriber.transcribe(audio.samples, wish.options, lane=lane)
-                content_type, body = rest.render_transcript(transcript, wish)
-                return Response(body, media_type=content_type)
+                transcript = await self._transcript(model.transcriber, upload.data, wish, caller)
+                render = partial(rest.render_transcript, transcript, wish)
+                content_type, body = await off_loop(render, size=len(transcript.text))
+                return SlicedResponse(body, media_type=content_type)
 
             return await unless_gone(request, work)
 
-    @contextmanager
-    def _hold(self, admission: Hold, seconds: float) -> Iterator[None]:
-        """A request that goes on while its answer is streamed."""
-        with admission(), self._service.holding_audio(seconds):
-            yield
+    async def _transcript(
+        self,
+        transcriber: SpeechModel,
+        data: bytes,
+        wish: rest.TranscriptionRequest,
+        caller: str,
+        on_delta: Callable[[str], None] | None = None,
+    ) -> Transcript:
+        """A file's transcript; memory for its samples is reserved before they are decoded."""
+        media = self._service.media
+        seconds = await media.measure_audio(data)
+        async with self._service.budget.reserved(int(seconds * SAMPLE_BYTES_PER_S)) as reservation:
+            audio = await media.decode(data)
+            reservation.settle(audio.samples.nbytes)
+            self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
+            lane = self._service.lane(caller, audio_s=audio.duration_s)
+            return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
 
 
 def _check_task(model: ServedModel, wish: rest.TranscriptionRequest, task: Task) -> None:

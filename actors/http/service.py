@@ -25,6 +25,7 @@ from ..lanes import lane_of
 from ..live.hearing import OpenEar
 from ..live.registry import SessionRegistry
 from ..media import MediaHandle
+from ..media_budget import MediaBudget
 from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
@@ -83,6 +84,7 @@ class Service:
     config: ServerConfig
     models: dict[str, ServedModel]
     media: MediaHandle
+    budget: MediaBudget
     open_ear: OpenEar
     metrics: Metrics
     sessions: SessionRegistry = field(init=False)
@@ -90,7 +92,6 @@ class Service:
     num_requests: int = 0
     num_light: int = 0
     """Of the requests, those with a small body and no media."""
-    audio_in_hand_s: float = 0.0
     is_draining: bool = False
     _num_open: Counter[str] = field(default_factory=Counter)
     _quiet: trio.Event = field(default_factory=trio.Event)
@@ -223,17 +224,6 @@ class Service:
         """The class of a request in hand, which depends on how many more its caller has open."""
         num_open = self._num_open[caller]
         return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
-
-    @contextmanager
-    def holding_audio(self, seconds: float) -> Iterator[None]:
-        """Count decoded audio while it is held. Raises OverloadedError if that is too much together."""
-        if self.audio_in_hand_s + seconds > self.config.files.max_audio_in_hand_s:
-            raise OverloadedError("Too much audio is in hand; try again.", retry_after_s=5.0)
-        self.audio_in_hand_s += seconds
-        try:
-            yield
-        finally:
-            self.audio_in_hand_s -= seconds
 
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left."""

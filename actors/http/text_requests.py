@@ -1,24 +1,23 @@
-"""What the routes of text models share: reading bodies off the loop's time, finding the model, counting."""
+"""What the routes of text models share: reading bodies off the loop's time, and finding the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
-import trio
 from starlette.requests import Request
 
-from ...engine.models.prompts import Prompt
 from ...protocols.errors import BadRequestError
-from ...protocols.generation import CompletionUsage, usage
-from ..text.generation import Answer, TextModel
+from ..kernel.off_loop import off_loop
+from ..text.generation import TextModel
 from .service import Hold, Service, bearer_key, caller_of
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
 
 JSON: Final = "application/json"
-_INLINE_BYTES: Final = 64 * 1024
+_INLINE_BYTES: Final = 16 * 1024
 """A body up to this long is parsed on the loop."""
 _LIGHT_BYTES: Final = 1024 * 1024
 _TEXT_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -41,9 +40,7 @@ async def read_and_parse(service: Service, request: Request, parse: Callable[[by
     """The parsed body. Raises BadRequestError, TooLargeError or RequestTimeoutError."""
     max_bytes = service.config.files.max_upload_bytes * 4 // 3 + _TEXT_BODY_BYTES
     body = await read_json_body(request, max_bytes=max_bytes)
-    if len(body) <= _INLINE_BYTES:
-        return parse(body)
-    return await trio.to_thread.run_sync(parse, body)
+    return await off_loop(partial(parse, body), size=len(body), most_inline=_INLINE_BYTES)
 
 
 def text_model(service: Service, name: str | None) -> TextModel:
@@ -59,12 +56,3 @@ def text_model(service: Service, name: str | None) -> TextModel:
             code="unsupported_task",
         )
     return found
-
-
-def total_usage(prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
-    """Each prompt counts once, however many answers it has."""
-    return usage(
-        sum(len(prompt.token_ids) for prompt in prompts),
-        sum(len(answer.token_ids) for group in answers for answer in group),
-        sum(group[0].num_cached for group in answers),
-    )

@@ -5,7 +5,8 @@ Every method runs in the loop that `run` runs in. Read next: `actors/local/engin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -82,23 +83,21 @@ class LocalCore:
     ) -> None:
         """Give `put` each piece as it comes. Returns at the end; cancelling aborts."""
         model = self.model
-        built = await self._build(prompt, template_kwargs)
-        info = model.prompter.builder.info
-        params = fitted(
-            options.params(info.vocab_size, info.sampling), model.prompter.builder.num_room(built)
-        )
 
         def on_piece(_: int, piece: TextGenerated) -> None:
             put(Delta(piece.text, piece.token_ids, piece.finish_reason))
 
-        await answer_all(
-            model,
-            built,
-            [params],
-            lane=lane_of(priority=options.priority),
-            cache_salt=options.cache_salt,
-            on_piece=on_piece,
-        )
+        async with self._build(prompt, template_kwargs) as built:
+            info = model.prompter.builder.info
+            params = options.params(info.vocab_size, info.sampling)
+            await answer_all(
+                model,
+                built,
+                [fitted(params, model.prompter.builder.num_room(built))],
+                lane=lane_of(priority=options.priority),
+                cache_salt=options.cache_salt,
+                on_piece=on_piece,
+            )
 
     async def _complete(
         self, prompt: Prompt, options: SamplingOptions, lane: Lane, template_kwargs: dict[str, object]
@@ -106,12 +105,13 @@ class LocalCore:
         model = self.model
         info = model.prompter.builder.info
         params = options.params(info.vocab_size, info.sampling)
-        built = await self._build(prompt, template_kwargs)
-        params = fitted(params, model.prompter.builder.num_room(built))
-        answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt)
+        async with self._build(prompt, template_kwargs) as built:
+            params = fitted(params, model.prompter.builder.num_room(built))
+            answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt)
         return _completion(built, answer, has_logprobs=params.logprobs is not None)
 
-    async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> EnginePrompt:
+    @asynccontextmanager
+    async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> AsyncIterator[EnginePrompt]:
         prompter = self.model.prompter
         asked: Asked = (
             read_prompt(prompt)
@@ -119,9 +119,11 @@ class LocalCore:
             else await trio.to_thread.run_sync(partial(read_prompt, prompt, **template_kwargs))
         )
         if asked.conversation is not None:
-            return await prompter.chat(asked.conversation, asked.sources)
+            async with prompter.chat(asked.conversation, asked.sources) as built:
+                yield built
+            return
         assert asked.raw is not None, "a prompt is one or the other"
-        return await prompter.completion(asked.raw)
+        yield await prompter.completion(asked.raw)
 
 
 def _completion(prompt: EnginePrompt, answer: Answer, *, has_logprobs: bool) -> Completion:

@@ -8,6 +8,7 @@ the ways to it in `actors/local/shells.py`.
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,11 @@ import sniffio
 from ...protocols.errors import BadRequestError, ModelLoadError, UnavailableError
 from ..config import Device, Dtype, EngineConfig
 from ..kernel.supervisor import RunActor
+from ..media_budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
-from ..text.prompts import Prompter, ThreadOpener
+from ..text.openers import ThreadOpener
+from ..text.prompts import Prompter
 from .core import LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
 from .shells import CLOSED, AsyncioShell, Deltas, Threaded, TrioShell, drain, wait
@@ -200,7 +203,8 @@ def make_core(model: str | Path, config: EngineConfig) -> LocalCore:
         loaded = load_model(name, name, config)
         if loaded.prompts is None:
             raise ModelLoadError(f"{name}: a {loaded.info.family} model takes no prompts; serve it instead")
-        return TextModel(name, loaded.engine, Prompter(loaded.prompts, ThreadOpener())), loaded.engine.run
+        prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
+        return TextModel(name, loaded.engine, prompter), loaded.engine.run
 
     return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 

@@ -55,12 +55,13 @@ class Answer:
     stop: str | None = None
     _texts: list[str] = field(default_factory=list)
 
-    def add(self, piece: TextGenerated) -> None:
+    def add(self, piece: TextGenerated, *, keeps_logprobs: bool = True) -> None:
         """Append what was generated."""
         self._texts.append(piece.text)
         self.token_ids += piece.token_ids
-        self.logprobs += piece.logprobs
-        self.top_logprobs += piece.top_logprobs
+        if keeps_logprobs:
+            self.logprobs += piece.logprobs
+            self.top_logprobs += piece.top_logprobs
         self.prompt_logprobs = self.prompt_logprobs or piece.prompt_logprobs
         self.num_cached = max(self.num_cached, piece.num_cached)
         self.stop = self.stop or piece.stop
@@ -85,7 +86,8 @@ async def answer_all(
     on_accepted: OnAccepted | None = None,
     on_piece: OnPiece | None = None,
 ) -> list[Answer]:
-    """Answer `prompt` once for each of `choices`; answers in order.
+    """Answer `prompt` once for each of `choices`; answers in order, without log-probabilities if `on_piece`
+    has had them already.
 
     The second choice starts when the first has its first token: from then on the prompt is in the prefix
     cache. Raises the engine's errors, and what `check_answer` does if one answer failed alone; cancelling,
@@ -102,18 +104,17 @@ async def answer_all(
                 on_accepted(index)
             async for piece in stream:
                 check_answer(piece)
-                answers[index].add(piece)
+                answers[index].add(piece, keeps_logprobs=on_piece is None)
                 if on_piece is not None:
                     on_piece(index, piece)
                 first_token.set()
 
-    with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
-            nursery.start_soon(answer, 0)
-            if len(choices) > 1:
-                await first_token.wait()
-            for index in range(1, len(choices)):
-                nursery.start_soon(answer, index)
+    async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
+        nursery.start_soon(answer, 0)
+        if len(choices) > 1:
+            await first_token.wait()
+        for index in range(1, len(choices)):
+            nursery.start_soon(answer, index)
     return answers
 
 
@@ -128,9 +129,8 @@ async def answer_one(
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
     generate = _request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
     answer = Answer()
-    with model.prompter.holding(prompt):
-        async with model.engine.encoded(*prompt.items, lane=lane):
-            piece = await model.engine.complete(generate)
+    async with model.engine.encoded(*prompt.items, lane=lane):
+        piece = await model.engine.complete(generate)
     check_answer(piece)
     answer.add(piece)
     return answer

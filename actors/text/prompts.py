@@ -1,55 +1,56 @@
-"""Requests → prompts: opens their media where that is safe, tokenizes long texts in a thread.
+"""Requests → prompts: opens their media where and when that is safe, tokenizes long texts in a thread.
 
+Memory for media is reserved before any is decoded (`actors/media_budget.py`) and held as long as the prompt.
 A server opens files in the media actor's killable workers, `LocalEngine` (whose files are its user's own) in
-threads: the two `MediaOpener`s. What becomes of the results is `engine/models/prompts.py`'s business.
+threads: `actors/text/openers.py`. What becomes of the results is `engine/models/prompts.py`'s business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import trio
 
-from ...engine.models.prompts import PreparedMedia, Prompt, PromptBuilder, media_parts, num_characters
-from ...media.decode import DecodedAudio, DecodeLimits, FloatArray, decode_audio
+from ...engine.models.prompts import PreparedMedia, Prompt, PromptBuilder, media_parts
+from ...engine.text.chat_size import is_short
+from ...media.decode import DecodeLimits, FloatArray
 from ...media.features import FeatureConfig
-from ...media.images import ImageLimits, PixelArray, image_item, prepare_image
-from ...media.video import VideoLimits, prepare_frames, prepare_video
-from ...media.vision_config import PixelConfig, VideoConfig, VisionConfig, read_vision_config
+from ...media.images import ImageLimits, PixelArray, image_bytes, image_item
+from ...media.video import VideoLimits, prepare_frames, video_bytes
+from ...media.vision_config import VisionConfig, read_vision_config
 from ...media.windows import WindowedLogMel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
-from ...protocols.errors import BadRequestError, OverloadedError, SensoriumError, TooLargeError
+from ...protocols.errors import BadRequestError, SensoriumError, TooLargeError
 from ...protocols.messages import EncoderItem, VideoItems
+from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import INLINE_CHARS, off_loop
+from ..media_budget import MediaBudget
+from .openers import MediaOpener
 
 _T = TypeVar("_T")
 
-_INLINE_CHARS: Final = 2000
-"""Text up to this long is tokenized on the loop: a millisecond, less than a thread costs the others."""
+_FEATURE_BYTES_PER_S: Final = 4 * 128 * 100
+"""Of audio: log-mel frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """What one request may bring, and what all of them together may hold."""
+    """What one request may bring."""
 
     max_items: int = 64
     """Images, videos and audio clips of one request."""
-    max_audio_s: float = 3600.0
-    """Of one request, all clips together."""
-    max_request_bytes: int = 1 << 30
-    """Features of one request."""
-    max_held_bytes: int = 4 << 30
-    """Features of all requests in hand."""
-    image: ImageLimits = field(default_factory=ImageLimits)
-    video: VideoLimits = field(default_factory=VideoLimits)
-    audio: DecodeLimits = field(default_factory=DecodeLimits)
+    max_clip_s: float = 3600.0
+    """Of one video or audio clip."""
+    max_image_pixels: int | None = None
+    """Larger images and frames are made smaller, as the model's own bound does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,138 +72,118 @@ Source = bytes | PixelArray | Frames | Samples
 """A file, or what is in one."""
 
 
-class MediaOpener(Protocol):
-    """Opens files. Raises MediaError, TooLargeError, OverloadedError or UnavailableError."""
-
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
-        """An image's features."""
-
-    async def prepare_video(
-        self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> VideoItems:
-        """A video's features."""
-
-    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
-        """An audio file's samples at 16 kHz."""
-
-
-class ThreadOpener:
-    """Opens files in threads of this process: for files one trusts."""
-
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
-        """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(prepare_image, data, config, limits)
-
-    async def prepare_video(
-        self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> VideoItems:
-        """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(prepare_video, data, config, limits)
-
-    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
-        """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(partial(decode_audio, data, limits=limits))
-
-
 class Prompter:
-    """Makes one model's prompts. Shared by all its requests."""
+    """Makes one model's prompts. Shared by all its requests; `budget` also by other models."""
 
     def __init__(
-        self, builder: PromptBuilder, opener: MediaOpener, *, limits: MediaLimits | None = None
+        self,
+        builder: PromptBuilder,
+        opener: MediaOpener,
+        *,
+        budget: MediaBudget | None = None,
+        limits: MediaLimits | None = None,
     ) -> None:
         self.builder = builder
-        self.limits = limits or MediaLimits()
-        self.held_bytes = 0
-        """Features of the requests in hand."""
+        self._budget = budget or MediaBudget()
         self._opener = opener
+        self._limits = limits = limits or MediaLimits()
+        self._audio_limits = DecodeLimits(max_seconds=limits.max_clip_s)
+        self._video_limits = VideoLimits(max_seconds=limits.max_clip_s)
+        self._image_limits = ImageLimits()
         self._vision: VisionConfig | None = None
         self._audio: FeatureConfig | None = None
         if builder.media.pixels is not None:
-            self._vision = read_vision_config(builder.info.folder)
+            self._vision = read_vision_config(builder.info.folder).bounded(limits.max_image_pixels)
+            if not self._vision.image.do_resize and limits.max_image_pixels is not None:
+                self._image_limits = ImageLimits(max_pixels=limits.max_image_pixels)
         if builder.media.audio is not None:
             self._audio = FeatureConfig.from_folder(builder.info.folder)
 
     async def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
         """See `PromptBuilder.completion`."""
-        work = partial(self.builder.completion, prompt, param=param)
-        return await _run(work, len(prompt))
+        return await off_loop(partial(self.builder.completion, prompt, param=param), size=len(prompt))
 
-    async def chat(self, conversation: Conversation, sources: Mapping[str, Source] | None = None) -> Prompt:
-        """The prompt of a conversation with its media opened.
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return await off_loop(partial(self.builder.text.decode, token_ids), size=len(token_ids))
+
+    @asynccontextmanager
+    async def chat(
+        self, conversation: Conversation, sources: Mapping[str, Source] | None = None
+    ) -> AsyncIterator[Prompt]:
+        """The prompt of a conversation with its media opened; their memory is held until it is left.
 
         `sources` gives a part's content by its path where it does not hold the file itself. Raises
-        BadRequestError, MediaError or TooLargeError naming the part, and the opener's errors. Cancellation
-        stops the opening of files.
+        BadRequestError, MediaError or TooLargeError naming the part, OverloadedError if there is no memory
+        for media now, and the opener's errors. Cancellation stops the opening of files.
         """
         parts = media_parts(conversation)
         for part in parts:
             self.builder.check_kind(part)
-        if len(parts) > self.limits.max_items:
+        if len(parts) > self._limits.max_items:
             raise TooLargeError(
-                f"The request has {len(parts)} media parts; the limit is {self.limits.max_items}.",
-                param=parts[self.limits.max_items].param,
+                f"The request has {len(parts)} media parts; the limit is {self._limits.max_items}.",
+                param=parts[self._limits.max_items].param,
             )
-        media = await self._open_all(parts, sources or {})
-        return await _run(partial(self.builder.chat, conversation, media), num_characters(conversation))
+        given = [(part, (sources or {}).get(part.param, part.data)) for part in parts]
+        sizes = await _for_each(given, self._measure)
+        async with self._budget.reserved(sum(sizes)) as reservation:
+            media = await _for_each(given, self._open)
+            reservation.settle(sum(len(item.features.data) for each in media for item in _items(each)))
+            build = partial(self.builder.chat, conversation, media)
+            size = 0 if is_short(conversation, INLINE_CHARS) else INLINE_CHARS + 1
+            yield await off_loop(build, size=size)
 
-    @contextmanager
-    def holding(self, prompt: Prompt) -> Iterator[None]:
-        """Count a prompt's features while a request holds them. Raises OverloadedError at the limit."""
-        num_bytes = sum(len(item.features.data) for item in prompt.items)
-        if num_bytes and self.held_bytes + num_bytes > self.limits.max_held_bytes:
-            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
-        self.held_bytes += num_bytes
-        try:
-            yield
-        finally:
-            self.held_bytes -= num_bytes
-
-    async def _open_all(
-        self, parts: Sequence[MediaPart], sources: Mapping[str, Source]
-    ) -> list[PreparedMedia]:
-        opened: dict[int, PreparedMedia] = {}
-        request = _RequestBudget(self.limits)
-
-        async def open_one(index: int, part: MediaPart) -> None:
-            with _naming(part.param):
-                opened[index] = await self._open(part, sources.get(part.param, part.data), request)
-                request.add_features(opened[index])
-
-        async with open_work() as nursery:
-            for index, part in enumerate(parts):
-                nursery.start_soon(open_one, index, part)
-        return [opened[index] for index in range(len(parts))]
-
-    async def _open(self, part: MediaPart, source: Source, request: _RequestBudget) -> PreparedMedia:
+    async def _measure(self, part: MediaPart, source: Source) -> int:
+        """Bytes of memory that opening takes."""
         if part.kind == "audio":
-            return await self._open_audio(source, request)
-        assert self._vision is not None, "kinds are checked"
-        if part.kind == "image":
+            seconds = 0.0
             match source:
                 case bytes():
-                    return await self._opener.prepare_image(source, self._vision.image, self.limits.image)
-                case np.ndarray():
-                    return await trio.to_thread.run_sync(image_item, source, self._vision.image)
-        match source:
-            case bytes():
-                return await self._opener.prepare_video(source, self._vision.video, self.limits.video)
-            case Frames(pictures, times_s):
+                    seconds = await self._opener.measure_audio(source, limits=self._audio_limits)
+                case Samples(samples):
+                    seconds = len(samples) / INTERNAL_RATE
+            return int(seconds * (SAMPLE_BYTES_PER_S + _FEATURE_BYTES_PER_S))
+        assert self._vision is not None, "kinds are checked"
+        match part.kind, source:
+            case "image", bytes():
+                return await self._opener.measure_image(source, self._vision.image, self._image_limits)
+            case "image", np.ndarray():
+                return image_bytes(source.shape[0], source.shape[1], self._vision.image)
+            case "video", bytes():
+                return await self._opener.measure_video(source, self._vision.video, self._video_limits)
+            case "video", Frames(pictures) if pictures:
+                height, width, _ = pictures[0].shape
+                return video_bytes(len(pictures), height, width, self._vision.video)
+        return 0
+
+    async def _open(self, part: MediaPart, source: Source) -> PreparedMedia:
+        if part.kind == "audio":
+            return await self._open_audio(source)
+        assert self._vision is not None, "kinds are checked"
+        match part.kind, source:
+            case "image", bytes():
+                return await self._opener.prepare_image(source, self._vision.image, self._image_limits)
+            case "image", np.ndarray():
+                return await trio.to_thread.run_sync(image_item, source, self._vision.image)
+            case "video", bytes():
+                return await self._opener.prepare_video(source, self._vision.video, self._video_limits)
+            case "video", Frames(pictures, times_s):
                 return await trio.to_thread.run_sync(prepare_frames, pictures, times_s, self._vision.video)
         raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
 
-    async def _open_audio(self, source: Source, request: _RequestBudget) -> tuple[EncoderItem, ...]:
+    async def _open_audio(self, source: Source) -> tuple[EncoderItem, ...]:
         match source:
             case bytes():
-                samples = (await self._opener.decode(source, limits=self.limits.audio)).samples
+                samples = (await self._opener.decode(source, limits=self._audio_limits)).samples
             case Samples(samples):
-                pass
+                if len(samples) > self._limits.max_clip_s * INTERNAL_RATE:
+                    raise TooLargeError(
+                        f"The audio has {len(samples) / INTERNAL_RATE:.1f} s; the limit is "
+                        f"{self._limits.max_clip_s:g} s."
+                    )
             case _:
                 raise BadRequestError(f"{type(source).__name__} is no audio.")
-        request.add_audio(len(samples) / INTERNAL_RATE)
         return await trio.to_thread.run_sync(self._windows, samples)
 
     def _windows(self, samples: FloatArray) -> tuple[EncoderItem, ...]:
@@ -212,31 +193,6 @@ class Prompter:
         windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
         windows.append(samples)
         return tuple(change.item for change in windows.changes())
-
-
-class _RequestBudget:
-    """What one request's media have come to so far."""
-
-    def __init__(self, limits: MediaLimits) -> None:
-        self._limits = limits
-        self._audio_s = 0.0
-        self._num_bytes = 0
-
-    def add_audio(self, seconds: float) -> None:
-        self._audio_s += seconds
-        if self._audio_s > self._limits.max_audio_s:
-            raise TooLargeError(
-                f"The request has {self._audio_s:.1f} s of audio so far; the limit is "
-                f"{self._limits.max_audio_s:g} s."
-            )
-
-    def add_features(self, media: PreparedMedia) -> None:
-        self._num_bytes += sum(len(item.features.data) for item in _items(media))
-        if self._num_bytes > self._limits.max_request_bytes:
-            raise TooLargeError(
-                f"The request's media come to {self._num_bytes:,} bytes of features so far; the limit is "
-                f"{self._limits.max_request_bytes:,}."
-            )
 
 
 def _items(media: PreparedMedia) -> tuple[EncoderItem, ...]:
@@ -249,10 +205,20 @@ def _items(media: PreparedMedia) -> tuple[EncoderItem, ...]:
             return media
 
 
-async def _run(work: Callable[[], _T], num_chars: int) -> _T:
-    if num_chars <= _INLINE_CHARS:
-        return work()
-    return await trio.to_thread.run_sync(work)
+async def _for_each(
+    given: Sequence[tuple[MediaPart, Source]], work: Callable[[MediaPart, Source], Awaitable[_T]]
+) -> list[_T]:
+    """Results in order; the first failure, which names its part, ends the others."""
+    found: dict[int, _T] = {}
+
+    async def one(index: int, part: MediaPart, source: Source) -> None:
+        with _naming(part.param):
+            found[index] = await work(part, source)
+
+    async with open_work() as nursery:
+        for index, (part, source) in enumerate(given):
+            nursery.start_soon(one, index, part, source)
+    return [found[index] for index in range(len(given))]
 
 
 @contextmanager

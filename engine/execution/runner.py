@@ -18,7 +18,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...kernels.transfer import to_device
+from ...kernels.transfer import lazy_zeros, to_device
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
 from ..models.base import AligningModel, EncoderOutput, Model
@@ -104,7 +104,7 @@ class Runner:
         shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, block_size, k.head_dim)
         self._graphs: DecodeGraphs | None = None
         with torch.inference_mode():
-            self._cache = torch.zeros(shape, dtype=model.dtype, device=model.device)
+            self._cache = lazy_zeros(shape, model.dtype, model.device)
             if graphs is not False:
                 most = max(min(max_running, _MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)

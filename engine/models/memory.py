@@ -19,8 +19,10 @@ _GIB: Final = 1024**3
 _UNITS: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1024, "MIB": _MIB, "GIB": _GIB}
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)?\s*", re.IGNORECASE)
 
-DEFAULT_SHARE: Final = {"cpu": 0.5, "cuda": 0.9}
+DEFAULT_SHARE: Final = {"cpu": 0.25, "cuda": 0.9}
 """Of what is free after weights and encoder cache. A CPU's memory is also everybody else's."""
+_SHARE_FOR_ONE: Final = 0.5
+"""What a CPU gives where a single request needs more than its share."""
 _ENCODER_SHARE: Final = 0.1
 """Of what is free after the weights, for the encoder cache, up to the next constant."""
 _MAX_ENCODER_BYTES: Final = _GIB
@@ -64,6 +66,8 @@ class MemoryWish:
     max_context: int | None = None
     kv_memory: MemorySize | None = None
     num_blocks: int | None = None
+    activation_bytes: int = 0
+    """What encoding the largest image takes while it lasts."""
     has_encoder: bool = False
     encoder_memory: MemorySize | None = None
 
@@ -80,6 +84,7 @@ class MemoryPlan:
     free_bytes: int
     weight_bytes: int
     encoder_bytes: int
+    activation_bytes: int
     num_blocks: int
     block_size: int
     block_bytes: int
@@ -93,6 +98,8 @@ class MemoryPlan:
     def __str__(self) -> str:
         blocks_each = blocks_of(self.context, self.block_size)
         encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
+        if self.activation_bytes:
+            encoder += f", encoding the largest image {show(self.activation_bytes)}"
         return (
             f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)} = "
             f"{self.num_tokens} tokens = {self.num_blocks / blocks_each:.1f} requests of the full context "
@@ -122,6 +129,13 @@ def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
             f"the weights take {show(wish.weight_bytes)}, and {show(free_bytes)} of memory are free; take a "
             "smaller model, or fewer bytes per number (--dtype)"
         )
+    left -= wish.activation_bytes
+    if left < 0:
+        raise ModelLoadError(
+            f"encoding the largest image takes {show(wish.activation_bytes)}, and beside the weights "
+            f"({show(wish.weight_bytes)}) {show(left + wish.activation_bytes)} are free; lower "
+            "--max-image-pixels"
+        )
     encoder_bytes = _encoder_bytes(wish, left)
     block_bytes = wish.token_bytes * wish.block_size
     after_encoder = left - encoder_bytes
@@ -131,6 +145,7 @@ def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
         free_bytes=free_bytes,
         weight_bytes=wish.weight_bytes,
         encoder_bytes=encoder_bytes,
+        activation_bytes=wish.activation_bytes,
         num_blocks=num_blocks,
         block_size=wish.block_size,
         block_bytes=block_bytes,
@@ -162,7 +177,10 @@ def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:
     size = wish.kv_memory or MemorySize(DEFAULT_SHARE[wish.device], "share")
     num_blocks = size.of(free_bytes) // block_bytes
     if wish.kv_memory is None and wish.device == "cpu":
-        num_blocks = min(num_blocks, wish.max_running * blocks_of(wish.context, wish.block_size))
+        each = blocks_of(wish.context, wish.block_size)
+        if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:
+            return each
+        num_blocks = min(num_blocks, wish.max_running * each)
     return num_blocks
 
 

@@ -17,6 +17,7 @@ from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, TextPart
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import EncoderItem, MediaSpan, VideoItems
+from ..text.chat_size import field_sizes
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
 from ..text.tokenizer import TextTokenizer
@@ -121,10 +122,11 @@ class PromptBuilder:
     def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
         """A raw prompt: control tokens in a text are control tokens. Raises BadRequestError."""
         if isinstance(prompt, str):
-            self._check_chars(len(prompt), param)
+            self._check_chars({param: len(prompt)})
             ids = self.text.start_ids + self.text.encode(prompt, allow_special=True)
         else:
             ids = tuple(prompt)
+            self._check_tokens(len(ids), param)
             for index, token_id in enumerate(ids):
                 if not 0 <= token_id < self.info.vocab_size:
                     raise refuse(
@@ -134,7 +136,7 @@ class PromptBuilder:
 
     def chat(self, conversation: Conversation, media: Sequence[PreparedMedia] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
-        self._check_chars(num_characters(conversation), "messages")
+        self._check_chars(field_sizes(conversation))
         return self._checked(self._prompts.chat(conversation, media), "messages")
 
     def check_kind(self, part: MediaPart) -> None:
@@ -151,19 +153,25 @@ class PromptBuilder:
         """Tokens the context leaves for an answer, at least one."""
         return self.info.max_context - len(prompt.token_ids)
 
-    def _check_chars(self, num_chars: int, param: str) -> None:
+    def _check_chars(self, sizes: dict[str, int]) -> None:
+        """`sizes` are characters by field; the largest is the one to blame."""
+        num_chars = sum(sizes.values())
         if num_chars > self.info.max_context * _MAX_CHARS_PER_TOKEN:
+            param = max(sizes, key=lambda name: sizes[name])
             raise BadRequestError(
-                f"The prompt has {num_chars:,} characters, which cannot fit the model's context of "
-                f"{self.info.max_context:,} tokens.",
+                f"The prompt has {num_chars:,} characters, {sizes[param]:,} of them in `{param}`, which "
+                f"cannot fit the model's context of {self.info.max_context:,} tokens.",
                 param=param,
                 code="context_length_exceeded",
             )
 
     def _checked(self, prompt: Prompt, param: str) -> Prompt:
-        num_tokens = len(prompt.token_ids)
-        if not num_tokens:
+        if not prompt.token_ids:
             raise BadRequestError("The prompt has no tokens.", param=param)
+        self._check_tokens(len(prompt.token_ids), param)
+        return prompt
+
+    def _check_tokens(self, num_tokens: int, param: str) -> None:
         if num_tokens >= self.info.max_context:
             raise BadRequestError(
                 f"The prompt has {num_tokens:,} tokens; the context of {self.info.max_context:,} tokens "
@@ -171,7 +179,6 @@ class PromptBuilder:
                 param=param,
                 code="context_length_exceeded",
             )
-        return prompt
 
 
 def media_parts(conversation: Conversation) -> tuple[MediaPart, ...]:
@@ -183,11 +190,6 @@ def media_parts(conversation: Conversation) -> tuple[MediaPart, ...]:
         for part in message.content
         if isinstance(part, MediaPart)
     )
-
-
-def num_characters(conversation: Conversation) -> int:
-    """About how much text there is to tokenize."""
-    return sum(len(plain_text(message)) for message in conversation.messages)
 
 
 def plain_text(message: ChatMessage) -> str:

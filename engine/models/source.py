@@ -46,6 +46,8 @@ class ModelSource:
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
     encoder_bytes: Callable[[int], int] | None = None
     """Bytes the encoding of an item of so many tokens will hold on the device; None if it has no encoder."""
+    activation_bytes: Callable[[int], int] | None = None
+    """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
     prompts: ChatPrompts | None = None
     """How it is prompted; None if it answers no prompts of clients."""
     listens: Listens | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from typing import Any, Final, TypeVar, cast
 
 import jinja2
@@ -19,6 +19,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from ...protocols.errors import BadRequestError
+from .chat_size import message_strings, strings_in
 from .tokenizer import TextTokenizer
 
 _V = TypeVar("_V")
@@ -144,7 +145,12 @@ class _Hider:
     """Stand-in characters for the control tokens' names in one conversation's text."""
 
     def __init__(self, conversation: Conversation) -> None:
-        self._taken = set(_private(_strings(conversation)))
+        texts = chain(
+            strings_in(conversation.template_kwargs),
+            strings_in(conversation.tools),
+            *map(message_strings, conversation.messages),
+        )
+        self._taken = set(_private(texts))
         self._free = count(_FIRST_STAND_IN)
         self._names: dict[str, str] = {}
         self._stand_ins: dict[str, str] = {}
@@ -199,29 +205,6 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the names, longer ones first, as one group; nothing where there are none."""
     ordered = sorted(names, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
-
-
-def _strings(conversation: Conversation) -> Iterable[str]:
-    yield from _nested(conversation.template_kwargs)
-    yield from _nested(conversation.tools)
-    for message in conversation.messages:
-        yield from _nested(message.extra)
-        content = message.content
-        if isinstance(content, str):
-            yield content
-        elif content is not None:
-            yield from (part.text for part in content if isinstance(part, TextPart))
-
-
-def _nested(value: object) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from _nested(list(value))
-        yield from _nested(list(value.values()))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _nested(each)
 
 
 def _private(texts: Iterable[str]) -> Iterable[str]:

@@ -36,6 +36,7 @@ from sensorium.actors.http.connections import open_listener, serve_connections
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
 from sensorium.actors.media import MediaActor
+from sensorium.actors.media_budget import MediaBudget
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.server import application
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
@@ -138,7 +139,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         await nursery.start(media.run)
         hearing = VoiceActivityActor(VoiceActivityModel())
         await nursery.start(hearing.run)
-        service = Service(config, models, media.handle, hearing.open_ear, metrics)
+        service = Service(config, models, media.handle, MediaBudget(), hearing.open_ear, metrics)
         await nursery.start(service.sessions.run)
         listener = open_listener("127.0.0.1", 0)
         closed = trio.Event()

@@ -34,6 +34,17 @@ from sensorium.engine.models.memory import MemorySize
         (lambda: EngineConfig(plans_in_flight=3), "--plans-in-flight is 3; allowed: 0 to 2"),
         (lambda: EngineConfig(step_timeout_s=0), "--step-timeout-s is 0; allowed: at least 0.1"),
         (lambda: FileConfig(max_audio_s=0), "--max-audio-s is 0; allowed: at least 0.1"),
+        (lambda: FileConfig(max_image_pixels=10), "--max-image-pixels is 10; allowed: at least 65536"),
+        (lambda: FileConfig(max_media_items=0), "--max-media-items is 0; allowed: at least 1"),
+        (
+            lambda: FileConfig(media_memory="0.5"),
+            "--media-memory is '0.5'; allowed: a size as 2GiB or 512MiB",
+        ),
+        (
+            lambda: FileConfig(media_memory="64MiB"),
+            "--media-memory is '64MiB'; allowed: at least 879MiB, of which one file of --max-audio-s 7200 "
+            "takes half",
+        ),
         (
             lambda: FileConfig(decode_timeout_s=float("nan")),
             "--decode-timeout-s is nan; allowed: at least 0.1",

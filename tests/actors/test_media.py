@@ -8,12 +8,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import trio
 import trio.testing
 from PIL import Image
+from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.media import MediaActor, MediaConfig, MediaHandle
 from sensorium.media.decode import DecodeLimits
 from sensorium.media.images import ImageLimits, prepare_image
@@ -219,3 +221,18 @@ async def test_images_and_videos_are_prepared_in_workers() -> None:
         with pytest.raises(TooLargeError):
             await handle.prepare_image(buffer.getvalue(), PIXELS, ImageLimits(max_bytes=10))
         assert handle.statistics().num_jobs == 4
+
+
+async def test_a_large_image_does_not_hold_the_loop() -> None:
+    """A hundred megabytes of features come back, which are copied and hashed elsewhere."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (2048, 2048)).save(buffer, "PNG")
+    config = replace(PIXELS, max_pixels=2048 * 2048)
+    async with running(MediaConfig(max_workers=1)) as (_, handle):
+        await handle.prepare_image(buffer.getvalue(), PIXELS)
+        hold = LoopHold()
+        trio.lowlevel.add_instrument(hold)
+        item = await handle.prepare_image(buffer.getvalue(), config)
+        trio.lowlevel.remove_instrument(hold)
+    assert len(item.features.data) == 24 * 2048 * 2048
+    assert hold.longest.seconds < 0.02, hold.longest

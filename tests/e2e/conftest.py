@@ -24,8 +24,9 @@ def shared_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """The shared server; the test fails if it leaves anything held."""
-    yield shared_server
+    """The shared server; the test fails if it leaves anything held, or held the loop."""
+    with shared_server.free_loop():
+        yield shared_server
     shared_server.wait_quiet()
 
 
@@ -62,6 +63,7 @@ def shared_text_server(folders: dict[str, Path]) -> Iterator[Server]:
 
 @pytest.fixture
 def text_server(shared_text_server: Server) -> Iterator[Server]:
-    """The shared one; the test fails if it leaves anything held."""
-    yield shared_text_server
+    """The shared one; the test fails if it leaves anything held, or held the loop."""
+    with shared_text_server.free_loop():
+        yield shared_text_server
     shared_text_server.wait_quiet()

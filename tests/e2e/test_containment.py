@@ -30,7 +30,8 @@ def breaking_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(breaking_server: Server) -> Iterator[Server]:
-    yield breaking_server
+    with breaking_server.free_loop():
+        yield breaking_server
     wait_until(lambda: breaking_server.service.is_ready)
     breaking_server.wait_quiet()
 

@@ -42,7 +42,8 @@ def small_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(small_server: Server) -> Iterator[Server]:
-    yield small_server
+    with small_server.free_loop():
+        yield small_server
     small_server.wait_quiet()
 
 

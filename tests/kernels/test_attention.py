@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sensorium.kernels import attention
 from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference
 from sensorium.kernels.cross_attention import (
     CrossSpan,
@@ -28,6 +29,26 @@ def test_attend_equals_reference(dtype: torch.dtype, rows: int) -> None:
     query, key, value = (torch.randn(2, HEADS, n, DIM).to(dtype) for n in (rows, 40, 40))
     want = attend_reference(query.double(), key.double(), value.double())
     assert_near(attend(query, key, value), want)
+
+
+def test_a_large_problem_takes_little_memory_and_nothing_else_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = 2 * MIN_ROWS_PER_HEAD + 1
+    query, key, value = (torch.randn(1, HEADS, rows, DIM).to(torch.bfloat16) for _ in range(3))
+    whole = attend(query, key, value)
+    scores: list[int] = []
+    softmax = torch.Tensor.softmax
+
+    def noted(self: torch.Tensor, dim: int) -> torch.Tensor:
+        scores.append(self.numel())
+        return softmax(self, dim)
+
+    monkeypatch.setattr(torch.Tensor, "softmax", noted)
+    monkeypatch.setattr(attention, "MAX_SCORES", 100 * rows)
+    assert_near(attend(query, key, value), whole)
+    assert sum(scores) == HEADS * rows * rows
+    assert max(scores) <= 100 * rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -74,7 +74,7 @@ def test_an_image_goes_through_a_file(tmp_path: Path) -> None:
     item = image_to_file(png(40, 30), PIXELS, ImageLimits(), str(path))
     assert isinstance(item, EncoderItem)
     assert len(pickle.dumps(item)) < 1000
-    assert items_with_features([item], path.read_bytes()) == (prepare_image(png(40, 30), PIXELS),)
+    assert items_with_features([item], str(path)) == (prepare_image(png(40, 30), PIXELS),)
 
 
 def test_a_video_goes_through_a_file(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_video_goes_through_a_file(tmp_path: Path) -> None:
     assert len(pickle.dumps(video)) < 2000
     expected = prepare_video(data, VIDEO)
     assert len(expected.items) > 1
-    assert items_with_features(video.items, memoryview(path.read_bytes())) == expected.items
+    assert items_with_features(video.items, str(path)) == expected.items
     assert video.times_s == expected.times_s
 
 

@@ -147,3 +147,37 @@ def test_any_message_is_read_or_refused(message: dict[str, Any]) -> None:
     except BadRequestError as error:
         outcome = (error.param or "")[:11]
     assert outcome in ("user", "messages[0]")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3 * 65_536 - 1, 3 * 65_536, 3 * 65_536 + 2, 500_000])
+def test_large_media_come_out_of_base64_whole(size: int) -> None:
+    data = bytes(index * 7 % 256 for index in range(size))
+    text = base64.b64encode(data).decode()
+    found = parts(
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text}"}},
+        {"type": "input_audio", "input_audio": {"data": text}},
+    )
+    assert [part.data for part in found if isinstance(part, MediaPart)] == [data, data]
+
+
+def test_escapes_in_base64_are_understood() -> None:
+    """PHP writes `/` as `\\/`."""
+    data = b"\xff\xff\xff?" * 100
+    text = base64.b64encode(data).decode().replace("/", "\\/")
+    assert "\\/" in text
+    content = '[{"type": "image_url", "image_url": {"url": "data:image\\/png;base64,' + text + '"}}]'
+    (message,) = read_messages([msgspec.Raw(f'{{"role": "user", "content": {content}}}'.encode())])
+    assert isinstance(message.content, tuple)
+    assert [part.data for part in message.content if isinstance(part, MediaPart)] == [data]
+
+
+@pytest.mark.parametrize("text", ["QQ==" + "QUFB" * 100_000, "QUFB" * 100_000 + "Q", "QU\nFB", "é"])
+def test_what_is_no_base64_is_refused(text: str) -> None:
+    """Padding in the middle, too, wherever the middle is."""
+    for part, param in (
+        ({"type": "image_url", "image_url": {"url": f"data:;base64,{text}"}}, "image_url.url"),
+        ({"type": "input_audio", "input_audio": {"data": text}}, "input_audio.data"),
+    ):
+        with pytest.raises(BadRequestError, match="not valid base64") as caught:
+            parts(part)
+        assert caught.value.param == f"messages[0].content[0].{param}"

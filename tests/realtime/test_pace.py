@@ -94,7 +94,7 @@ class Engine:
         self._num_frames[index] += 1
         number = self._num_frames[index]
         is_pause = (number + index * 37) % self._turn_frames > self._turn_frames - 25
-        effects = list[object](session.receive(AudioAppended(FRAME), now=self.now))
+        effects = session.receive(AudioAppended(FRAME), now=self.now)
         effects += session.receive(SpeechScored(number * FRAME, 0.02 if is_pause else 0.95), now=self.now)
         self._take(index, effects)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +18,17 @@ from sensorium.actors.config import (
     ServerConfig,
 )
 from sensorium.actors.http.service import Service
+from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.server import serve
 from sensorium.protocols.messages import EngineStatistics
 
 START_S = 60.0
 STOP_S = 30.0
+MAX_HOLD_S = 0.05
+"""Nobody may keep the loop longer, whatever a client sends. CPU time of the loop's own thread, so that a busy
+machine changes little."""
+NOTED_HOLD_S = 0.005
+"""What we aim at; longer ones are printed."""
 
 
 @dataclass
@@ -67,6 +74,22 @@ class Server:
     def wait_quiet(self, timeout_s: float = 10.0) -> None:
         """Return when nothing is held any more; AssertionError with the numbers otherwise."""
         wait_until(self.is_quiet, timeout_s=timeout_s, what=lambda: f"{self.statistics()} {self.service}")
+
+    @contextmanager
+    def free_loop(self) -> Iterator[None]:
+        """AssertionError if a task keeps the loop longer than `MAX_HOLD_S` meanwhile."""
+        hold = LoopHold(above_s=NOTED_HOLD_S)
+        gc.freeze()  # a server's own process has none of what tests bring along, to be looked through
+        self.run(lambda: trio.lowlevel.add_instrument(hold))
+        try:
+            yield
+        finally:
+            if self.thread.is_alive():
+                self.run(lambda: trio.lowlevel.remove_instrument(hold))
+            gc.unfreeze()
+        for each in hold.above:
+            print(f"the loop was held for {1000 * each.seconds:.1f} ms by {each.task} ({each.waits_in})")
+        assert hold.longest.seconds < MAX_HOLD_S, hold.longest
 
     def run(self, function: Callable[[], object]) -> None:
         """Call `function` in the server's loop."""

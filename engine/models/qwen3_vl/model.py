@@ -137,6 +137,9 @@ def open_source(opening: Opening) -> ModelSource:
     def encoder_bytes(num_tokens: int) -> int:
         return num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
 
+    def activation_bytes(num_pixels: int) -> int:
+        return tower.activation_bytes(num_pixels // parts[1].patch_size ** 2, opening.dtype.itemsize)
+
     reader()
     return ModelSource(
         info=info,
@@ -148,6 +151,7 @@ def open_source(opening: Opening) -> ModelSource:
         load=lambda: Qwen3VlModel(info, decoder, tower, axes, reader()),
         encoder_bytes=encoder_bytes,
         prompts=prompts,
+        activation_bytes=activation_bytes,
     )
 
 

@@ -52,6 +52,12 @@ class VisionTowerConfig:
         """Prompt tokens of an item."""
         return grid[0] * grid[1] * grid[2] // self.merge_size**2
 
+    def activation_bytes(self, num_patches: int, itemsize: int) -> int:
+        """About the most memory that encoding so many patches takes, beside the result."""
+        values = 8 * self.hidden_size + self.intermediate_size + self.patch_values
+        wide = 4 * self.hidden_size + self.patch_values
+        return num_patches * (values * itemsize + wide * 4)
+
     def tensor_shapes(self) -> dict[str, Shape]:
         """Name behind the tower's prefix, and shape of every tensor; the patch embedding is a convolution."""
         d, ffn, merged = self.hidden_size, self.intermediate_size, self.hidden_size * self.merge_size**2

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 import trio
 from hypercorn.config import Config
 from hypercorn.protocol import h2, h11, ws_stream
-from sensorium.actors.http.connections import guarded, open_listener, serve_connections
+from sensorium.actors.http.connections import TimedStream, guarded, open_listener, serve_connections
 from starlette.types import Receive, Scope, Send
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,60 @@ async def test_the_socket_of_a_client_that_left_is_not_kept(is_cut: bool) -> Non
         with trio.fail_after(5):
             await receive_all(stream)
         await stream.aclose()
+
+
+@dataclass
+class Sending:
+    """A body on its way to `peer`, which decides how fast it reads."""
+
+    peer: trio.SocketStream
+    ended: trio.Event = field(default_factory=trio.Event)
+    is_cut: bool = False
+
+
+@asynccontextmanager
+async def sending(data: bytes, *, send_timeout_s: float) -> AsyncIterator[Sending]:
+    listener = open_listener("127.0.0.1", 0)
+    peer = trio.socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    with listener:
+        await peer.connect(listener.getsockname())
+        accepted = trio.socket.from_stdlib_socket(listener.accept()[0])
+    stream = TimedStream(trio.SocketStream(accepted), send_timeout_s=send_timeout_s)
+
+    async def send() -> None:
+        try:
+            await stream.send_all(data)
+        except trio.BrokenResourceError:
+            found.is_cut = True
+        await stream.aclose()
+        found.ended.set()
+
+    async with trio.SocketStream(peer) as found_peer, trio.open_nursery() as nursery:
+        found = Sending(found_peer)
+        nursery.start_soon(send)
+        yield found
+
+
+async def test_a_slow_reader_that_goes_on_reading_is_not_cut() -> None:
+    data = bytes(range(256)) * (8 * 4096)
+    async with sending(data, send_timeout_s=0.3) as body:
+        received = bytearray()
+        while part := await body.peer.receive_some(len(data) // 40):
+            received += part
+            await trio.sleep(0.05)
+    assert not body.is_cut
+    assert received == data
+
+
+async def test_a_reader_that_stops_is_cut() -> None:
+    async with sending(bytes(64 * 1024 * 1024), send_timeout_s=0.3) as body:
+        await body.peer.receive_some(1000)
+        with trio.fail_after(10):
+            await body.ended.wait()
+        assert body.is_cut
+        with pytest.raises(trio.BrokenResourceError):
+            await receive_all(body.peer)
 
 
 async def test_an_idle_connection_does_not_delay_the_end() -> None:

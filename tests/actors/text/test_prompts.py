@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import trio
 from PIL import Image
-from sensorium.actors.text.prompts import Frames, MediaLimits, Prompter, Samples, Source, ThreadOpener
-from sensorium.engine.models.prompts import PromptBuilder
+from sensorium.actors.media_budget import MediaBudget
+from sensorium.actors.text.openers import ThreadOpener
+from sensorium.actors.text.prompts import Frames, MediaLimits, Prompter, Samples, Source
+from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits
-from sensorium.media.vision_config import PixelConfig
+from sensorium.media.video import VideoLimits
+from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart
 from sensorium.protocols.errors import (
@@ -56,6 +60,13 @@ def part(kind: MediaKind, data: bytes = b"", index: int = 0) -> MediaPart:
     return MediaPart(kind, data, f"messages[0].content[{index}]")
 
 
+async def chat(
+    prompter: Prompter, conversation: Conversation, sources: dict[str, Source] | None = None
+) -> Prompt:
+    async with prompter.chat(conversation, sources) as prompt:
+        return prompt
+
+
 def pixels(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return np.random.default_rng(seed).integers(0, 256, (40, 48, 3), dtype=np.uint8)
 
@@ -68,10 +79,11 @@ def png(seed: int = 0) -> bytes:
 
 async def test_spans_lie_where_the_placeholders_are(vision: PromptBuilder) -> None:
     prompter = Prompter(vision, ThreadOpener())
-    prompt = await prompter.chat(
+    prompt = await chat(
+        prompter,
         conversation(
             part("image", png(1)), TextPart("and"), part("image", png(2), 2), part("image", png(1), 3)
-        )
+        ),
     )
     image_id = vision.text.id_of("<|image_pad|>")
     places = [index for index, token_id in enumerate(prompt.token_ids) if token_id == image_id]
@@ -84,9 +96,9 @@ async def test_spans_lie_where_the_placeholders_are(vision: PromptBuilder) -> No
 
 async def test_files_and_what_is_in_them_are_the_same(vision: PromptBuilder) -> None:
     prompter = Prompter(vision, ThreadOpener())
-    from_file = await prompter.chat(conversation(part("image", png(1))))
+    from_file = await chat(prompter, conversation(part("image", png(1))))
     sources: dict[str, Source] = {"messages[0].content[0]": pixels(1)}
-    assert await prompter.chat(conversation(part("image")), sources) == from_file
+    assert await chat(prompter, conversation(part("image")), sources) == from_file
 
 
 async def test_frames(vision: PromptBuilder) -> None:
@@ -94,7 +106,7 @@ async def test_frames(vision: PromptBuilder) -> None:
     sources: dict[str, Source] = {
         "messages[0].content[0]": Frames([pixels(index) for index in range(4)], [0.0, 0.5, 1.0, 1.5])
     }
-    prompt = await prompter.chat(conversation(part("video")), sources)
+    prompt = await chat(prompter, conversation(part("video")), sources)
     assert len(prompt.spans) == 2
     text = vision.text.backend.decode(list(prompt.token_ids), skip_special_tokens=False)
     assert "<0.2 seconds>" in text or "<0.3 seconds>" in text
@@ -104,7 +116,7 @@ async def test_audio_windows(audio: PromptBuilder) -> None:
     prompter = Prompter(audio, ThreadOpener())
     samples = np.random.default_rng(0).normal(0, 0.1, 9 * RATE).astype(np.float32)
     sources: dict[str, Source] = {"messages[0].content[0]": Samples(samples)}
-    prompt = await prompter.chat(conversation(part("audio")), sources)
+    prompt = await chat(prompter, conversation(part("audio")), sources)
     assert [span.num_tokens for span in prompt.spans] == [104, 13]
     assert [item.num_tokens for item in prompt.items] == [104, 13]
 
@@ -124,32 +136,107 @@ async def test_errors_name_the_part(
 ) -> None:
     prompter = Prompter(vision, ThreadOpener(), limits=MediaLimits(max_items=2))
     with pytest.raises(error) as caught:
-        await prompter.chat(conversation(*parts))
+        await chat(prompter, conversation(*parts))
     assert getattr(caught.value, "param", None) == param
     assert param in str(caught.value) or "limit is 2" in str(caught.value)
 
 
 async def test_limits_of_a_request(vision: PromptBuilder, audio: PromptBuilder) -> None:
-    small = Prompter(vision, ThreadOpener(), limits=MediaLimits(max_request_bytes=1000))
-    with pytest.raises(TooLargeError, match="limit is"):
-        await small.chat(conversation(part("image", png())))
-    short = Prompter(audio, ThreadOpener(), limits=MediaLimits(max_audio_s=1.0))
+    small = Prompter(vision, ThreadOpener(), budget=MediaBudget(max_bytes=1000))
+    with pytest.raises(TooLargeError, match="limit is 500"):
+        await chat(small, conversation(part("image", png())))
+    short = Prompter(audio, ThreadOpener(), limits=MediaLimits(max_clip_s=1.0))
     sources: dict[str, Source] = {"messages[0].content[0]": Samples(np.ones(2 * RATE, np.float32))}
-    with pytest.raises(TooLargeError, match="limit is 1 s"):
-        await short.chat(conversation(part("audio")), sources)
+    with pytest.raises(TooLargeError, match="limit is 1 s") as caught:
+        await chat(short, conversation(part("audio")), sources)
+    assert caught.value.param == "messages[0].content[0]"
 
 
-async def test_what_is_held_is_counted(vision: PromptBuilder) -> None:
-    prompt = await Prompter(vision, ThreadOpener()).chat(conversation(part("image", png(1))))
-    num_bytes = len(prompt.items[0].features.data)
-    prompter = Prompter(vision, ThreadOpener(), limits=MediaLimits(max_held_bytes=2 * num_bytes - 1))
-    with prompter.holding(prompt):
-        assert prompter.held_bytes == num_bytes > 0
-        with pytest.raises(OverloadedError), prompter.holding(prompt):
-            pass
-        with prompter.holding(await prompter.completion("Hi")):
-            pass
-    assert prompter.held_bytes == 0
+class WatchingOpener(ThreadOpener):
+    """Notes how much of a budget is reserved when something is decoded."""
+
+    def __init__(self, budget: MediaBudget) -> None:
+        self.budget = budget
+        self.seen: list[int] = []
+
+    async def prepare_image(
+        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
+    ) -> EncoderItem:
+        self.seen.append(self.budget.num_bytes)
+        return await super().prepare_image(data, config, limits)
+
+
+async def test_memory_is_reserved_before_anything_is_decoded(vision: PromptBuilder) -> None:
+    budget = MediaBudget(max_bytes=10**7, wait_s=0.01)
+    opener = WatchingOpener(budget)
+    prompter = Prompter(vision, opener, budget=budget)
+    async with prompter.chat(conversation(part("image", png(1)), part("image", png(2), 1))) as prompt:
+        num_bytes = sum(len(item.features.data) for item in prompt.items)
+        assert opener.seen == [num_bytes, num_bytes], "both at once, and exactly"
+        assert budget.num_bytes == num_bytes
+        tight = MediaBudget(max_bytes=4 * num_bytes, wait_s=0.01)
+        async with tight.reserved(2 * num_bytes), tight.reserved(2 * num_bytes):
+            late = WatchingOpener(tight)
+            with pytest.raises(OverloadedError):
+                await chat(Prompter(vision, late, budget=tight), conversation(part("image", png(1))))
+            assert late.seen == []
+        async with prompter.chat(conversation(TextPart("Hi"))):
+            assert budget.num_bytes == num_bytes
+    assert budget.num_bytes == 0
+
+
+async def test_a_large_image_is_made_smaller(vision: PromptBuilder) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((300, 400, 3), np.uint8)).save(buffer, "PNG")
+    sizes = []
+    for most in (None, 640):
+        limits = MediaLimits(max_image_pixels=most)
+        found = await chat(
+            Prompter(vision, ThreadOpener(), limits=limits), conversation(part("image", buffer.getvalue()))
+        )
+        sizes.append(found.items[0].features.shape[0])
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize("field", ["tools", "chat_template_kwargs", "messages"])
+async def test_a_conversation_that_cannot_fit_is_refused_unread(vision: PromptBuilder, field: str) -> None:
+    """Whatever the template sees counts, and nothing is tokenized to find out."""
+    text = "x" * (64 * vision.info.max_context)
+    message = ChatMessage(
+        role="assistant",
+        content="Hi",
+        extra={"reasoning_content": text} if field == "messages" else {},
+        param="messages[0]",
+    )
+    found = Conversation(
+        messages=(message,),
+        tools=[{"description": text}] if field == "tools" else None,
+        template_kwargs={"note": [text]} if field == "chat_template_kwargs" else {},
+    )
+    with pytest.raises(BadRequestError, match="characters") as caught:
+        await chat(Prompter(vision, ThreadOpener()), found)
+    assert (caught.value.param, caught.value.code) == (field, "context_length_exceeded")
+
+
+async def test_tools_are_rendered_off_the_loop(
+    vision: PromptBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    build = vision.chat
+
+    def noted(*args: object) -> Prompt:
+        threads.append(threading.get_ident())
+        return build(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vision, "chat", noted)
+    message = ChatMessage(role="user", content="Hi", extra={}, param="messages[0]")
+    for length in (10, 3000):
+        tools = [{"description": "x" * length}]
+        await chat(
+            Prompter(vision, ThreadOpener()),
+            Conversation(messages=(message,), tools=tools, template_kwargs={}),
+        )
+    assert threads[0] == threading.get_ident() != threads[1]
 
 
 class StuckOpener(ThreadOpener):
@@ -157,6 +244,15 @@ class StuckOpener(ThreadOpener):
 
     def __init__(self) -> None:
         self.num_cancelled = 0
+
+    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+        return 1
+
+    async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
+        return 1
+
+    async def measure_audio(self, data: bytes, *, limits: DecodeLimits | None = None) -> float:
+        return 1.0
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
@@ -177,7 +273,7 @@ async def test_cancelling_stops_the_opening_of_files(
     opener = StuckOpener()
     prompter = Prompter(vision, opener)
     with trio.move_on_after(1) as scope:
-        await prompter.chat(conversation(part("image", b"x"), part("image", b"y", 1)))
+        await chat(prompter, conversation(part("image", b"x"), part("image", b"y", 1)))
     assert scope.cancelled_caught
     assert opener.num_cancelled == 2
 
@@ -185,13 +281,13 @@ async def test_cancelling_stops_the_opening_of_files(
 async def test_a_part_that_cannot_be_opened_stops_the_others(vision: PromptBuilder) -> None:
     opener = StuckOpener()
     with pytest.raises(MediaError):
-        await Prompter(vision, opener).chat(conversation(part("image", b"x"), part("video", b"y", 1)))
+        await chat(Prompter(vision, opener), conversation(part("image", b"x"), part("video", b"y", 1)))
     assert opener.num_cancelled == 1
 
 
 async def test_our_own_faults_keep_their_words(audio: PromptBuilder) -> None:
     with pytest.raises(InternalError, match=r"^ours$"):
-        await Prompter(audio, StuckOpener()).chat(conversation(part("audio", b"x")))
+        await chat(Prompter(audio, StuckOpener()), conversation(part("audio", b"x")))
 
 
 async def test_raw_prompts(vision: PromptBuilder) -> None:

@@ -55,10 +55,25 @@ def test_a_gpu_gives_most_of_what_is_left() -> None:
     )
 
 
-def test_a_cpu_gives_half_and_no_more_than_can_be_used() -> None:
+def test_a_cpu_gives_a_quarter_and_no_more_than_can_be_used() -> None:
     wish = replace(WISH, device="cpu")
-    assert plan_memory(wish, 4 * GIB).num_tokens * WISH.token_bytes == GIB
+    assert plan_memory(wish, 4 * GIB).num_tokens * WISH.token_bytes == GIB // 2
     assert plan_memory(wish, 100 * GIB).num_tokens == 8 * 4096
+
+
+def test_a_cpu_gives_up_to_half_so_that_one_request_fits() -> None:
+    wish = replace(WISH, device="cpu")
+    assert plan_memory(wish, 2 * GIB + 3 * REQUEST).num_tokens == 4096
+    with pytest.raises(ModelLoadError, match="would fit"):
+        plan_memory(wish, 2 * GIB + REQUEST)
+
+
+def test_the_largest_image_has_its_room() -> None:
+    plan = plan_memory(replace(WISH, activation_bytes=GIB), 12 * GIB)
+    assert plan.num_blocks == int(0.9 * 9 * GIB) // (16 * WISH.token_bytes)
+    assert "the largest image 1.00 GiB" in str(plan)
+    with pytest.raises(ModelLoadError, match="--max-image-pixels"):
+        plan_memory(replace(WISH, activation_bytes=10 * GIB), 11 * GIB)
 
 
 def test_encoder_caches_come_first_and_can_be_given() -> None:
@@ -133,6 +148,7 @@ sizes = st.one_of(
         max_context=st.one_of(st.none(), st.integers(1, 10**5)),
         kv_memory=sizes,
         num_blocks=st.one_of(st.none(), st.integers(1, 10**5)),
+        activation_bytes=st.integers(0, GIB),
         has_encoder=st.booleans(),
         encoder_memory=sizes,
     ),
@@ -143,7 +159,8 @@ def test_what_is_settled_fits_and_serves_a_request(wish: MemoryWish, free: int) 
         plan = plan_memory(wish, free)
     except ModelLoadError:
         return
-    assert plan.weight_bytes + plan.encoder_bytes + plan.num_blocks * plan.block_bytes <= free
+    held = plan.weight_bytes + plan.activation_bytes + plan.encoder_bytes
+    assert held + plan.num_blocks * plan.block_bytes <= free
     assert plan.num_tokens >= plan.context
 
 

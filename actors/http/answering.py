@@ -1,0 +1,200 @@
+"""Prompts answered `n` times each, as one body or as a stream: what all routes of text models do alike.
+
+A route says how its request becomes prompts and how answers look (`Shape`); this file runs them, counts
+usage, bounds what is reported, and renders what is large off the loop. Read next:
+`actors/http/completions.py`, `actors/http/chat.py`, and `actors/text/generation.py` for the work itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Final, Protocol
+
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...engine.models.prompts import Prompt
+from ...protocols.errors import BadRequestError
+from ...protocols.generation import CompletionUsage, GenerationRequest, choice_params, fitted, usage
+from ...protocols.messages import Lane, SamplingParams, TextGenerated
+from ..kernel.nursery import open_work
+from ..kernel.off_loop import off_loop
+from ..text.generation import Answer, TextModel, answer_all
+from .event_stream import EventStream, Put, SlicedResponse, unless_gone
+from .service import Hold
+from .text_requests import JSON
+
+MAX_ENTRIES: Final = 300_000
+"""Log-probabilities one answer may report, alternatives included: some tens of megabytes of JSON."""
+_INLINE_ENTRIES: Final = 500
+
+UsageSoFar = CompletionUsage | UnsetType | None
+
+
+class Shape(Protocol):
+    """One request of one route: its prompts, and how its answers are written."""
+
+    def prompts(self) -> AbstractAsyncContextManager[Sequence[Prompt]]:
+        """The prompts; what they hold is held until it is left."""
+
+    def body(
+        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
+    ) -> bytes:
+        """The whole answer; by prompt, then by choice. May be called in a thread."""
+
+    def begin(self, number: int, found: UsageSoFar) -> bytes | None:
+        """The first event of a choice, when it is in the engine's queue."""
+
+    def piece(self, number: int, prompt: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
+        """The event of what is new in choice `number`; None if there is nothing to tell yet."""
+
+    def end(self, found: CompletionUsage) -> bytes:
+        """The last event, where usage was asked for."""
+
+
+class Answering:
+    """Answers one request."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        wish: GenerationRequest,
+        params: SamplingParams,
+        shape: Shape,
+        *,
+        has_limit: bool,
+        lane: Lane,
+        cache_salt: str,
+    ) -> None:
+        """`has_limit`: the client named `max_tokens`, so that nothing less will do."""
+        self._model = model
+        self._wish = wish
+        self._params = params
+        self._shape = shape
+        self._has_limit = has_limit
+        self._lane = lane
+        self._cache_salt = cache_salt
+
+    async def respond(self, request: Request, hold: Hold) -> Response:
+        """The response, whole or streamed; a client that leaves ends the work."""
+        if self._wish.streams:
+            return EventStream(self._stream, hold)
+
+        async def answer() -> Response:
+            return SlicedResponse(await self._body(), media_type=JSON)
+
+        return await unless_gone(request, answer)
+
+    async def _body(self) -> bytes:
+        async with self._shape.prompts() as prompts:
+            answers = await self._run(prompts, None)
+            total = _total(prompts, answers)
+
+            def render() -> bytes:
+                body = self._shape.body(prompts, answers, total)
+                for group in answers:  # here and not on the loop: forgetting takes time, too
+                    group.clear()
+                return body
+
+            size = total.total_tokens + sum(
+                _num_entries(self._params, prompt, group)
+                for prompt, group in zip(prompts, answers, strict=True)
+            )
+            return await off_loop(render, size=size, most_inline=_INLINE_ENTRIES)
+
+    async def _stream(self, put: Put) -> None:
+        async with self._shape.prompts() as prompts:
+            num_choices = self._wish.num_choices
+            num_tokens = [0] * (len(prompts) * num_choices)
+            num_cached = [0] * len(prompts)
+
+            def so_far(place: int, number: int) -> UsageSoFar:
+                if self._wish.repeats_usage:
+                    return usage(len(prompts[place].token_ids), num_tokens[number], num_cached[place])
+                return None if self._wish.includes_usage else UNSET
+
+            def on_accepted(place: int, index: int) -> None:
+                number = place * num_choices + index
+                _put(put, self._shape.begin(number, so_far(place, number)))
+
+            def on_piece(place: int, index: int, piece: TextGenerated) -> None:
+                number = place * num_choices + index
+                num_tokens[number] += len(piece.token_ids)
+                num_cached[place] = max(num_cached[place], piece.num_cached)
+                _put(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
+
+            answers = await self._run(prompts, on_piece, on_accepted)
+            if self._wish.includes_usage:
+                put(self._shape.end(_total(prompts, answers)))
+
+    async def _run(
+        self,
+        prompts: Sequence[Prompt],
+        on_piece: Callable[[int, int, TextGenerated], None] | None,
+        on_accepted: Callable[[int, int], None] = lambda *_: None,
+    ) -> list[list[Answer]]:
+        answers: dict[int, list[Answer]] = {}
+        limits = self._bounded(prompts)
+
+        async def run(place: int, prompt: Prompt, params: SamplingParams) -> None:
+            answers[place] = await answer_all(
+                self._model,
+                prompt,
+                [choice_params(params, index) for index in range(self._wish.num_choices)],
+                lane=self._lane,
+                cache_salt=self._cache_salt,
+                on_accepted=partial(on_accepted, place),
+                on_piece=None if on_piece is None else partial(on_piece, place),
+            )
+
+        async with open_work() as nursery:
+            for place, (prompt, params) in enumerate(zip(prompts, limits, strict=True)):
+                nursery.start_soon(run, place, prompt, params)
+        return [answers[place] for place in range(len(prompts))]
+
+    def _bounded(self, prompts: Sequence[Prompt]) -> list[SamplingParams]:
+        """How to sample for each prompt, so that no more is reported than may be. Raises BadRequestError."""
+        fit = [fitted(self._params, self._model.prompter.builder.num_room(prompt)) for prompt in prompts]
+        if self._params.logprobs is None and self._params.prompt_logprobs is None:
+            return fit
+        num_choices, num_prompt = self._wish.num_choices, 0
+        if self._params.prompt_logprobs is not None:
+            each = num_choices * (1 + self._params.prompt_logprobs)
+            num_prompt = each * sum(len(prompt.token_ids) for prompt in prompts)
+        per_token = 0 if self._params.logprobs is None else num_choices * (1 + self._params.logprobs)
+        if not self._has_limit and per_token:
+            most = max(0, MAX_ENTRIES - num_prompt) // (per_token * len(prompts))
+            fit = [fitted(params, max(1, most)) for params in fit]
+        num_answer = per_token * sum(params.max_tokens for params in fit)
+        if num_prompt + num_answer <= MAX_ENTRIES:
+            return fit
+        param = "logprobs" if num_answer >= num_prompt else "prompt_logprobs"
+        raise BadRequestError(
+            f"The answer may have {num_prompt + num_answer:,} log-probabilities, alternatives included; "
+            f"allowed: up to {MAX_ENTRIES:,}. Ask for fewer in `{param}`, or for fewer tokens or answers.",
+            param=param,
+        )
+
+
+def _num_entries(params: SamplingParams, prompt: Prompt, answers: Sequence[Answer]) -> int:
+    """Log-probabilities in the answers to one prompt."""
+    of_prompt = 0 if params.prompt_logprobs is None else (1 + params.prompt_logprobs) * len(prompt.token_ids)
+    each = 0 if params.logprobs is None else 1 + params.logprobs
+    return len(answers) * of_prompt + each * sum(len(answer.token_ids) for answer in answers)
+
+
+def _total(prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
+    """Each prompt counts once, however many answers it has."""
+    return usage(
+        sum(len(prompt.token_ids) for prompt in prompts),
+        sum(len(answer.token_ids) for group in answers for answer in group),
+        sum(group[0].num_cached for group in answers),
+    )
+
+
+def _put(put: Put, frame: bytes | None) -> None:
+    if frame is not None:
+        put(frame)
