@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner
@@ -27,6 +27,7 @@ from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
 from .speech.model import SpeechModel
+from .speech.transcriber import Transcriber
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def _speech(
     if source.listens is None:
         return None
     family = import_module(source.listens.file, f"{__package__}.speech")
-    return cast(SpeechModel, family.open_family(engine, info, source.listens.text, activity))
+    return Transcriber(family.open_family(engine, info, source.listens.text), activity)
 
 
 def _share_out(name: str, source: ModelSource, config: EngineConfig, max_running: int) -> MemoryPlan:

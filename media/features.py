@@ -27,6 +27,7 @@ MAX_HZ: Final = 8000.0
 """Upper edge of the filter bank, whatever the sampling rate."""
 _FLOOR: Final = 1e-10
 """Smallest band energy; log10 of it is what silence looks like."""
+_SILENCE: Final = np.float32(np.log10(_FLOOR))
 DYNAMIC_RANGE: Final = np.float32(8.0)
 """Decades below the loudest band that features keep."""
 _BLOCK_FRAMES: Final = 256
@@ -240,14 +241,24 @@ class IncrementalLogMel:
     def __init__(self, config: FeatureConfig) -> None:
         self.config = config
         self._source = RawLogMel(config)
-        silence = np.float32(np.log10(_FLOOR))
-        self._raw = np.full((config.num_mel_bins, config.window_frames), silence, np.float32)
+        self._raw = np.full((config.num_mel_bins, config.window_frames), _SILENCE, np.float32)
         self._num_known = 0
 
     @property
     def num_samples(self) -> int:
         """Samples appended."""
         return self._source.num_samples
+
+    @property
+    def num_rewind_samples(self) -> int:
+        """How many samples `rewind` needs to see."""
+        return self._source.num_rewind_samples
+
+    def rewind(self, num_samples: int, last: FloatArray) -> None:
+        """Go back to the first `num_samples`, of which `last` are the last (all, or `num_rewind_samples`)."""
+        self._source.rewind(num_samples, last)
+        self._num_known = self._source.num_final
+        self._raw[:, self._num_known :] = _SILENCE
 
     def room(self) -> int:
         """Samples that still fit into the window."""

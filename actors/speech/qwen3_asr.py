@@ -1,19 +1,303 @@
-"""Qwen3-ASR as a speech model: what `engine/models/qwen3_asr/model.py` names as its speech side."""
+"""Qwen3-ASR as a speech family: a range is an utterance of several encoder windows, and tells its language.
+
+An answer begins with a header that names the language, unless that is forced. Of a range that grows, keys
+and values of all in front of the open window stay with the engine (`Generate.session`). The model gives no
+times: the audio does. Read `engine/models/qwen3_asr/text.py` for prompts and tokens, `recipe.py`
+for who asks.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+import trio
+
 from ...engine.models.info import ModelInfo
-from ...engine.models.qwen3_asr.text import Qwen3AsrText
+from ...engine.models.qwen3_asr.text import (
+    LANGUAGES,
+    AnswerReader,
+    Qwen3AsrPrompt,
+    Qwen3AsrText,
+    language_code,
+    parse_answer,
+)
+from ...engine.models.qwen3_asr.windows import num_audio_tokens
+from ...engine.planning.parked import shared_length
+from ...engine.text.token_text import TokenText
 from ...media.features import FeatureConfig
-from ...media.voice_activity import VoiceActivityModel
-from ..engine.engine import Engine
-from .asr import AsrTranscriber
-from .segments import SegmentDecoder
+from ...media.windows import WindowedLogMel
+from ...media.word_times import time_words
+from ...protocols.errors import BadRequestError, InternalError
+from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
+from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
+from ..engine.client import EngineClient
+from .answer_guard import LoopGuard, cut_loops, token_budget
+from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
+from .model import Samples
+from .sentences import sentences
+
+RANGE_S: Final = 64
+"""Longest range. The models take more at once, but an update of a live turn costs what its range does."""
+_ROOM_FOR_CONTEXT: Final = 256
+"""Tokens of a small context that are left for the prompt's text; a range is shorter if need be."""
 
 
-def open_family(
-    engine: Engine, info: ModelInfo, text: Qwen3AsrText, activity: VoiceActivityModel | None
-) -> AsrTranscriber:
-    """What transcribes with `engine`. Raises ModelLoadError for a feature extractor that is not known."""
-    features = FeatureConfig.from_folder(info.folder)
-    return AsrTranscriber(SegmentDecoder(engine, text, features, max_context=info.max_context), activity)
+def open_family(engine: EngineClient, info: ModelInfo, text: Qwen3AsrText) -> Qwen3Asr:
+    """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault.
+
+    `info.max_context` is what is served of the model's.
+    """
+    return Qwen3Asr(engine, text, FeatureConfig.from_folder(info.folder), max_context=info.max_context)
+
+
+class _Windows(WindowedLogMel):
+    """The features of one utterance as the encoder takes them."""
+
+    def __init__(self, config: FeatureConfig, *, window_frames: int, n_window: int) -> None:
+        num_tokens = partial(num_audio_tokens, n_window=n_window)
+        super().__init__(config, window_frames=window_frames, num_tokens=num_tokens)
+        self._items: list[EncoderItem] = []
+
+    def items(self) -> tuple[EncoderItem, ...]:
+        """The windows of everything appended; those that did not change are not built again."""
+        for change in self.changes():
+            self._items[change.index : change.index + 1] = [change.item]
+        del self._items[self.num_windows :]
+        return tuple(self._items)
+
+
+class Qwen3Asr:
+    """One checkpoint (a `SpeechFamily`)."""
+
+    def __init__(
+        self, engine: EngineClient, text: Qwen3AsrText, features: FeatureConfig, *, max_context: int
+    ) -> None:
+        """`max_context` is what is served of the model's."""
+        self.engine = engine
+        self.text = text
+        self._features = features
+        self._window_samples = text.info.window_frames * features.hop_length
+        self._window_tokens = num_audio_tokens(text.info.window_frames, text.info.n_window)
+        self._tokens = TokenText(text.tokenizer)
+        self._max_context = max_context
+        self.facts = FamilyFacts(
+            languages=text.info.languages,
+            names={name.lower(): code for code, name in LANGUAGES.items()},
+            tasks=("transcribe",),
+            language_from="answer",
+            sampling_rate=features.sampling_rate,
+            cut_rule=self._cut_rule(),
+        )
+
+    def _cut_rule(self) -> CutRule:
+        """As many whole windows as the context has room for."""
+        window_s = self._window_samples / self._features.sampling_rate
+        num_windows = max(1, int(RANGE_S / window_s))
+        while num_windows > 1 and (
+            num_windows * self._window_tokens + token_budget(num_windows * window_s) + _ROOM_FOR_CONTEXT
+            > self._max_context
+        ):
+            num_windows -= 1
+        return CutRule(num_windows * self._window_samples, self._window_samples // (1 + (num_windows == 1)))
+
+    def features(self) -> _Windows:
+        """The features of an utterance, of which nothing is known yet."""
+        info = self.text.info
+        return _Windows(self._features, window_frames=info.window_frames, n_window=info.n_window)
+
+    def silence(self, num_samples: int) -> RangeAnswer:
+        """No text."""
+        return RangeAnswer()
+
+    async def language(
+        self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
+    ) -> DetectedLanguage:
+        """Which of `allowed` the range is in (all known ones if none are named), by the likeliest of their
+        names' tokens."""
+        question = self.text.question(items, context=_context(request.options))
+        self._check_length(question, items, request.options)
+        starts = {code: self.text.answer_start(code) for code in allowed or self.facts.languages}
+        probability = 1.0
+        while len(starts) > 1:
+            first, *others = starts.values()
+            length = min(shared_length(first, other) for other in others)
+            if any(len(ids) == length for ids in starts.values()):
+                break  # one name begins another: not so in any published vocabulary
+            sampling = SamplingParams(
+                max_tokens=1,
+                allowed_token_ids=tuple(sorted({ids[length] for ids in starts.values()})),
+                logprobs=0,
+            )
+            generate = _generate("choose", question + first[:length], sampling, request)
+            async with self.engine.encoded(*_unique(items)):
+                answer = await self.engine.complete(generate)
+            check_answered(answer)
+            if not answer.token_ids:
+                raise InternalError("the language of the audio could not be detected")
+            probability *= math.exp(answer.logprobs[0])
+            starts = {code: ids for code, ids in starts.items() if ids[length] == answer.token_ids[0]}
+        return DetectedLanguage(next(iter(starts)), probability)
+
+    async def answer(
+        self,
+        items: Sequence[EncoderItem],
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+    ) -> RangeAnswer:
+        """What was said in the range, with the header in `token_ids` even where it was forced."""
+        language, options = request.language, request.options
+        prompt = self.text.prompt(items, context=_context(options), language=language)
+        self._check_length(prompt, items, options)
+        draft = () if request.previous is None else request.previous.token_ids
+        if language is not None:
+            draft = draft[self.text.num_header(draft) :]
+        duration_s = request.num_samples / self._features.sampling_rate
+        sampling = SamplingParams(
+            max_tokens=min(token_budget(duration_s), self._max_context - len(prompt.token_ids)),
+            temperature=options.temperature,
+            seed=options.seed,
+            stop_token_ids=self.text.info.stop_token_ids,
+            logprobs=0,
+        )
+        generate = _generate("decode", prompt, sampling, request, draft=draft[: sampling.max_tokens])
+        growing = _Growing(self.text, has_header=language is None, on_text=on_text)
+        async with (
+            self.engine.encoded(*_unique(items)),
+            self.engine.generate(generate) as stream,
+        ):
+            async for part in stream:
+                check_answered(part)
+                if growing.add(part):
+                    break
+        header = () if language is None else self.text.header(language)
+        return self._answer(growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.logprobs)
+
+    async def times(
+        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+    ) -> tuple[Word, ...]:
+        """By the audio alone."""
+        return await trio.to_thread.run_sync(time_words, answer.text, samples)
+
+    def segments(
+        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
+    ) -> tuple[Segment, ...]:
+        """The answer's sentences."""
+        return sentences(
+            answer,
+            words,
+            bytes_of=self._tokens.bytes_of,
+            temperature=request.options.temperature,
+            start_s=offset_s,
+            duration_s=request.num_samples / self._features.sampling_rate,
+        )
+
+    def _answer(
+        self, growing: _Growing, header: tuple[int, ...], *, num_prompt: int, has_tokens: bool
+    ) -> RangeAnswer:
+        parsed = parse_answer(growing.raw, has_header=growing.has_header)
+        num_header = self.text.num_header(growing.token_ids) if growing.has_header else 0
+        code = language_code(parsed.language)
+        probability = math.exp(sum(growing.logprobs[: max(0, num_header - 1)]))
+        text = cut_loops(parsed.text)
+        token_ids, logprobs = (*header, *growing.token_ids), tuple(growing.logprobs[num_header:])
+        text_ids = token_ids[len(header) + num_header :]
+        return RangeAnswer(
+            text=text,
+            language=None if code is None else DetectedLanguage(code, probability),
+            token_ids=token_ids,
+            num_header=len(header) + num_header,
+            logprobs=logprobs if text else (),
+            tokens=tuple(self._token_logprobs(text_ids, logprobs)) if has_tokens and text else (),
+            no_speech_prob=0.0 if text else 1.0,
+            num_input_tokens=num_prompt,
+            num_output_tokens=len(growing.token_ids),
+        )
+
+    def _token_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
+        for token_id, logprob in zip(token_ids, logprobs, strict=False):
+            data = self._tokens.bytes_of(token_id)
+            yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
+
+    def _check_length(
+        self, prompt: Qwen3AsrPrompt, items: Sequence[EncoderItem], options: TranscriptionOptions
+    ) -> None:
+        """Refuse hints which, with the rest of the prompt beside the audio, take too many tokens.
+
+        For the longest range, whatever this one's length: a live turn must not fail because it grows.
+        """
+        num_tokens = len(prompt.token_ids) - sum(item.num_tokens for item in items)
+        longest = self.facts.cut_rule.size
+        num_audio = round(longest / self._window_samples) * self._window_tokens
+        room = self._max_context - num_audio - token_budget(longest / self._features.sampling_rate) // 2
+        if num_tokens > room:
+            raise BadRequestError(
+                f"prompt and keywords are too long: {num_tokens:,} tokens, where audio and answer leave "
+                f"{max(0, room):,} of {self._max_context:,}",
+                param="prompt" if options.prompt else "keywords",
+                code="context_length_exceeded",
+            )
+
+
+@dataclass(slots=True)
+class _Growing:
+    """An answer while it comes. It ends where it becomes a loop, whatever comes at once."""
+
+    text: Qwen3AsrText
+    has_header: bool
+    on_text: Callable[[str], None] | None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    raw: str = ""
+    _guard: LoopGuard = field(default_factory=LoopGuard)
+    _reader: AnswerReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = AnswerReader(has_header=self.has_header)
+
+    def add(self, part: TextGenerated) -> bool:
+        """More of it; whether it is over."""
+        self.token_ids += part.token_ids
+        self.logprobs += part.logprobs
+        fresh = part.text
+        end = self._guard.feed(part.token_ids)
+        if end is not None:
+            del self.token_ids[end:], self.logprobs[end:]
+            fresh = self.text.tokenizer.decode(self.token_ids)[len(self.raw) :]
+        self.raw += fresh
+        if self.on_text is not None:
+            self.on_text(self._reader.feed(fresh))
+        return end is not None
+
+
+def _generate(
+    kind: str,
+    prompt: Qwen3AsrPrompt,
+    sampling: SamplingParams,
+    request: RangeRequest,
+    *,
+    draft: tuple[int, ...] = (),
+) -> Generate:
+    return Generate(
+        request_id=RequestId(f"{kind}-{uuid4().hex}"),
+        prompt_token_ids=prompt.token_ids,
+        sampling=sampling,
+        media=prompt.spans,
+        draft_token_ids=draft,
+        session=request.session,
+        lane=request.lane,
+    )
+
+
+def _context(options: TranscriptionOptions) -> str:
+    """What the model is told of the audio: the words to expect, then the prompt."""
+    return "\n".join(part for part in (", ".join(options.keywords), options.prompt) if part.strip())
+
+
+def _unique(items: Sequence[EncoderItem]) -> tuple[EncoderItem, ...]:
+    """Windows of equal content (silence) are one encoding."""
+    return tuple({item.content_hash: item for item in items}.values())

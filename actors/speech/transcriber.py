@@ -1,6 +1,6 @@
-"""Whisper as a speech model: whole recordings here, cut into windows; live turns in `live_transcriber.py`.
+"""A speech model: whole recordings here, cut into ranges; live turns in `actors/speech/live.py`.
 
-Both follow one recipe, `actors/speech/window_work.py`.
+Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 """
 
 from __future__ import annotations
@@ -11,54 +11,41 @@ import trio
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem, Lane
+from ...protocols.messages import Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
-from .live_transcriber import LiveTranscriber
+from .family import SpeechFamily, language_code
+from .live import LiveTranscriber
 from .model import FILE, ReadAudio, Samples
-from .recording import Range, Recording
-from .window_work import WindowMemory, transcribe_windows
-from .windows import WindowDecoder
-
-
-class FileWindows:
-    """Windows of samples that are all there. Features are computed in a thread."""
-
-    def __init__(self, decoder: WindowDecoder, recording: Recording) -> None:
-        self.recording = recording
-        self._decoder = decoder
-
-    async def item(self, window: Range) -> EncoderItem:
-        """The window's features and their hash."""
-        return await trio.to_thread.run_sync(self._decoder.item, self.recording.read(*window))
+from .recipe import Memory, transcribe_ranges
+from .recording import Recording
 
 
 class Transcriber:
-    """Transcribes with one Whisper model (a `SpeechModel`). Holds no state of any request."""
+    """Transcribes with one model (a `SpeechModel`). Holds no state of any request."""
 
-    def __init__(self, decoder: WindowDecoder, activity: VoiceActivityModel | None = None) -> None:
-        """Windows in which `activity` hears nobody are not transcribed."""
-        self.decoder = decoder
+    def __init__(self, family: SpeechFamily, activity: VoiceActivityModel | None = None) -> None:
+        """Ranges in which `activity` hears nobody are not transcribed."""
+        self.family = family
         self._activity = activity
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """ISO codes it can be told."""
-        return self.decoder.text.info.languages or ("en",)
+        """ISO codes that may be asked for."""
+        return self.family.facts.languages
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """What it can do with speech."""
-        return self.decoder.text.info.tasks
+        return self.family.facts.tasks
 
     def check(self, options: TranscriptionOptions) -> None:
         """Raise BadRequestError, naming the field, for a language or task it does not know."""
-        text = self.decoder.text
         if options.task not in self.tasks:
             raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
         if options.language is not None:
-            text.check_language(options.language)
+            language_code(self.family.facts, options.language, param="language")
         for language in options.languages:
-            text.check_language(language, param="languages")
+            language_code(self.family.facts, language, param="languages")
 
     async def transcribe(
         self,
@@ -70,13 +57,12 @@ class Transcriber:
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
-        windows = await trio.to_thread.run_sync(self.decoder.cut_rule.split, samples)
-        recording = Recording(lambda start, end: samples[start:end], self._activity)
-        source = FileWindows(self.decoder, recording)
-        return await transcribe_windows(
-            self.decoder, windows, source, WindowMemory(), options, lane=lane, on_delta=on_delta
+        ranges = await trio.to_thread.run_sync(self.family.facts.cut_rule.split, samples)
+        recording = Recording(self.family, lambda start, end: samples[start:end], self._activity)
+        return await transcribe_ranges(
+            self.family, recording, ranges, Memory(), options, lane=lane, on_delta=on_delta
         )
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTranscriber:
         """A turn whose audio begins at sample `start` of what `read` gives."""
-        return LiveTranscriber(self.decoder, read, options, start=start, activity=self._activity)
+        return LiveTranscriber(self.family, read, options, start=start, activity=self._activity)

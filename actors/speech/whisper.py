@@ -1,18 +1,237 @@
-"""Whisper as a speech model: what `engine/models/whisper/source.py` names as its speech side."""
+"""Whisper as a speech family: a range is one encoder window, and the decoder is asked for its language first.
+
+The encoder sees a window as a whole, so an update of a live turn encodes the open window again; the previous
+answer is the draft. Read `engine/models/whisper/text.py` for prompts and tokens, `actors/speech/recipe.py`
+for who asks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+from uuid import uuid4
+
+import numpy as np
+import trio
+
 from ...engine.models.info import ModelInfo
-from ...engine.models.whisper.text import WhisperText
-from ...media.features import FeatureConfig
-from ...media.voice_activity import VoiceActivityModel
-from ..engine.engine import Engine
-from .transcriber import Transcriber
-from .windows import WindowDecoder
+from ...engine.models.whisper.text import DecodeRequest, WhisperText
+from ...media.features import FeatureConfig, IncrementalLogMel
+from ...media.hashing import encoder_item
+from ...media.sentences import retimed
+from ...media.speech_frames import log_mel_frames
+from ...media.word_times import refine_words
+from ...protocols.errors import InternalError
+from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated
+from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
+from ..engine.client import EngineClient
+from .answer_guard import LoopGuard, cut_loops
+from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
+from .joining import shifted
+from .model import Samples
+
+NO_SPEECH_PROBABILITY: Final = 0.6
+NO_SPEECH_LOGPROB: Final = -1.0
+"""Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
+SEARCH_S: Final = 3.0
+"""A window is cut at the quietest place of its last seconds: these, or a quarter of a shorter window."""
 
 
-def open_family(
-    engine: Engine, info: ModelInfo, text: WhisperText, activity: VoiceActivityModel | None
-) -> Transcriber:
-    """What transcribes with `engine`. Raises ModelLoadError for a feature extractor that is not known."""
-    return Transcriber(WindowDecoder(engine, text, FeatureConfig.from_folder(info.folder)), activity)
+def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
+    """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
+    return Whisper(engine, text, FeatureConfig.from_folder(info.folder))
+
+
+class _Window(IncrementalLogMel):
+    """The features of one window as the encoder takes them."""
+
+    def items(self) -> tuple[EncoderItem, ...]:
+        """The one item of everything appended, padded with silence."""
+        return (encoder_item(self.features()),)
+
+
+class Whisper:
+    """One checkpoint (a `SpeechFamily`)."""
+
+    def __init__(self, engine: EngineClient, text: WhisperText, features: FeatureConfig) -> None:
+        self.engine = engine
+        self.text = text
+        self._features = features
+        search = min(int(SEARCH_S * features.sampling_rate), features.window_samples // 4)
+        self.facts = FamilyFacts(
+            languages=text.info.languages or ("en",),
+            tasks=text.info.tasks,
+            language_from="detection" if text.is_multilingual else "model",
+            sampling_rate=features.sampling_rate,
+            cut_rule=CutRule(features.window_samples, search),
+        )
+
+    def features(self) -> _Window:
+        """The features of a window, of which nothing is known yet."""
+        return _Window(self._features)
+
+    def silence(self, num_samples: int) -> RangeAnswer:
+        """No text; its time counts as input."""
+        return RangeAnswer(num_input_tokens=self._num_positions(num_samples))
+
+    async def language(
+        self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
+    ) -> DetectedLanguage:
+        """The window's language, by one constrained decoder step. Its probability is among all languages."""
+        asked = self.text.detection(allowed)
+        answer = await self._complete("detect", items, asked, request)
+        if not answer.token_ids:
+            raise InternalError("the language of the audio could not be detected")
+        return DetectedLanguage(
+            self.text.language_of(answer.token_ids[0]),
+            float(np.exp(answer.logprobs[0])) if answer.logprobs else 0.0,
+            is_speech=(answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY,
+        )
+
+    async def answer(
+        self,
+        items: Sequence[EncoderItem],
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+    ) -> RangeAnswer:
+        """What was said in the window. `on_text` gets nothing that the no-speech rule may still take back."""
+        options = request.options
+        asked = self.text.request(
+            language=request.language,
+            task=options.task,
+            timestamps=options.segment_timestamps,
+            previous_text=_previous_text(options),
+            temperature=options.temperature,
+            seed=options.seed,
+            logprobs=True,
+        )
+        answer = await self._complete("decode", items, asked, request, on_text)
+        end = LoopGuard().feed(answer.token_ids)
+        token_ids, logprobs = answer.token_ids[:end], answer.logprobs[:end]
+        no_speech_prob = answer.probe_probability or 0.0
+        avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
+        if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
+            token_ids = logprobs = ()
+        return RangeAnswer(
+            text=cut_loops(self.text.decode(token_ids)).strip(),
+            token_ids=token_ids,
+            logprobs=logprobs,
+            tokens=tuple(self._tokens(token_ids, logprobs)) if options.logprobs else (),
+            no_speech_prob=no_speech_prob,
+            num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
+            num_output_tokens=len(token_ids),
+        )
+
+    async def times(
+        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+    ) -> tuple[Word, ...]:
+        """The decoder's cross-attention says roughly when, the features where words begin and end."""
+        asked = self.text.alignment(answer.token_ids, language=request.language, task=request.options.task)
+        if not asked.text_token_ids:
+            return ()
+        command = Align(
+            request_id=_request_id("align"),
+            encoder_hash=items[0].content_hash,
+            token_ids=asked.token_ids,
+            text_start=asked.text_start,
+            text_end=asked.text_end,
+            num_frames=self._num_positions(request.num_samples),
+        )
+        async with self.engine.encoded(*items):
+            aligned = await self.engine.align(command)
+        words = self.text.words(asked.text_token_ids, aligned.boundaries, language=request.language)
+        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples))
+
+    def segments(
+        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
+    ) -> tuple[Segment, ...]:
+        """The model's own segments. A translation's keep its own times: it orders words as it likes."""
+        segments = self.text.parse(
+            answer.token_ids,
+            duration_s=request.num_samples / self.facts.sampling_rate,
+            logprobs=answer.logprobs,
+            offset_s=offset_s,
+            temperature=request.options.temperature,
+            no_speech_prob=answer.no_speech_prob,
+        )
+        is_in_order = request.options.task == "transcribe"
+        return retimed(segments, shifted(words, offset_s)) if is_in_order else segments
+
+    async def _complete(
+        self,
+        kind: str,
+        items: Sequence[EncoderItem],
+        asked: DecodeRequest,
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+    ) -> TextGenerated:
+        draft = () if kind == "detect" or request.previous is None else request.previous.token_ids
+        generate = Generate(
+            request_id=_request_id(kind),
+            prompt_token_ids=asked.prompt_token_ids,
+            sampling=asked.sampling,
+            encoder_hash=items[0].content_hash,
+            draft_token_ids=draft[: asked.sampling.max_tokens],
+            probe=asked.probe,
+            lane=request.lane,
+        )
+        async with self.engine.encoded(*items):
+            if on_text is None:
+                answer = await self.engine.complete(generate)
+            else:
+                answer = await self._stream(generate, on_text)
+        check_answered(answer)
+        return answer
+
+    async def _stream(self, request: Generate, on_text: Callable[[str], None]) -> TextGenerated:
+        parts: list[TextGenerated] = []
+        released = 0
+        probability: float | None = None
+        guard = LoopGuard()
+        async with self.engine.generate(request) as texts:
+            async for part in texts:
+                parts.append(part)
+                if part.probe_probability is not None:
+                    probability = part.probe_probability
+                if guard.feed(part.token_ids) is not None:
+                    break  # the rest is left out
+                if part.error is None and probability is not None and probability <= NO_SPEECH_PROBABILITY:
+                    on_text("".join(waiting.text for waiting in parts[released:]))
+                    released = len(parts)
+        return TextGenerated(
+            request_id=request.request_id,
+            text="".join(part.text for part in parts),
+            token_ids=tuple(token for part in parts for token in part.token_ids),
+            logprobs=tuple(logprob for part in parts for logprob in part.logprobs),
+            finish_reason=parts[-1].finish_reason if parts else "error",
+            probe_probability=probability,
+            error=next((part.error for part in parts if part.error), None),
+        )
+
+    def _num_positions(self, num_samples: int) -> int:
+        """Encoder positions that hold audio, of a window with `num_samples`."""
+        num_positions = self.text.info.num_positions
+        share = num_samples / self._features.window_samples
+        return min(num_positions, max(1, round(share * num_positions)))
+
+    def _tokens(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
+        for token_id, logprob in zip(token_ids, logprobs, strict=False):
+            if self.text.is_text(token_id):
+                data = self.text.tokenizer.token_bytes(token_id)
+                yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
+
+
+def _refined(words: tuple[Word, ...], item: EncoderItem, num_samples: int) -> tuple[Word, ...]:
+    """Milliseconds of computing: see `media/word_times.py`."""
+    features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
+    return refine_words(words, log_mel_frames(features, num_samples))
+
+
+def _previous_text(options: TranscriptionOptions) -> str:
+    """What Whisper takes as said before: the words to expect, then the prompt."""
+    keywords = ", ".join(options.keywords)
+    return f"{keywords}. {options.prompt}" if keywords else options.prompt
+
+
+def _request_id(kind: str) -> RequestId:
+    return RequestId(f"{kind}-{uuid4().hex}")

@@ -24,9 +24,11 @@ import numpy as np
 import torch
 import trio
 from sensorium.actors.config import EngineConfig
+from sensorium.actors.engine.engine import Engine
 from sensorium.actors.models import load_model
-from sensorium.actors.speech.asr import AsrTranscriber
 from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL, Samples
+from sensorium.actors.speech.qwen3_asr import Qwen3Asr
+from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.client.audio import read_wav
 from sensorium.client.bench.bench import interleave, this_machine
 from sensorium.client.bench.report import table
@@ -34,7 +36,14 @@ from sensorium.client.bench.statistics import WordErrors, percentile, word_error
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.media.resample import StreamingResampler
-from sensorium.protocols.messages import ContentHash, EngineStatistics, Generate, RequestId, SamplingParams
+from sensorium.protocols.messages import (
+    ContentHash,
+    EncoderItem,
+    EngineStatistics,
+    Generate,
+    RequestId,
+    SamplingParams,
+)
 from sensorium.protocols.transcript import TranscriptionOptions
 
 RECORDING = Path(__file__).parents[1] / "data" / "conversation.wav"
@@ -71,11 +80,11 @@ class Round:
 
 
 class Incremental:
-    """Ours: `actors/speech/live_asr.py`."""
+    """Ours: `actors/speech/live.py`."""
 
     name = "incremental"
 
-    def __init__(self, speech: AsrTranscriber, samples: Samples) -> None:
+    def __init__(self, speech: Transcriber, samples: Samples) -> None:
         self._turn = speech.live(lambda start, end: samples[start:end], TranscriptionOptions(), start=0)
 
     async def ask(self, end: int, is_last: bool) -> str:
@@ -92,35 +101,42 @@ class FeedAgain:
 
     name = "feed again"
 
-    def __init__(self, speech: AsrTranscriber, samples: Samples) -> None:
-        self._decoder = speech.decoder
+    def __init__(self, speech: Transcriber, samples: Samples) -> None:
+        assert isinstance(speech.family, Qwen3Asr)
+        self._family = speech.family
         self._samples = samples
         self._answer: tuple[int, ...] = ()
         self._num_updates = 0
 
     async def ask(self, end: int, is_last: bool) -> str:
         """The transcript up to `end`."""
-        decoder, mark = self._decoder, uuid4().hex
-        plain = await trio.to_thread.run_sync(decoder.items, self._samples[:end])
+        family, mark = self._family, uuid4().hex
+        features = family.features()
+
+        def extract() -> tuple[EncoderItem, ...]:
+            features.append(self._samples[:end])
+            return features.items()
+
+        plain = await trio.to_thread.run_sync(extract)
         items = [
             msgspec.structs.replace(item, content_hash=ContentHash(f"{mark}-{index}"))
             for index, item in enumerate(plain)
         ]
         forced = self._forced()
-        prompt = decoder.text.prompt(items)
+        prompt = family.text.prompt(items)
         request = Generate(
             request_id=RequestId(mark),
             prompt_token_ids=(*prompt.token_ids, *forced),
             media=prompt.spans,
-            sampling=SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=decoder.text.info.stop_token_ids),
+            sampling=SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=family.text.info.stop_token_ids),
             cache_salt=mark,
             lane=LIVE_FINAL if is_last else LIVE_PARTIAL,
         )
-        async with decoder.engine.encoded(*items):
-            answer = await decoder.engine.complete(request)
+        async with family.engine.encoded(*items):
+            answer = await family.engine.complete(request)
         self._answer = (*forced, *answer.token_ids)
         self._num_updates += 1
-        return parse_answer(decoder.text.tokenizer.decode(self._answer)).text
+        return parse_answer(family.text.tokenizer.decode(self._answer)).text
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -129,7 +145,7 @@ class FeedAgain:
         if self._num_updates < FREE_UPDATES:
             return ()
         forced = self._answer[: max(0, len(self._answer) - ROLLBACK_TOKENS)]
-        while forced and self._decoder.text.tokenizer.decode(forced).endswith("\ufffd"):
+        while forced and self._family.text.tokenizer.decode(forced).endswith("\ufffd"):
             forced = forced[:-1]
         return forced
 
@@ -166,7 +182,7 @@ def varied(turn: SpeechTurn, *seed: int) -> SpeechTurn:
 
 
 async def stream(
-    method: Method, speech: AsrTranscriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
+    method: Method, speech: Transcriber, turns: Iterator[SpeechTurn], update_ms: int, measured: Round
 ) -> None:
     """One speaker."""
     for turn in turns:
@@ -190,13 +206,14 @@ async def stream(
 
 async def run_round(
     method: Method,
-    speech: AsrTranscriber,
+    speech: Transcriber,
+    engine: Engine,
     turns: list[SpeechTurn],
     arguments: argparse.Namespace,
     number: int,
 ) -> Round:
     """All streams side by side."""
-    measured, before = Round(), speech.decoder.engine.statistics()
+    measured, before = Round(), engine.statistics()
     async with trio.open_nursery() as nursery:
 
         async def one(index: int) -> None:
@@ -207,7 +224,7 @@ async def run_round(
 
         for index in range(arguments.streams):
             nursery.start_soon(one, index)
-    measured.work = spent(before, speech.decoder.engine.statistics())
+    measured.work = spent(before, engine.statistics())
     return measured
 
 
@@ -247,7 +264,7 @@ async def bench(arguments: argparse.Namespace) -> str:
     config = EngineConfig(device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
     loaded = await trio.to_thread.run_sync(partial(load_model, "bench", arguments.model, config))
     speech = loaded.speech
-    if not isinstance(speech, AsrTranscriber):
+    if not (isinstance(speech, Transcriber) and isinstance(speech.family, Qwen3Asr)):
         raise SystemExit(f"{arguments.model} is not a Qwen3-ASR model")
     turns = speech_turns(arguments.turn_seconds)
     results: dict[str, list[Round]] = {method.name: [] for method in METHODS}
@@ -257,7 +274,9 @@ async def bench(arguments: argparse.Namespace) -> str:
             await stream(method, speech, iter(turns[:1]), arguments.update_ms, Round())
         for number, (_, index) in enumerate(interleave(len(METHODS), arguments.rounds)):
             method = METHODS[index]
-            results[method.name].append(await run_round(method, speech, turns, arguments, number))
+            results[method.name].append(
+                await run_round(method, speech, loaded.engine, turns, arguments, number)
+            )
         nursery.cancel_scope.cancel()
     return report(results, turns)
 

@@ -21,7 +21,7 @@ from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.generation import SamplingDefaults
 from sensorium.protocols.messages import Generate, Grammar, NgramDraft, RequestId, SamplingParams
-from support.random_model import random_folder
+from support.running_speech import random_folder
 from support.text_folder import make_qwen3_folder
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from sensorium.actors.config import EngineConfig
-from support.random_model import random_folder
 from support.raw_socket import raw_session
+from support.running_speech import random_folder
 from support.server import Server, make_config, running_server
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect

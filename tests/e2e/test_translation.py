@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from support.random_model import random_folder
 from support.raw_socket import pcm, raw_session
+from support.running_speech import random_folder
 from support.server import Server, make_config, running_server
 
 pytestmark = pytest.mark.slow

@@ -15,6 +15,7 @@ from sensorium.actors.live.session import SessionActor
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
 from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
@@ -36,14 +37,19 @@ class FakeModel:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return ()
+        return ("en", "de")
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         return ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
-        pass
+        asked = {"language": {options.language} - {None}, "languages": set(options.languages)}
+        for param, languages in asked.items():
+            if not languages <= set(self.languages):
+                raise BadRequestError("no such language", param=param)
+        if options.task not in self.tasks:
+            raise BadRequestError("no such task", param="task")
 
     async def transcribe(
         self,
@@ -53,7 +59,15 @@ class FakeModel:
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
-        raise NotImplementedError
+        self.check(options)
+        turn = self.live(lambda start, end: samples[start:end], options, start=0)
+        try:
+            transcript = await turn.hypothesis(len(samples), final=True)
+        finally:
+            turn.close()
+        if on_delta is not None:
+            on_delta(transcript.text)
+        return transcript
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
         return FakeTurn(self, read, start)

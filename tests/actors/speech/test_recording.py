@@ -1,57 +1,20 @@
-"""What files and live turns share: ranges are cut and heard alike however audio comes; deltas join."""
+"""Ranges are cut and heard alike however audio comes, and looked at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.actors.speech.recording import CutRule, DeltaJoiner, LiveRecording, Recording
+from sensorium.actors.speech.recording import LiveRecording, Recording
 from sensorium.media.voice_activity import VoiceActivityModel
-from support.random_model import sound
 from support.raw_socket import pcm
+from support.running_speech import sound
+from support.scripted_speech import ScriptedFamily, scripted_audio
 
 DATA = Path(__file__).parents[3] / "examples" / "data"
-TEXTS = st.text(alphabet="ab \n", max_size=8)
-
-
-@given(
-    texts=st.lists(TEXTS, min_size=1, max_size=5), cuts=st.randoms(use_true_random=False), space=st.booleans()
-)
-def test_deltas_join_to_the_transcript_in_any_order(texts: list[str], cuts: Random, space: bool) -> None:
-    separator = " " if space else ""
-    emitted: list[str] = []
-    joiner = DeltaJoiner(len(texts), separator, emitted.append)
-    pending = [(index, list(text)) for index, text in enumerate(texts)]
-    while pending:
-        index, letters = cuts.choice(pending)
-        if letters and cuts.random() < 0.8:
-            joiner.feeder(index)(letters.pop(0))
-        else:
-            # Whatever was not fed comes with the end.
-            joiner.finish(index, texts[index])
-            pending = [entry for entry in pending if entry[0] != index]
-    stripped = (text.strip() for text in texts)
-    assert "".join(emitted) == separator.join(text for text in stripped if text)
-    assert all(emitted)
-
-
-def test_what_may_be_an_echo_waits_for_the_end_of_its_range() -> None:
-    emitted: list[str] = []
-    joiner = DeltaJoiner(3, " ", emitted.append, context="Anna Berg, Zurich")
-    joiner.feeder(0)("Anna ")
-    joiner.feeder(0)("Berg")
-    assert emitted == []
-    joiner.finish(0, "")  # it was one
-    joiner.feeder(1)("Anna ")
-    joiner.feeder(1)("said")
-    assert emitted == ["Anna said"]
-    joiner.finish(1, "Anna said")
-    joiner.finish(2, "Anna")
-    assert "".join(emitted) == "Anna said Anna"
 
 
 @settings(deadline=None, max_examples=30)
@@ -62,12 +25,17 @@ def test_what_may_be_an_echo_waits_for_the_end_of_its_range() -> None:
 )
 def test_live_ranges_are_those_of_a_file(seed: int, start: int, ends: list[int]) -> None:
     audio = sound(start + 60_000, seed=seed)
-    rule = CutRule(16_000, 4_000)
-    live = LiveRecording(rule, lambda a, b: audio[a:b], start=start)
-    for end in ends:
-        expected = [(start + a, start + b) for a, b in rule.split(audio[start : start + end])]
-        assert live.ranges(start + end) == expected
-        assert live.open_start == expected[-1][0]
+    family = ScriptedFamily()
+    live = LiveRecording(family, lambda a, b: audio[a:b], start=start)
+
+    async def check() -> None:
+        for end in ends:
+            rule = family.facts.cut_rule
+            expected = [(start + a, start + b) for a, b in rule.split(audio[start : start + end])]
+            assert await live.ranges(start + end) == expected
+            assert live.open_start == expected[-1][0]
+
+    trio.run(check)
 
 
 def test_who_is_heard_does_not_hang_on_how_audio_comes() -> None:
@@ -77,18 +45,48 @@ def test_who_is_heard_does_not_hang_on_how_audio_comes() -> None:
     model = VoiceActivityModel()
 
     async def heard(recording: Recording, end: int) -> bool:
-        return not await recording.is_silent((0, end))
+        return end > 0 and await recording.items((0, end)) != ()
 
     async def check() -> None:
-        growing = Recording(lambda a, b: audio[a:b], model)
+        growing = Recording(ScriptedFamily(), lambda a, b: audio[a:b], model)
         found = []
         for end in [*range(0, len(audio), 3_001), 39_000, len(audio)]:
-            whole = Recording(lambda a, b: audio[a:b], model)
+            whole = Recording(ScriptedFamily(), lambda a, b: audio[a:b], model)
             found.append(await heard(growing, end))
             assert found[-1] == await heard(whole, end)
         assert found[-1]
         assert not await heard(growing, 39_000)
-        without_model = Recording(lambda a, b: audio[a:b])
+        without_model = Recording(ScriptedFamily(), lambda a, b: audio[a:b])
         assert [await heard(without_model, end) for end in (0, 9_000, 12_000)] == [False, False, True]
 
     trio.run(check)
+
+
+async def test_audio_is_looked_at_once_until_it_is_released() -> None:
+    family, audio = ScriptedFamily(), np.ones(16_000, np.float32)
+    live = LiveRecording(family, lambda a, b: audio[a:b], start=0)
+    for end in (4_000, 4_000, 9_000, 16_000, 16_000):
+        part = (await live.ranges(end))[0]
+        assert len(await live.items(part)) == 1
+        live.release(part)  # it is open
+    assert family.num_looked_at == 16_000
+    assert live.session(part) == live.session(part)
+    live.close()
+    live.close()
+    assert len(family.engine.closed) == 1
+    file = Recording(family, lambda a, b: audio[a:b])
+    for _ in range(2):
+        await file.items(part)
+    assert family.num_looked_at == 32_000
+    assert file.session(part) is None
+
+
+async def test_silence_is_remembered_and_has_no_features() -> None:
+    family, audio = ScriptedFamily(), scripted_audio(0, 1)
+    recording = Recording(family, lambda a, b: audio[a:b])
+    assert await recording.items((0, 16_000)) == ()
+    recording.release((0, 16_000))
+    del audio
+    audio = np.zeros(0, np.float32)
+    assert await recording.items((0, 16_000)) == ()
+    assert family.num_looked_at == 0

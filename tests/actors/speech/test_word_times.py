@@ -9,8 +9,7 @@ import pytest
 from sensorium.protocols.subtitles import srt
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
-from support.random_asr import running_asr
-from support.random_model import running_speech, sound
+from support.running_speech import random_asr_folder, running_speech, sound
 from support.timed_speech import LANGUAGES, mean_error_s, timed_speech
 
 pytestmark = pytest.mark.slow
@@ -28,11 +27,11 @@ def check_order(transcript: Transcript) -> None:
 
 
 async def test_whisper_times_words_and_segments_within_the_bar() -> None:
-    async with running_speech("tiny-whisper") as speech:
+    async with running_speech("tiny-whisper") as running:
         for language in LANGUAGES:
             true = timed_speech(language)
             options = TranscriptionOptions(language=language, word_timestamps=True, segment_timestamps=True)
-            transcript = await speech.transcribe(true.samples, options)
+            transcript = await running.speech.transcribe(true.samples, options)
             assert transcript.text == true.text
             assert mean_error_s(transcript.words, true.words) <= BAR_S
             assert transcript.words[0].start == pytest.approx(true.words[0].start, abs=0.05)
@@ -47,9 +46,11 @@ async def test_whisper_times_words_and_segments_within_the_bar() -> None:
 async def test_segments_alone_have_the_same_times_and_bring_no_words() -> None:
     true = timed_speech("es")
     late = np.concatenate((np.zeros(16_000, np.float32), true.samples))
-    async with running_speech("tiny-whisper") as speech:
-        alone = await speech.transcribe(late, TranscriptionOptions(language="es", segment_timestamps=True))
-        both = await speech.transcribe(
+    async with running_speech("tiny-whisper") as running:
+        alone = await running.speech.transcribe(
+            late, TranscriptionOptions(language="es", segment_timestamps=True)
+        )
+        both = await running.speech.transcribe(
             late, TranscriptionOptions(language="es", segment_timestamps=True, word_timestamps=True)
         )
     assert alone.segments == both.segments
@@ -60,8 +61,8 @@ async def test_segments_alone_have_the_same_times_and_bring_no_words() -> None:
 
 async def test_times_are_in_order_across_windows() -> None:
     """A model that writes nonsense about noise, in windows of 2 s."""
-    async with running_speech() as speech:
-        transcript = await speech.transcribe(sound(16_000 * 7, seed=6), TIMED)
+    async with running_speech() as running:
+        transcript = await running.speech.transcribe(sound(16_000 * 7, seed=6), TIMED)
     assert transcript.words
     check_order(transcript)
 
@@ -69,10 +70,12 @@ async def test_times_are_in_order_across_windows() -> None:
 async def test_qwen_times_words_by_the_audio_and_cuts_sentences() -> None:
     """A random model's nonsense, also across segments: all of the text, every token, in order."""
     audio = make_audio(3, 12.0)
-    async with running_asr() as asr:
-        plain = await asr.transcribe(audio, TranscriptionOptions(language="en"))
-        timed = await asr.transcribe(audio, TIMED)
-        alone = await asr.transcribe(audio, TranscriptionOptions(language="en", segment_timestamps=True))
+    async with running_speech(random_asr_folder()) as asr:
+        plain = await asr.speech.transcribe(audio, TranscriptionOptions(language="en"))
+        timed = await asr.speech.transcribe(audio, TIMED)
+        alone = await asr.speech.transcribe(
+            audio, TranscriptionOptions(language="en", segment_timestamps=True)
+        )
     assert timed.text == plain.text
     assert (plain.words, alone.words, alone.segments) == ((), (), timed.segments)
     letters = "".join(timed.text.split())

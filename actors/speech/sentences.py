@@ -1,8 +1,7 @@
-"""When the sentences of a Qwen3-ASR segment were said. The model gives no times: the audio does.
+"""When the sentences of an answer were said, for models that give no times of their own.
 
 Words are timed by `media/word_times.py` and cut into sentences by `media/sentences.py`; here the answer's
-tokens and their probabilities are dealt out to the sentences. Read `actors/speech/segment_work.py` for who
-asks.
+tokens and their probabilities are dealt out to the sentences. Used by `actors/speech/qwen3_asr.py`.
 """
 
 from __future__ import annotations
@@ -12,23 +11,26 @@ from collections.abc import Callable, Iterator, Sequence
 from ...engine.models.whisper.text import compression_ratio
 from ...media.sentences import TimedText, segments_of
 from ...protocols.transcript import Segment, Word
-from .segments import SegmentAnswer
+from .family import RangeAnswer
 
 
 def sentences(
-    answer: SegmentAnswer,
+    answer: RangeAnswer,
     words: Sequence[Word],
     *,
     bytes_of: Callable[[int], bytes],
     temperature: float,
     start_s: float,
-    end_s: float,
+    duration_s: float,
 ) -> tuple[Segment, ...]:
-    """The sentences of an answer about `[start_s, end_s)`; `words` count from `start_s`.
+    """The sentences of an answer about `duration_s` from `start_s` on; `words` count from `start_s`.
 
-    Without words the whole answer is one, as long as the audio.
+    Without words the whole answer is one, as long as the audio; without text there are none.
     """
-    texts = segments_of(answer.text, words) or (TimedText(answer.text, 0.0, end_s - start_s),)
+    if not answer.text:
+        return ()
+    texts = segments_of(answer.text, words) or (TimedText(answer.text, 0.0, duration_s),)
+    text_ids = answer.token_ids[answer.num_header :]
     return tuple(
         Segment(
             id=number,
@@ -36,21 +38,16 @@ def sentences(
             start=round(start_s + text.start, 3),
             end=round(start_s + text.end, 3),
             text=text.text,
-            tokens=answer.text_ids[first:last],
+            tokens=text_ids[first:last],
             temperature=temperature,
             avg_logprob=sum(answer.logprobs[first:last]) / max(1, len(answer.logprobs[first:last])),
             compression_ratio=compression_ratio(text.text),
             no_speech_prob=0.0,
         )
         for number, (text, (first, last)) in enumerate(
-            zip(texts, _tokens_of(texts, answer.text_ids, bytes_of), strict=True)
+            zip(texts, _tokens_of(texts, text_ids, bytes_of), strict=True)
         )
     )
-
-
-def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
-    """The words, as much later."""
-    return tuple(Word(word.word, round(word.start + by_s, 3), round(word.end + by_s, 3)) for word in words)
 
 
 def _tokens_of(

@@ -1,6 +1,6 @@
 """Qwen3-ASR live: every hypothesis is what `transformers` makes of the same samples, from scratch in float32.
 
-Independent of `tests/actors/speech/test_live_asr.py`: the reference has its own features, weights and
+Independent of `tests/actors/speech/test_qwen3_asr.py`: the reference has its own features, weights and
 decoding, and shares only the prompt (compared with the processor's in
 `tests/engine/models/qwen3_asr/test_text.py`) and the guards.
 """
@@ -19,9 +19,8 @@ import torch
 import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sensorium.actors.speech import segments
+from sensorium.actors.speech import qwen3_asr
 from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
-from sensorium.actors.speech.asr import AsrTranscriber
 from sensorium.actors.speech.model import Samples
 from sensorium.actors.speech.recording import SILENT_PEAK
 from sensorium.engine.models.qwen3_asr.text import parse_answer
@@ -31,7 +30,7 @@ from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import load_reference, make_audio
 from support.asr_prompts import asr_text, transcription
 from support.exactness import TIE, reference_case
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import RunningSpeech, random_asr_folder, running_speech
 from support.signals import chords, pink_noise, silence_then_shout, white_noise
 from transformers import Qwen3ASRFeatureExtractor
 
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.slow
 NUM_TOKENS = 16
 """Of an answer; a random model would fill any budget."""
 CONTEXT, SHORT_CONTEXT = 4096, 512
-"""Room for segments of 64 s, and of 16 s."""
+"""Room for ranges of 64 s, and of 16 s."""
 DATA = Path(__file__).parents[3] / "examples" / "data"
 
 
@@ -69,7 +68,7 @@ OPTIONS = (
 @pytest.fixture(autouse=True, scope="module")
 def _short_answers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "token_budget", lambda _: NUM_TOKENS)
+        patch.setattr(qwen3_asr, "token_budget", lambda _: NUM_TOKENS)
         yield
 
 
@@ -87,7 +86,7 @@ class Reference:
 
     @torch.inference_mode()
     def check(self, transcript: Transcript, samples: Samples, context: str, forced: str | None) -> None:
-        """The transcript of one segment is the answer to a prompt about all of it."""
+        """The transcript of one range is the answer to a prompt about all of it."""
         if np.max(np.abs(samples), initial=0) <= SILENT_PEAK:
             assert transcript.text == ""
             return
@@ -140,7 +139,7 @@ def reference(max_positions: int) -> Reference:
 
 
 async def speak(
-    asr: AsrTranscriber,
+    asr: RunningSpeech,
     audio: Samples,
     updates: Sequence[tuple[int, bool]],
     options: TranscriptionOptions,
@@ -149,7 +148,7 @@ async def speak(
 ) -> None:
     """Ask after every update, and compare each answer with one from scratch."""
     expected = reference(CONTEXT)
-    live = asr.live(lambda a, b: audio[a:b], options, start=start)
+    live = asr.speech.live(lambda a, b: audio[a:b], options, start=start)
     end = start
     before: set[str] = set()
     for size, final in updates:
@@ -171,7 +170,7 @@ async def speak(
 async def test_every_hypothesis_is_a_full_recompute(name: str) -> None:
     audio = SIGNALS[name](12.0)
     updates = [(20_000, False), (44_444, False), (64_001, False), (1, True), (62_000, True)]
-    async with running_asr(random_asr_folder(0, CONTEXT)) as asr:
+    async with running_speech(random_asr_folder(0, CONTEXT)) as asr:
         for options in OPTIONS[1:] if name in ("shout", "speech") else OPTIONS[:1]:
             await speak(asr, audio, updates, options)
     assert reference(CONTEXT).num_ties * 5 <= reference(CONTEXT).num_compared
@@ -196,7 +195,7 @@ def test_however_audio_is_cut(
     audio = SIGNALS[name](20.0)
 
     async def check() -> None:
-        async with running_asr(random_asr_folder(0, CONTEXT)) as asr:
+        async with running_speech(random_asr_folder(0, CONTEXT)) as asr:
             await speak(asr, audio, updates, options, start=start)
 
     trio.run(check)
@@ -205,19 +204,19 @@ def test_however_audio_is_cut(
 async def test_one_sample_at_a_time_changes_nothing() -> None:
     """A second of speech, then sample by sample over a frame's edge, with and without asking."""
     audio = speech(2.0)
-    async with running_asr(random_asr_folder(0, CONTEXT)) as asr:
+    async with running_speech(random_asr_folder(0, CONTEXT)) as asr:
         updates = [(15_900, False)] + [(1, index % 2 == 0) for index in range(5)] + [(95, True), (1, True)]
         await speak(asr, audio, updates, OPTIONS[1])
 
 
-async def test_segments_of_a_long_turn_are_recomputed_alone() -> None:
-    """Past the longest segment each is an utterance of its own, live and from scratch."""
+async def test_ranges_of_a_long_turn_are_recomputed_alone() -> None:
+    """Past the longest range each is an utterance of its own, live and from scratch."""
     audio = np.concatenate([speech(14.0), make_audio(1, 11.0), silence_then_shout(12.0)])
     expected = reference(SHORT_CONTEXT)
-    async with running_asr(random_asr_folder(0, SHORT_CONTEXT)) as asr:
-        rule = asr.decoder.cut_rule
+    async with running_speech(random_asr_folder(0, SHORT_CONTEXT)) as asr:
+        rule = asr.speech.family.facts.cut_rule
         assert rule.size == 16 * 16_000
-        live = asr.live(lambda a, b: audio[a:b], TranscriptionOptions(language="en"), start=0)
+        live = asr.speech.live(lambda a, b: audio[a:b], TranscriptionOptions(language="en"), start=0)
         for end, final in ((250_000, False), (300_000, False), (520_000, False), (len(audio), True)):
             said = await live.hypothesis(end, final=final)
             ranges = split(audio[:end], window_samples=rule.size, search_samples=rule.search)

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.live import audio as session_audio
 from sensorium.actors.live.audio import AudioPiece, ListeningMachine, pieces
-from sensorium.actors.speech import segments
-from sensorium.actors.speech.asr import AsrTranscriber
+from sensorium.actors.speech import qwen3_asr
+from sensorium.actors.speech.family import RangeAnswer
 from sensorium.actors.speech.model import LiveTurn, ReadAudio, Samples, SpeechModel
-from sensorium.actors.speech.segments import SegmentDecoder
+from sensorium.actors.speech.qwen3_asr import Qwen3Asr
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.messages import EncoderItem, EngineStatistics, ItemId
 from sensorium.protocols.transcript import TranscriptionOptions
@@ -32,7 +31,7 @@ from support.asr_folder import make_audio
 from support.fake_sessions import FakeModel
 from support.footprint import footprint
 from support.loudness import LoudnessActivity
-from support.random_asr import random_asr_folder, running_asr
+from support.running_speech import random_asr_folder, running_speech
 from support.signals import pink_noise, silence_then_shout
 
 pytestmark = pytest.mark.slow
@@ -50,13 +49,13 @@ COUNTED = (
 SMALL = EngineConfig(
     device="cpu", dtype="float32", num_threads=1, max_running=4, num_blocks=96, encoder_memory="256KiB"
 )
-"""Room for a segment and a half: caches are full within the first minute."""
+"""Room for a range and a half: caches are full within the first minute."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _short_answers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "token_budget", lambda _: 12)
+        patch.setattr(qwen3_asr, "token_budget", lambda _: 12)
         patch.setattr(session_audio, "VoiceActivityStream", LoudnessActivity)
         yield
 
@@ -65,13 +64,13 @@ def _short_answers() -> Iterator[None]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each window's hash was part of a question."""
     hashes: Counter[str] = Counter()
-    decode = SegmentDecoder.decode
+    answer = Qwen3Asr.answer
 
-    async def spy(self: SegmentDecoder, items: Sequence[EncoderItem], *args: Any, **how: Any) -> Any:  # noqa: ANN401
+    async def spy(self: Qwen3Asr, items: Sequence[EncoderItem], *how: Any) -> RangeAnswer:  # noqa: ANN401
         hashes.update({item.content_hash for item in items})
-        return await decode(self, items, *args, **how)
+        return await answer(self, items, *how)
 
-    monkeypatch.setattr(SegmentDecoder, "decode", spy)
+    monkeypatch.setattr(Qwen3Asr, "answer", spy)
     return hashes
 
 
@@ -81,22 +80,6 @@ def reader(audio: Samples) -> ReadAudio:
 
 def work(now: EngineStatistics, before: EngineStatistics) -> dict[str, int]:
     return {name: getattr(now, name) - getattr(before, name) for name in COUNTED}
-
-
-async def idle(asr: AsrTranscriber, *, num_parked: int = 0) -> EngineStatistics:
-    """The counters once nothing waits, runs or holds anything, but for `num_parked` sessions."""
-    now = asr.decoder.engine.statistics()
-    with trio.move_on_after(5):
-        while now.num_waiting + now.num_running + now.num_cache_references or (
-            now.num_sessions_parked > num_parked
-        ):
-            await trio.sleep(0.001)
-            now = asr.decoder.engine.statistics()
-    assert now.num_waiting + now.num_running + now.num_cache_references == 0
-    assert now.num_sessions_parked <= num_parked
-    if not num_parked:
-        assert now.num_free_blocks == now.num_total_blocks
-    return now
 
 
 def glide(seconds: float) -> Samples:
@@ -123,15 +106,15 @@ async def test_no_window_is_encoded_twice(
     """
     seconds = 34
     audio = signal(seconds)
-    async with running_asr(random_asr_folder(0, 4096)) as asr:
-        live = asr.live(reader(audio), TranscriptionOptions(language="en"), start=0)
-        start = asr.decoder.engine.statistics()
+    async with running_speech(random_asr_folder(0, 4096)) as asr:
+        live = asr.speech.live(reader(audio), TranscriptionOptions(language="en"), start=0)
+        start = asr.engine.statistics()
         prefills = []
         for second in range(1, seconds + 1):
-            before = asr.decoder.engine.statistics()
+            before = asr.engine.statistics()
             await live.hypothesis(round((second - phase_s) * RATE), final=second == seconds)
-            prefills.append(work(asr.decoder.engine.statistics(), before)["num_prefill_tokens"])
-        done = work(asr.decoder.engine.statistics(), start)
+            prefills.append(work(asr.engine.statistics(), before)["num_prefill_tokens"])
+        done = work(asr.engine.statistics(), start)
         assert done["num_windows_encoded"] == len(asked)
         assert max(asked.values()) > 10  # whole windows are asked about again and again
         assert done["num_encoder_tokens"] <= factor * seconds * TOKENS_PER_S
@@ -210,20 +193,20 @@ def minute(seed: int, *, step_s: int = 1) -> Iterator[Samples]:
 async def test_minute_thirty_costs_what_minute_one_did() -> None:
     costs: dict[int, dict[str, int]] = {}
     sizes: dict[int, int] = {}
-    async with running_asr(random_asr_folder(0, 1024), config=SMALL) as asr:
-        engine, drive, quick = asr.decoder.engine, Drive(), FakeModel(work_s=0.0)
+    async with running_speech(random_asr_folder(0, 1024), config=SMALL) as asr:
+        engine, drive, quick = asr.engine, Drive(), FakeModel(work_s=0.0)
         await drive.open()
         for number in range(1, 31):
             before = engine.statistics()
             # The minutes between age the session and its engine as little as a model's share of the time.
             is_counted = number in (1, 2, 30)
-            model: SpeechModel = asr if is_counted else quick
+            model: SpeechModel = asr.speech if is_counted else quick
             for samples in minute(number, step_s=1 if is_counted else 4):
                 await drive.hear(samples, model)
-            await idle(asr)
+            await asr.idle()
             assert drive.num_turns == 0
             costs[number] = work(engine.statistics(), before)
-            sizes[number] = footprint((asr, drive.machine), leave_out=[quick]).num_bytes
+            sizes[number] = footprint((asr.engine, asr.speech, drive.machine), leave_out=[quick]).num_bytes
     assert drive.num_final >= 5 * 30
     assert costs[1]["num_encoder_tokens"] >= 40 * TOKENS_PER_S
     for name in COUNTED:
@@ -232,29 +215,29 @@ async def test_minute_thirty_costs_what_minute_one_did() -> None:
     assert sizes[30] <= 1.05 * sizes[2]
 
 
-async def test_a_long_turn_keeps_answers_and_one_segment() -> None:
-    """Without detection a turn may be long: what is kept of its finished segments is their text."""
+async def test_a_long_turn_keeps_answers_and_one_range() -> None:
+    """Without detection a turn may be long: what is kept of its finished ranges is their text."""
     audio = 0.1 * np.random.default_rng(0).standard_normal(RATE * 100).astype(np.float32)
-    async with running_asr(random_asr_folder(0, 512)) as asr:
-        size = asr.decoder.cut_rule.size
-        live = asr.live(reader(audio), TranscriptionOptions(language="en"), start=0)
+    async with running_speech(random_asr_folder(0, 512)) as asr:
+        size = asr.speech.family.facts.cut_rule.size
+        live = asr.speech.live(reader(audio), TranscriptionOptions(language="en"), start=0)
         sizes = []
         for end in range(size // 2, len(audio), size // 2):
             await live.hypothesis(end, final=False)
-            sizes.append(footprint(live, leave_out=[asr.decoder]).num_bytes)
-            await idle(asr, num_parked=1)
+            sizes.append(footprint(live, leave_out=[asr.speech.family]).num_bytes)
+            await asr.idle(num_parked=1)
         assert max(sizes[-4:]) <= max(sizes[1:5]) + 8 * 16_384
         live.close()
-        await idle(asr)
+        await asr.idle()
 
 
 async def test_turns_of_one_second_are_given_back_at_once(asked: Counter[str]) -> None:
-    async with running_asr(random_asr_folder(0, 1024), config=SMALL) as asr:
+    async with running_speech(random_asr_folder(0, 1024), config=SMALL) as asr:
         for seed in range(20):
             audio = make_audio(3 * seed, 1.5)
-            live = asr.live(reader(audio), TranscriptionOptions(), start=0)
+            live = asr.speech.live(reader(audio), TranscriptionOptions(), start=0)
             await live.hypothesis(RATE, final=False)
             await live.hypothesis(len(audio), final=True)
             live.close()
-            await idle(asr)
-        assert asr.decoder.engine.statistics().num_windows_encoded == len(asked) == 40
+            await asr.idle()
+        assert asr.engine.statistics().num_windows_encoded == len(asked) == 40

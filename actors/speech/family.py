@@ -1,0 +1,209 @@
+"""What the one recipe asks of a speech model, and the data that crosses between them.
+
+A family is one object per served model: a few facts and five questions. `actors/speech/recipe.py` asks them,
+`actors/speech/whisper.py` and `actors/speech/qwen3_asr.py` answer. Nothing here presumes how an answer comes
+about, token by token or all at once. Torch-free, and so is every family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from ...media.segments import split
+from ...protocols.errors import BadRequestError, InternalError, OverloadedError
+from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
+from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
+from ..engine.client import EngineClient
+from .model import Samples
+
+Range = tuple[int, int]
+"""Start and end in samples of what is answered at once."""
+
+LanguageSource = Literal["detection", "answer", "model"]
+"""Where a language comes from that no client named: it is asked for before the answer; the answer tells it
+(only where the client allows a few it is asked for before); or the model knows one only."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRule:
+    """Ranges are at most `size` samples long, and cut at the quietest place of their last `search`."""
+
+    size: int
+    search: int
+
+    def split(self, samples: Samples) -> list[Range]:
+        """The ranges of a whole recording. Milliseconds a minute: for a thread."""
+        return split(samples, window_samples=self.size, search_samples=self.search)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFacts:
+    """What never changes about a model."""
+
+    languages: tuple[str, ...]
+    """ISO codes that may be asked for, at least one."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Codes by other names of languages, in lower case."""
+    tasks: tuple[Task, ...]
+    language_from: LanguageSource
+    sampling_rate: int
+    """Of the audio that features are computed of."""
+    cut_rule: CutRule
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedLanguage:
+    """The language of a range, as code, and how sure the model was."""
+
+    code: str
+    probability: float
+    is_speech: bool = True
+    """Else nobody seems to speak, and what is detected in a later range counts for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAnswer:
+    """What the model said about one range. Silence has no text."""
+
+    text: str = ""
+    """Without loops, header, control tokens and white space around it."""
+    language: DetectedLanguage | None = None
+    """What the answer tells of its language, unless that was asked for."""
+    token_ids: tuple[int, ...] = ()
+    """Everything that was said."""
+    num_header: int = 0
+    """How many of the tokens stand before the text."""
+    logprobs: tuple[float, ...] = ()
+    """Of the tokens behind the header."""
+    tokens: tuple[TokenLogProb, ...] = ()
+    """Of the text, if the options ask for them."""
+    no_speech_prob: float = 1.0
+    num_input_tokens: int = 0
+    num_output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRequest:
+    """How a range is to be answered."""
+
+    options: TranscriptionOptions
+    num_samples: int
+    lane: Lane
+    language: str | None = None
+    """Code of the language to answer in; None where the answer tells it."""
+    previous: RangeAnswer | None = None
+    """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
+    changes nothing."""
+    session: SessionKey | None = None
+    """What the engine may keep state of the range under, until it is closed."""
+
+
+class GrowingFeatures(Protocol):
+    """The encoder's view of one range while its audio arrives. Blocks for milliseconds: for a thread."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples appended."""
+        ...
+
+    @property
+    def num_rewind_samples(self) -> int:
+        """How many samples `rewind` needs to see."""
+        ...
+
+    def append(self, samples: Samples, /) -> None:
+        """The next samples [n]."""
+        ...
+
+    def rewind(self, num_samples: int, last: Samples, /) -> None:
+        """Go back to the first `num_samples`, of which `last` are the last (all, or `num_rewind_samples`)."""
+        ...
+
+    def items(self) -> tuple[EncoderItem, ...]:
+        """Everything appended, as the encoder takes it; the same however it was cut into appends."""
+        ...
+
+
+class SpeechFamily(Protocol):
+    """One served model. Holds no state of any request.
+
+    Questions take the range's items and hold their encodings while they work; cancelling one gives back what
+    it held. Errors are the engine's (OverloadedError, UnavailableError), BadRequestError naming the field of
+    the options at fault, and InternalError if the model failed on this range alone.
+    """
+
+    @property
+    def engine(self) -> EngineClient:
+        """Where the questions go."""
+        ...
+
+    @property
+    def facts(self) -> FamilyFacts:
+        """What never changes."""
+        ...
+
+    def features(self) -> GrowingFeatures:
+        """The features of a range, of which nothing is known yet."""
+        ...
+
+    def silence(self, num_samples: int) -> RangeAnswer:
+        """The answer about a range in which nobody speaks; the model is not asked."""
+        ...
+
+    async def language(
+        self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
+    ) -> DetectedLanguage:
+        """The language of a range: one of `allowed`, or any that the model knows if none are named.
+
+        Never asked of a model that knows one only.
+        """
+        ...
+
+    async def answer(
+        self,
+        items: Sequence[EncoderItem],
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+    ) -> RangeAnswer:
+        """What was said. `on_text` gets text as it comes, if it does, loops and all, never to be taken back
+        but for an echo of the prompt."""
+        ...
+
+    async def times(
+        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+    ) -> tuple[Word, ...]:
+        """When each word of the answer was said, from the range's start."""
+        ...
+
+    def segments(
+        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
+    ) -> tuple[Segment, ...]:
+        """The answer in pieces, by the times of its words if there are any.
+
+        `words` count from the range's start, which is at `offset_s` of the recording; segments count from the
+        recording's.
+        """
+        ...
+
+
+def language_code(facts: FamilyFacts, language: str, *, param: str) -> str:
+    """The code of a language's code or name; BadRequestError naming `param` if the model does not know it."""
+    lowered = language.strip().lower()
+    code = facts.names.get(lowered, lowered)
+    if code not in facts.languages:
+        raise BadRequestError(
+            f"{param}: {language!r} is not one of {', '.join(facts.languages)}",
+            param=param,
+            code="unsupported_language",
+        )
+    return code
+
+
+def check_answered(answer: TextGenerated) -> None:
+    """Raise what became of a request that did not end by itself."""
+    if answer.finish_reason == "error" or answer.error is not None:
+        raise InternalError("the model failed on this audio")
+    if answer.finish_reason == "abort":
+        raise OverloadedError("the request was aborted; try again")

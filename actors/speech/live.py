@@ -1,0 +1,88 @@
+"""The transcript of one turn while it is being spoken, equal to the offline one at every point asked for.
+
+Each hypothesis covers the turn from its start to some sample. Ranges that can no longer change (the turn has
+outgrown them) keep their answers. Of the open one the features are extended, only encoder items that changed
+are new to the engine, what a model keeps of it stays with the engine, and the previous answer goes along as a
+guess. So the cost of an update does not grow with the turn's age. Knows no turns, sockets or policies:
+`actors/live/session.py`. The recipe is `actors/speech/recipe.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from ...media.voice_activity import VoiceActivityModel
+from ...protocols.transcript import Transcript, TranscriptionOptions
+from .family import SpeechFamily
+from .model import LIVE_FINAL, LIVE_PARTIAL, ReadAudio
+from .recipe import Memory, Prior, transcribe_ranges
+from .recording import LiveRecording
+
+PIN_PROBABILITY: Final = 0.8
+PIN_AFTER_S: Final = 1.5
+"""Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
+
+
+class LiveTranscriber:
+    """Hypotheses about one turn that starts at `start` (a `LiveTurn`). A second call waits for the first."""
+
+    def __init__(
+        self,
+        family: SpeechFamily,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        activity: VoiceActivityModel | None = None,
+    ) -> None:
+        self._family = family
+        self._options = options
+        self._recording = LiveRecording(family, read, activity, start=start)
+        self._memory = Memory()
+        self._pinned: str | None = None
+        self._last: str | None = None
+        """The language of the last hypothesis."""
+        self._lock = trio.Lock()
+        self._is_closed = False
+
+    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+        """The transcript of `[start, end)`; see `LiveTurn`."""
+        async with self._lock:
+            try:
+                ranges = await self._recording.ranges(end)
+                self._memory.keep_only(ranges)
+                transcript = await transcribe_ranges(
+                    self._family,
+                    self._recording,
+                    ranges,
+                    self._memory,
+                    self._options,
+                    lane=LIVE_FINAL if final else LIVE_PARTIAL,
+                    prior=self._prior(final=final),
+                    is_timed=final,
+                )
+            finally:
+                if self._is_closed:
+                    self._recording.close()
+            self._learn_language(transcript)
+            return transcript
+
+    def close(self) -> None:
+        """Give back at once what the engine keeps for the turn. May be called more than once."""
+        self._is_closed = True
+        self._recording.close()
+
+    def _prior(self, *, final: bool) -> Prior | None:
+        if self._pinned is not None and not final:
+            return Prior(self._pinned, is_pinned=True)
+        return Prior(self._last, is_pinned=False) if self._last else None
+
+    def _learn_language(self, transcript: Transcript) -> None:
+        self._last = transcript.language or None
+        long_enough = PIN_AFTER_S * self._family.facts.sampling_rate
+        for (start, end), detected in self._memory.detected.items():
+            is_clear = detected.is_speech and detected.probability >= PIN_PROBABILITY
+            if is_clear and end - start >= long_enough:
+                self._pinned = detected.code

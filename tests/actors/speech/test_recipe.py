@@ -1,0 +1,242 @@
+"""The recipe, whatever the model: who decides the language, what is asked, timed and remembered."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import trio
+from sensorium.actors.live.store import AudioStore
+from sensorium.actors.live.turns import LiveTurns, Outcome
+from sensorium.actors.speech.family import LanguageSource
+from sensorium.actors.speech.recipe import Memory, Prior, transcribe_ranges
+from sensorium.actors.speech.recording import Recording
+from sensorium.actors.speech.transcriber import Transcriber
+from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import ItemId, Lane
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.realtime.effects import Transcribe
+from support.scripted_speech import RANGE_SAMPLES, ScriptedFamily, scripted_audio
+
+SOURCES: tuple[LanguageSource, ...] = ("detection", "answer")
+PLAIN = TranscriptionOptions()
+
+
+async def transcribe(
+    family: ScriptedFamily, options: TranscriptionOptions = PLAIN, *, prior: Prior | None = None
+) -> tuple[Transcript, str]:
+    """All of the script, and what was streamed of it."""
+    samples = scripted_audio(*range(1, len(family.said) + 1))
+    deltas: list[str] = []
+    transcript = await transcribe_ranges(
+        family,
+        Recording(family, lambda start, end: samples[start:end]),
+        [(RANGE_SAMPLES * n, RANGE_SAMPLES * (n + 1)) for n in range(len(family.said))],
+        Memory(),
+        options,
+        lane=Lane(),
+        prior=prior,
+        on_delta=None if prior else deltas.append,
+    )
+    return transcript, "".join(deltas)
+
+
+async def test_the_first_range_with_speech_tells_the_language_of_all_behind_it() -> None:
+    family = ScriptedFamily((None, ""), ("zh", "你好"), ("en", "ignored"), ("en", "too"))
+    transcript, deltas = await transcribe(family)
+    assert (transcript.language, transcript.text) == ("zh", "你好ignoredtoo")
+    assert deltas == transcript.text
+    assert sorted(family.asked, key=str) == [(0, None), (1, None), (2, "zh"), (3, "zh")]
+    assert family.detected == []
+    assert [(each.id, each.start, each.end) for each in transcript.segments] == [
+        (0, 1.0, 2.0),
+        (1, 2.0, 3.0),
+        (2, 3.0, 4.0),
+    ]
+
+
+async def test_the_first_range_with_speech_is_asked_for_the_language_of_all() -> None:
+    family = ScriptedFamily((None, ""), ("zh", "你好"), ("en", "ignored"), language_from="detection")
+    transcript, deltas = await transcribe(family)
+    assert (transcript.language, transcript.text, deltas) == ("zh", "你好ignored", "你好ignored")
+    assert family.detected == [0, 1]
+    assert sorted(family.asked) == [(0, "zh"), (1, "zh"), (2, "zh")]
+    nobody = ScriptedFamily(("pl", ""), ("zh", ""), language_from="detection")
+    assert (await transcribe(nobody))[0].language == "pl", "the first with sound"
+
+
+async def test_a_model_of_one_language_is_asked_for_none() -> None:
+    family = ScriptedFamily(("zh", "a"), language_from="model")
+    assert (await transcribe(family))[0].language == "en"
+    assert (family.asked, family.detected) == ([(0, "en")], [])
+
+
+async def test_a_language_that_is_not_told_is_not_asked_for_again() -> None:
+    transcript, deltas = await transcribe(ScriptedFamily((None, "what"), ("zh", "ever")))
+    assert (transcript.language, transcript.text, deltas) == ("", "what ever", "what ever")
+
+
+async def test_a_pinned_language_counts_only_where_nothing_was_told_before() -> None:
+    pinned = Prior("de", is_pinned=True)
+    family = ScriptedFamily((None, ""), ("zh", "a"))
+    assert (await transcribe(family, prior=pinned))[0].language == "de"
+    assert sorted(family.asked, key=str) == [(0, None), (1, "de")]
+    family = ScriptedFamily(("zh", "a"), ("zh", "b"))
+    assert (await transcribe(family, prior=pinned))[0].language == "zh"
+
+
+async def test_a_language_that_is_expected_saves_waiting_and_changes_nothing() -> None:
+    for expected in ("zh", "de"):
+        family = ScriptedFamily(("zh", "a"), ("zh", "b"), language_from="detection")
+        transcript, _ = await transcribe(family, prior=Prior(expected, is_pinned=False))
+        assert (transcript.language, transcript.text) == ("zh", "ab")
+        assert family.detected == [0]
+        assert {(0, "zh"), (1, "zh")} <= set(family.asked)
+        assert len(family.asked) == 2 or expected == "de"
+        assert family.num_looked_at <= 4 * RANGE_SAMPLES
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_one_allowed_language_is_taken_and_of_several_one_is_chosen_once(
+    source: LanguageSource,
+) -> None:
+    family = ScriptedFamily(("zh", "a"), ("zh", "b"), language_from=source)
+    await transcribe(family, TranscriptionOptions(languages=("fr",)))
+    assert (sorted(family.asked), family.detected) == ([(0, "fr"), (1, "fr")], [])
+    family = ScriptedFamily(("zh", "a"), ("zh", "b"), language_from=source)
+    await transcribe(family, TranscriptionOptions(languages=("pl", "fr")))
+    assert (sorted(family.asked), family.detected) == ([(0, "pl"), (1, "pl")], [0])
+    assert family.num_looked_at == 2 * RANGE_SAMPLES, "features of either were computed once"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(source: LanguageSource) -> None:
+    family = ScriptedFamily(
+        ("de", "Ja."), language_from=source, probability=lambda seconds: 0.9 if seconds > 0.8 else 0.5
+    )
+    family.facts = type(family.facts)(
+        languages=family.facts.languages,
+        tasks=("transcribe",),
+        language_from=source,
+        sampling_rate=8_000,  # pinned after 12,000 samples
+        cut_rule=family.facts.cut_rule,
+    )
+    audio = scripted_audio(1)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
+    num_asked = []
+    for end, final in ((8_000, False), (12_500, False), (13_000, False), (14_000, False), (15_000, True)):
+        said = await live.hypothesis(end, final=final)
+        assert (said.text, said.language) == ("Ja.", "de")
+        is_told = source == "answer"
+        num_asked.append([family.asked[-1][1] is None] if is_told else len(family.detected))
+    assert num_asked == (
+        [[True], [True], [False], [False], [True]] if source == "answer" else [1, 2, 2, 2, 3]
+    )
+    assert family.previous == [(), (0, 8_000), (0, 12_500), (0, 13_000), (0, 14_000)]
+
+
+async def test_sessions_are_kept_while_a_range_may_grow() -> None:
+    family, audio = ScriptedFamily(("en", "a"), ("en", "b")), scripted_audio(1, 2)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
+    for end in (8_000, 16_000):
+        await live.hypothesis(end, final=False)
+    assert (len(family.sessions), family.engine.closed) == (1, [])
+    await live.hypothesis(20_000, final=False)
+    assert (len(family.sessions), len(family.engine.closed)) == (2, 1)
+    await live.hypothesis(32_000, final=True)
+    live.close()
+    live.close()
+    assert sorted(family.engine.closed) == sorted(family.sessions)
+
+
+async def test_finished_ranges_are_timed_before_the_turn_ends() -> None:
+    family, audio = ScriptedFamily(*[("en", "a")] * 4), scripted_audio(1, 2, 3, 4)
+    options = TranscriptionOptions(word_timestamps=True)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], options, start=0)
+    for end in range(7_000, len(audio), 7_000):
+        await live.hypothesis(end, final=False)
+    assert len(family.timed) == 3
+    final = await live.hypothesis(len(audio), final=True)
+    assert (len(family.timed), sum(family.timed)) == (4, len(audio))
+    assert final.words == (await Transcriber(family).transcribe(audio, options)).words
+
+
+async def test_an_answer_that_is_its_own_prompt_counts_only_if_it_was_said() -> None:
+    data = Path(__file__).parents[3] / "examples" / "data" / "kitchen_lights.wav"
+    speech = np.asarray(soundfile.read(data, dtype="float32")[0], np.float32)[:RANGE_SAMPLES]
+    prompt = "Names: Anna Berg and Carlos Diaz, both of Zurich, who manage the kitchen lights"
+    for text, hears in ((prompt, False), ("Anna", True)):
+        family = ScriptedFamily(("en", text))
+        deltas: list[str] = []
+        with_place = np.concatenate((np.ones(1, np.float32), speech[1:]))
+        said = await Transcriber(family, VoiceActivityModel()).transcribe(
+            with_place, TranscriptionOptions(prompt=prompt), on_delta=deltas.append
+        )
+        assert said.text == "".join(deltas) == (text if hears else "")
+
+
+async def test_languages_have_names_and_refusals_name_the_field() -> None:
+    speech = Transcriber(ScriptedFamily(("de", "a")))
+    speech.check(TranscriptionOptions(language=" German ", languages=("de",)))
+    with pytest.raises(BadRequestError, match="languages: 'xx' is not one of en, de") as caught:
+        speech.check(TranscriptionOptions(languages=("de", "xx")))
+    assert caught.value.param == "languages"
+    live = speech.live(lambda a, b: scripted_audio(1)[a:b], TranscriptionOptions(language="xx"), start=0)
+    with pytest.raises(BadRequestError):
+        await live.hypothesis(100, final=False)
+
+
+@pytest.mark.slow
+async def test_a_turn_that_is_cleared_while_it_is_looked_at_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its audio may be gone by the time that the thread is back."""
+    family = ScriptedFamily(("en", "a"), ("en", "b"), ("en", "c"))
+    store, outcomes = AudioStore(), list[Outcome]()
+    store.append(scripted_audio(0, 2, 3))
+    is_looking, may_go_on = trio.Event(), threading.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def look() -> None:
+        token.run_sync_soon(is_looking.set)
+        may_go_on.wait(5)
+
+    async def report(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+
+    family.while_looking = look
+    turns = LiveTurns({"m": Transcriber(family)}, "m", store.copy, report, session_id="s")
+    async with trio.open_nursery() as nursery:
+        turns.start(Transcribe(ItemId("i"), 0, store.end, final=True), nursery)
+        await is_looking.wait()
+        turns.forget(ItemId("i"))
+        store.forget_before(store.end)
+        may_go_on.set()
+    assert (outcomes, caplog.records, family.asked) == ([], [], [])
+
+
+async def test_a_closed_turn_reads_no_audio_that_was_forgotten() -> None:
+    family, audio = ScriptedFamily(("en", "a")), scripted_audio(1)
+    is_forgotten = False
+
+    def read(start: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        assert not is_forgotten
+        return audio[start:end]
+
+    for number in range(12):
+        live, is_forgotten = Transcriber(family).live(read, PLAIN, start=0), False
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                await live.hypothesis(16_000, final=True)  # noqa: B023
+
+            nursery.start_soon(ask)
+            for _ in range(number):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+            live.close()
+            is_forgotten = True

@@ -1,0 +1,115 @@
+"""Whisper: an update costs its open window, drafts save steps; languages and prompts are the checkpoint's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sensorium.protocols.messages import Align, TokensAligned
+from sensorium.protocols.transcript import TranscriptionOptions
+from support.running_speech import random_folder, running_speech, sound
+
+pytestmark = pytest.mark.slow
+
+
+async def test_an_update_costs_one_window_whatever_the_age_of_the_turn() -> None:
+    audio = sound(32_000 * 6, seed=2)
+    options = TranscriptionOptions(language="en")
+    async with running_speech() as whisper:
+        live = whisper.speech.live(lambda a, b: audio[a:b], options, start=0)
+        costs = []
+        for end in range(4_000, len(audio), 4_000):
+            before = whisper.engine.statistics().num_windows_encoded
+            await live.hypothesis(end, final=False)
+            costs.append(whisper.engine.statistics().num_windows_encoded - before)
+        assert max(costs) <= 2  # two when a window has just been finished, else the open one
+        assert sum(costs) <= len(costs) + 8
+
+
+async def test_the_draft_saves_steps_and_changes_nothing() -> None:
+    audio = sound(30_000, seed=3)
+    options = TranscriptionOptions(language="en")
+    async with running_speech() as whisper:
+        live = whisper.speech.live(lambda a, b: audio[a:b], options, start=0)
+        await live.hypothesis(30_000 - 160, final=False)
+        await live.hypothesis(30_000, final=True)
+        assert whisper.engine.statistics().num_draft_tokens > 0
+
+
+async def test_windows_are_transcribed_each_by_itself_and_joined() -> None:
+    audio = sound(16_000 * 7, seed=6)
+    options = TranscriptionOptions(language="en", segment_timestamps=True)
+    async with running_speech() as whisper:
+        whole = await whisper.speech.transcribe(audio, options)
+        windows = whisper.speech.family.facts.cut_rule.split(audio)
+        parts = [await whisper.speech.transcribe(audio[start:end], options) for start, end in windows]
+    assert len(windows) > 3
+    assert whole.text == " ".join(part.text for part in parts if part.text)
+    assert whole.duration == 7.0
+    assert [segment.id for segment in whole.segments] == list(range(len(whole.segments)))
+    starts = [segment.start for segment in whole.segments]
+    assert starts == sorted(starts)
+
+
+async def test_the_language_is_that_of_the_first_window_with_sound() -> None:
+    quiet = np.zeros(32_000 * 2, np.float32)
+    audio = sound(30_000, seed=7)
+    async with running_speech() as whisper:
+        alone = await whisper.speech.transcribe(audio, TranscriptionOptions())
+        before = whisper.engine.statistics().num_decode_tokens
+        silence = await whisper.speech.transcribe(quiet, TranscriptionOptions())
+        assert (silence.text, silence.language) == ("", ""), "nobody spoke in any"
+        assert whisper.engine.statistics().num_decode_tokens == before
+        behind = await whisper.speech.transcribe(np.concatenate((quiet, audio)), TranscriptionOptions())
+        assert behind.language == alone.language
+
+
+async def test_hints_hold_the_language_and_reach_the_prompt() -> None:
+    audio = sound(30_000, seed=7)
+    async with running_speech() as whisper:
+        found = {
+            language: (
+                await whisper.speech.transcribe(audio, TranscriptionOptions(languages=(language,)))
+            ).language
+            for language in whisper.speech.languages
+        }
+        assert all(given == answered for given, answered in found.items())
+        hints = TranscriptionOptions(keywords=("lights", "kitchen"), prompt="Turn on.", language="en")
+        as_prompt = TranscriptionOptions(prompt="lights, kitchen. Turn on.", language="en")
+        assert (await whisper.speech.transcribe(audio, hints)).text == (
+            await whisper.speech.transcribe(audio, as_prompt)
+        ).text
+
+
+async def test_empty_audio_is_an_empty_transcript() -> None:
+    async with running_speech() as whisper:
+        transcript = await whisper.speech.transcribe(np.zeros(0, np.float32), TranscriptionOptions())
+    assert (transcript.text, transcript.duration) == ("", 0.0)
+
+
+async def test_an_english_only_model_needs_no_language() -> None:
+    async with running_speech(random_folder(seed=9, multilingual=False)) as whisper:
+        transcript = await whisper.speech.transcribe(sound(40_000, seed=9), TranscriptionOptions())
+        assert transcript.language == "en"
+        silence = await whisper.speech.transcribe(np.zeros(8_000, np.float32), TranscriptionOptions())
+        assert silence.language == "en", "it is known"
+        assert whisper.speech.languages == ("en",)
+
+
+async def test_words_are_aligned_behind_the_prompt_that_they_were_said_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audio = sound(30_000, seed=7)
+    async with running_speech() as whisper:
+        text, align, aligned = whisper.whisper().text, whisper.engine.align, list[Align]()
+
+        async def spy(command: Align) -> TokensAligned:
+            aligned.append(command)
+            return await align(command)
+
+        monkeypatch.setattr(whisper.engine, "align", spy)
+        for task in whisper.speech.tasks:
+            options = TranscriptionOptions(language="de", task=task, word_timestamps=True)
+            assert (await whisper.speech.transcribe(audio, options)).words
+            prompt = text.prompt(language="de", task=task)
+            assert aligned[-1].token_ids[: len(prompt)] == prompt
+        assert len({command.token_ids[:3] for command in aligned}) == 2
