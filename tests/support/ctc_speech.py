@@ -1,0 +1,144 @@
+"""The tests' CTC family as a speech family: a range is one window, in one language; characters have times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from uuid import uuid4
+
+from sensorium.actors.engine.client import EngineClient
+from sensorium.actors.speech.family import (
+    CutRule,
+    DetectedLanguage,
+    FamilyFacts,
+    RangeAnswer,
+    RangeRequest,
+    check_answered,
+)
+from sensorium.actors.speech.model import Samples
+from sensorium.engine.models.info import ModelInfo
+from sensorium.media.features import FeatureConfig, IncrementalLogMel
+from sensorium.media.hashing import encoder_item
+from sensorium.protocols.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.transcript import Segment, Word
+from support.ctc.text import BLANK, END, CtcText
+
+
+def open_family(engine: EngineClient, info: ModelInfo, text: CtcText) -> CtcSpeech:
+    """The speech side of a checkpoint."""
+    return CtcSpeech(engine, info, text)
+
+
+class _Window(IncrementalLogMel):
+    def items(self) -> tuple[EncoderItem, ...]:
+        """The one item of everything appended."""
+        return (encoder_item(self.features()),)
+
+
+class CtcSpeech:
+    """See `SpeechFamily`."""
+
+    def __init__(self, engine: EngineClient, info: ModelInfo, text: CtcText) -> None:
+        self.engine = engine
+        self._info, self._text = info, text
+        self._features = FeatureConfig.from_folder(info.folder)
+        size = self._features.window_samples
+        self.facts = FamilyFacts(
+            languages=("en",),
+            tasks=("transcribe",),
+            language_from="model",
+            sampling_rate=self._features.sampling_rate,
+            cut_rule=CutRule(size, size // 4),
+        )
+
+    def features(self) -> _Window:
+        """See `SpeechFamily`."""
+        return _Window(self._features)
+
+    def silence(self, num_samples: int) -> RangeAnswer:
+        """See `SpeechFamily`."""
+        return RangeAnswer()
+
+    async def language(
+        self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
+    ) -> DetectedLanguage:
+        """Never asked: the model knows one."""
+        raise AssertionError("this model knows one language")
+
+    async def answer(
+        self,
+        items: Sequence[EncoderItem],
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+    ) -> RangeAnswer:
+        """Labels as far as the range's audio goes, read out one by one."""
+        generate = Generate(
+            RequestId(f"ctc-{uuid4().hex}"),
+            (BLANK,),
+            SamplingParams(max_tokens=self._info.max_context - 1, stop_token_ids=(END,), logprobs=0),
+            encoder_hash=items[0].content_hash,
+            lane=request.lane,
+        )
+        async with self.engine.encoded(*items):
+            answer = await self.engine.complete(generate)
+        check_answered(answer)
+        if on_text is not None:
+            on_text(answer.text)
+        return RangeAnswer(
+            text=answer.text.strip(),
+            token_ids=answer.token_ids,
+            logprobs=answer.logprobs,
+            no_speech_prob=0.0,
+            num_input_tokens=self._info.attended_tokens,
+            num_output_tokens=len(answer.token_ids),
+        )
+
+    async def times(
+        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+    ) -> tuple[Word, ...]:
+        """Words lie between spaces, and the frames of their characters are known."""
+        num_labels = self._info.attended_tokens
+        num_frames = round(num_labels * len(samples) / self._features.window_samples)
+        num_tokens = len(answer.token_ids)
+        command = Align(
+            RequestId(f"align-{uuid4().hex}"),
+            items[0].content_hash,
+            (BLANK, *answer.token_ids, END),
+            1,
+            1 + num_tokens,
+            num_frames,
+        )
+        async with self.engine.encoded(*items):
+            aligned = await self.engine.align(command)
+        frame_s = self._features.window_s / num_labels
+        characters = [self._text.decode((token_id,)) for token_id in answer.token_ids]
+        words = []
+        for is_space, group in groupby(range(num_tokens), lambda place: characters[place] == " "):
+            places = list(group)
+            if not is_space:
+                start, end = aligned.boundaries[places[0]], aligned.boundaries[places[-1] + 1]
+                text = "".join(characters[place] for place in places)
+                words.append(Word(text, round(start * frame_s, 3), round(end * frame_s, 3)))
+        return tuple(words)
+
+    def segments(
+        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
+    ) -> tuple[Segment, ...]:
+        """All of it."""
+        if not answer.text:
+            return ()
+        end_s = offset_s + request.num_samples / self._features.sampling_rate
+        return (
+            Segment(
+                id=0,
+                seek=round(offset_s * 100),
+                start=offset_s,
+                end=end_s,
+                text=answer.text,
+                tokens=answer.token_ids,
+                temperature=0.0,
+                avg_logprob=0.0,
+                compression_ratio=1.0,
+                no_speech_prob=0.0,
+            ),
+        )
