@@ -12,7 +12,7 @@ import base64
 import random
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
@@ -34,6 +34,7 @@ _USUAL_VOCABULARY = 150_000
 
 
 _Note = Callable[["_Server", str, str, float], None]
+_Measure = Callable[["_Server", "TextPlan", random.Random, _Note], Awaitable[None]]
 _RandomBytes = Callable[[int], bytes]
 
 
@@ -149,7 +150,9 @@ async def measure_text(plan: TextPlan, progress: Progress) -> TextResult:
         for round_, index in interleave(len(servers), plan.num_rounds):
             server = servers[index]
             progress(f"{server.name}: round {round_ + 1} of {plan.num_rounds}")
-            measures = [partial(_measure_decoding, concurrency=each) for each in plan.concurrency]
+            measures: list[_Measure] = [
+                partial(_measure_decoding, concurrency=each) for each in plan.concurrency
+            ]
             measures += [_measure_prefill, _measure_prefix, *([_measure_image] if plan.image_side else [])]
             for measure in measures:
                 try:
