@@ -11,10 +11,10 @@ import pytest
 from hypothesis import settings
 
 HERE: Final = Path(__file__).parent
-SLOW: Final = ("e2e",)
+SLOW: Final = ("e2e/",)
 """Real servers and sockets, all of them."""
-HEAVY: Final = ("engine/models", "engine/execution", "kernels", "examples")
-"""Models and kernels against their references."""
+HEAVY: Final = ("engine/models/", "engine/execution/", "kernels/", "examples/", "actors/live/test_hours.py")
+"""Models and kernels against their references, and sessions of many hours."""
 
 # No deadline: how long an example takes says something about the machine, not about the code.
 settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -27,5 +27,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(HERE).as_posix()
         for folders, mark in ((SLOW, pytest.mark.slow), (HEAVY, pytest.mark.heavy)):
-            if place.startswith(tuple(f"{folder}/" for folder in folders)):
+            if place.startswith(folders):
                 item.add_marker(mark)
