@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -183,9 +183,9 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         nursery.cancel_scope.cancel()
 
 
-def thread_seconds() -> Counter[str]:
+def thread_seconds() -> dict[str, float]:
     """CPU seconds of every thread of this process so far, by what it does."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     for path in Path("/proc/self/task").iterdir():
         name = names.get(int(path.name), "others")
@@ -198,7 +198,7 @@ def _print_report(
     arguments: argparse.Namespace,
     clients: dict[str, Any],
     lags: Sequence[float],
-    used: Counter[str] | dict[str, float],
+    used: dict[str, float],
     wall: float,
 ) -> None:
     appends = arguments.sessions * wall * 1000 / arguments.append_ms
