@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner

@@ -185,8 +185,8 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
 
 
 def thread_seconds() -> dict[str, float]:
-    """CPU seconds of every thread of this process so far, by name."""
-    found: defaultdict[str, float] = defaultdict(float)
+    """CPU seconds of every thread of this process so far, by what it does."""
+    found: dict[str, float] = defaultdict(float)
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     for path in Path("/proc/self/task").iterdir():
         name = names.get(int(path.name), "others")
