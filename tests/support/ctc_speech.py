@@ -47,7 +47,6 @@ class CtcSpeech:
             languages=("en",),
             tasks=("transcribe",),
             language_from="model",
-            sampling_rate=self._features.sampling_rate,
             cut_rule=CutRule(size, size // 4),
         )
 
