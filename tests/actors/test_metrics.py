@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 import trio
 from prometheus_client.core import Metric
 from sensorium.actors.kernel.actor import InboxStatistics
 from sensorium.actors.media import MediaActor, MediaStatistics
-from sensorium.actors.metrics import ENGINE, INBOX, MEDIA, Metrics
-from sensorium.protocols.messages import GAUGES, EngineStatistics
+from sensorium.actors.metrics import BY_SERVICE, ENGINE, INBOX, MEDIA, Metrics
+from sensorium.protocols.messages import GAUGES, EngineStatistics, Service
 from support.fake_engine import make_fake_engine, request
 from trio.testing import MockClock
 
@@ -19,7 +20,10 @@ from trio.testing import MockClock
 @pytest.mark.parametrize(
     ("names", "counted"),
     [
-        (ENGINE, EngineStatistics.__struct_fields__),
+        (
+            ENGINE | {f"{field}_{service}": "" for field in BY_SERVICE for service in get_args(Service)},
+            EngineStatistics.__struct_fields__,
+        ),
         (INBOX, [field.name for field in fields(InboxStatistics) if field.name not in ("name", "capacity")]),
         (MEDIA, [field.name for field in fields(MediaStatistics)]),
     ],
@@ -29,7 +33,7 @@ def test_every_field_has_a_name(names: Mapping[str, object], counted: list[str])
 
 
 def test_gauges_are_gauges_and_counters_count() -> None:
-    assert {"num_running", "cache_bytes"} <= GAUGES
+    assert {"num_running_live", "cache_bytes"} <= GAUGES
     assert not {"num_steps", "busy_s", "num_restarts"} & GAUGES
     metrics = Metrics()
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
@@ -37,6 +41,7 @@ def test_gauges_are_gauges_and_counters_count() -> None:
     kinds = {metric.name.removeprefix("sensorium_"): metric.type for metric in collected(metrics)}
     for field, (name, _) in ENGINE.items():
         assert kinds[name] == ("gauge" if field in GAUGES else "counter")
+    assert (kinds["requests_running"], kinds["preemptions"]) == ("gauge", "counter")
     assert (kinds["inbox_depth"], kinds["inbox_messages"]) == ("gauge", "counter")
     assert (kinds["media_workers"], kinds["media_files"]) == ("gauge", "counter")
 

@@ -11,7 +11,7 @@ import soundfile
 import trio
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
-from sensorium.actors.speech.family import LanguageSource
+from sensorium.actors.speech.family import CutRule, LanguageSource
 from sensorium.actors.speech.recipe import Memory, Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.actors.speech.transcriber import Transcriber
@@ -122,12 +122,12 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
         languages=family.facts.languages,
         tasks=("transcribe",),
         language_from=source,
-        cut_rule=family.facts.cut_rule,
+        cut_rule=CutRule(2 * RANGE_SAMPLES, 0),
     )
-    audio = scripted_audio(1)
+    audio = scripted_audio(1, 1)
     live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
     num_asked = []
-    for end, final in ((8_000, False), (12_500, False), (13_000, False), (14_000, False), (15_000, True)):
+    for end, final in ((16_000, False), (25_000, False), (26_000, False), (28_000, False), (30_000, True)):
         said = await live.hypothesis(end, final=final)
         assert (said.text, said.language) == ("Ja.", "de")
         is_told = source == "answer"
@@ -135,7 +135,7 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
     assert num_asked == (
         [[True], [True], [False], [False], [True]] if source == "answer" else [1, 2, 2, 2, 3]
     )
-    assert family.previous == [(), (0, 8_000), (0, 12_500), (0, 13_000), (0, 14_000)]
+    assert family.previous == [(), (0, 16_000), (0, 25_000), (0, 26_000), (0, 28_000)]
 
 
 async def test_sessions_are_kept_while_a_range_may_grow() -> None:
