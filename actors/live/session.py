@@ -255,9 +255,7 @@ class SessionActor:
             await self._perform(effect)
         async with open_work() as work:
             self._work = work
-            with (
-                self._intake.inputs
-            ):  # else an outcome that finds no room would wait to the end, and we for it
+            with self._intake.inputs:  # else an outcome that finds no room would wait for ever, and we for it
                 await drive(self._machine, self._next_event, self._perform)
             work.cancel_scope.cancel()
 
