@@ -65,7 +65,7 @@ INBOX: Final = {
     "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
 }
 MEDIA: Final = {
-    "num_jobs": ("media_files", "Files given to decode processes"),
+    "num_jobs": ("media_files", "Jobs of decode processes: a file is measured in one and opened in the next"),
     "num_failed": ("media_failed", "Of them, those that ended in an error"),
     "num_killed": ("media_killed", "Of them, those whose process was killed or died"),
     "num_refused": ("media_refused", "Files refused because too many waited"),

@@ -255,7 +255,8 @@ class SessionActor:
             await self._perform(effect)
         async with open_work() as work:
             self._work = work
-            await drive(self._machine, self._next_event, self._perform)
+            with self._intake.inputs:  # else an outcome that finds no room would wait for ever, and we for it
+                await drive(self._machine, self._next_event, self._perform)
             work.cancel_scope.cancel()
 
     async def _next_event(self) -> Input:

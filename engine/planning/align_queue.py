@@ -82,14 +82,14 @@ class AlignQueue:
         return [AlignFailed(request_id, error) for request_id in users]
 
     def collect(self, service: int, slots: SlotQueue, most: int | None) -> None:
-        """Add those of one class to the plan being made, at most so many; at least one goes, however long,
-        if it is the plan's first and its slot can be had."""
+        """Add those of one class to the plan being made: `most` of them, however long they are, or as many
+        as its tokens allow, and at least the first, if its slot can be had."""
         if not self._counts[service] or most == 0:
             return
         mine = [each for each in self._live.values() if each.service == service and not each.is_in_flight]
         for alignment in sorted(mine, key=lambda each: each.command.lane.priority)[:most]:
             num_tokens = len(alignment.command.token_ids)
-            if self._taken and self._num_taken_tokens + num_tokens > self._max_tokens:
+            if self._taken and most is None and self._num_taken_tokens + num_tokens > self._max_tokens:
                 break
             if slots.demand(alignment.slot):
                 self._num_taken_tokens += num_tokens

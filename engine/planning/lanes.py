@@ -9,7 +9,8 @@ want it; in the others they stand back. Live is taken to be there
 for `LINGER_STEPS` after its last request, since the next one is on its way.
 
 Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
-only after it took part in `HEAVY_PATIENCE` steps without.
+only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
+one has one less in the next step, unless it has but one.
 
 Blocks are not shared out: who lacks some takes them from the worst. With fewer than two slots or tokens (four
 for three classes) there is nothing to share, and the better class has it.
@@ -52,6 +53,7 @@ class Lanes:
         self._since_live = LINGER_STEPS
         self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
+        self._is_owed = False  # a place for a piece of a worse class, in the next step it takes part in
 
     def shares(self, wanted: Sequence[int]) -> list[Share]:
         """Of every class that wants something, best first. `wanted` counts its requests and alignments."""
@@ -59,6 +61,7 @@ class Lanes:
         lingers = not wanted[_LIVE] and self._since_live <= LINGER_STEPS
         classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
         num_guests = self._config.num_guest_tokens
+        self._is_owed &= len(classes) > 1
         tokens = _divided(self._config.max_tokens_per_step, num_guests, len(classes))
         slots = _divided(self._config.max_running, num_guests, len(classes))
         return [
@@ -81,11 +84,16 @@ class Lanes:
     def num_heavy(self, share: Share, *, is_beside: bool) -> int:
         """Encodings that the class may have begun in this step, and alignments, if it joins."""
         if not share.is_guest:
-            return self._config.max_encodes_per_step
+            return max(self._config.max_encodes_per_step - self._is_owed, 1)
+        self._is_owed = False
         if not is_beside:
             return 1
         self._patience[share.service] += 1
         return int(self._patience[share.service] > HEAVY_PATIENCE)
+
+    def note_refused(self) -> None:
+        """A worse class might have encoded something in this step, and found no place left."""
+        self._is_owed = True
 
     def note_heavy(self, share: Share) -> None:
         """The class encoded or aligned something in this step."""

@@ -92,6 +92,8 @@ class Planner:
         self._aligns.collect(service, self._slots, most if share.is_guest else None)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
+        elif most and self._slots.has_refused:
+            self._lanes.note_refused()
 
     def _plan_decodes(self, making: Making, service: int) -> list[Request]:
         """Give those past their prompt the next token, those who waited longest for theirs if not all can

@@ -23,6 +23,7 @@ class SlotQueue:
     def __init__(self, *, max_encodes_per_step: int, max_tokens_per_step: int) -> None:
         self._max_encodes = max_encodes_per_step
         self._max_now = max_encodes_per_step
+        self._num_before = 0
         self._max_tokens = max_tokens_per_step
         self._encodes: dict[Slot, Features] = {}
         self._filled: set[Slot] = set()
@@ -30,6 +31,8 @@ class SlotQueue:
         self._frees: list[Slot] = []
         self._taken: list[EncodeStep] = []  # for the plan being made
         self._num_taken_tokens = 0
+        self.has_refused = False
+        """Whether an encode found no place since `allow`."""
         self.num_tokens = 0
         """Rows of all encodes planned so far."""
 
@@ -66,7 +69,10 @@ class SlotQueue:
         """Whether the plan being made may use `slot`, of `num_tokens` rows; plans its encode if it fits."""
         if slot in self._filled:
             return True
-        if slot not in self._encodes or not self._fits(num_tokens):
+        if slot not in self._encodes:
+            return False
+        if not self._fits(num_tokens):
+            self.has_refused = True
             return False
         self._filled.add(slot)
         self._taken.append(EncodeStep(slot, self._encodes.pop(slot)))
@@ -80,19 +86,22 @@ class SlotQueue:
         return len(self._taken)
 
     def allow(self, num_encodes: int) -> None:
-        """Let at most so many more into the plan being made, within its bounds."""
-        self._max_now = min(self._max_encodes, len(self._taken) + num_encodes)
+        """Let at most so many more into the plan being made, within its bounds; the first of them may be of
+        any size."""
+        self._num_before = len(self._taken)
+        self._max_now = min(self._max_encodes, self._num_before + num_encodes)
+        self.has_refused = False
 
     def take(self) -> tuple[tuple[Slot, ...], tuple[EncodeStep, ...]]:
         """Frees and encodes of the plan being made; the next one begins with its budget whole."""
         frees, encodes = tuple(self._frees), tuple(self._taken)
         self._frees.clear()
         self._taken.clear()
-        self._num_taken_tokens = 0
+        self._num_taken_tokens = self._num_before = 0
         self._max_now = self._max_encodes
         return frees, encodes
 
     def _fits(self, num_tokens: int) -> bool:
         if len(self._taken) >= self._max_now:
             return False
-        return not self._taken or self._num_taken_tokens + num_tokens <= self._max_tokens
+        return len(self._taken) == self._num_before or self._num_taken_tokens + num_tokens <= self._max_tokens

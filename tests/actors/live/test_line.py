@@ -10,6 +10,7 @@ import pytest
 import trio
 from sensorium.actors.live import line as line_module
 from sensorium.actors.live.outbox import Outbox
+from sensorium.actors.speech.model import Samples
 from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -147,3 +148,35 @@ async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: 
         await trio.sleep(5)
         assert second.closed == (1008, "the client reads too slowly")
         assert len(sessions.registry) == sessions.registry.num_detached == 0
+
+
+class StuckEar:
+    """Hears nothing to its end, from when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_stuck = False
+
+    async def hear(self, _: Samples) -> list[tuple[int, float]]:
+        if self.is_stuck:
+            await trio.sleep_forever()
+        return []
+
+    def reset(self) -> None:
+        """There is nothing to forget."""
+
+
+async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
+    ear = StuckEar()
+    sessions = Sessions(work_s=1.0, open_ear=lambda: ear)
+    async with running(sessions) as nursery:
+        session, socket = sessions.make(), FakeSocket()
+        nursery.start_soon(sessions.registry.serve, sessions.line(socket, session))
+        socket.client_sends(UPDATE, bytes(32_000), COMMIT)
+        await wait_all_tasks_blocked()
+        assert sessions.model.num_asked == 1
+        ear.is_stuck = True
+        socket.client_sends(*[bytes(100)] * 65)  # one being heard, and all that there is room for
+        await trio.sleep(2.0)
+        socket.leave()
+        await wait_all_tasks_blocked()
+        assert (len(sessions.registry), sessions.model.num_held) == (0, 0), "and its end would wait for ever"

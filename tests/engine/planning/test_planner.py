@@ -159,6 +159,27 @@ def test_an_encode_for_live_passes_a_queue_of_others() -> None:
     loop.run()
 
 
+@pytest.mark.parametrize("most", [2, 4])
+def test_encodes_for_live_in_every_step_leave_others_theirs(most: int) -> None:
+    loop = make_loop(num_blocks=400, max_encodes_per_step=most)
+    loop.scheduler.encode(0, item("file").features)
+    loop.submit(generate("file", on="file", service="batch", max_tokens=3), 0)
+    num_live, encodes = 0, []
+    for _ in range(3 * HEAVY_PATIENCE):
+        for _ in range(2 * most):
+            num_live += 1
+            loop.scheduler.encode(num_live, item(f"i{num_live}").features)
+            live = generate(f"live{num_live}", on=f"i{num_live}", service="live", max_tokens=1)
+            loop.submit(live, num_live)
+        plan = loop.plan()
+        loop.finish()
+        encodes.append([each.slot for each in plan.encodes])
+    assert all(len(each) == most for each in encodes[:HEAVY_PATIENCE])
+    assert sum(0 in each for each in encodes) == 1, "encoded in its turn"
+    assert sum(map(len, encodes)) >= most * len(encodes) - 2, "and the others lost next to nothing"
+    loop.run()
+
+
 def test_alignments_follow_the_same_rule() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
