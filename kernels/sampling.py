@@ -1,8 +1,7 @@
-"""Random choice of tokens from logits, and how much of a draft the choices agree with.
+"""Random choice of tokens from logits.
 
-The randomness comes in as numbers in [0, 1), so a choice depends on its own row and number alone. Against a
-draft (a point mass) taking the longest agreeing part is exact rejection sampling. Greedy choice is
-`kernels/argmax.py`; who wants what is `engine/execution/sampler.py`'s knowledge.
+The randomness comes in as numbers in [0, 1), so a choice depends on its own row and number alone. Greedy
+choice is `kernels/argmax.py`; who wants what is `engine/execution/sampler.py`'s knowledge.
 """
 
 from __future__ import annotations
@@ -114,27 +113,3 @@ def _descending(part: Tensor) -> Tensor:
         part.numpy().sort(-1)
         return part.flip(-1)
     return part.sort(-1, descending=True).values
-
-
-def count_accepted(chosen: Tensor, drafts: Tensor, starts: Tensor) -> Tensor:
-    """How many draft tokens of each sequence equal what was chosen in their place, up to the first that
-    does not → int32 [sequences].
-
-    Sequence i has rows `starts[i]` to `starts[i + 1]` (int32 [sequences + 1]) of `chosen` and `drafts` (both
-    int64 [rows]), at least one; behind its draft, in the last of them, `drafts` holds -1.
-    """
-    if has_triton(chosen):
-        from .triton_sampling import count_accepted as count_on_gpu
-
-        return count_on_gpu(chosen, drafts, starts)
-    return count_accepted_reference(chosen, drafts, starts)
-
-
-def count_accepted_reference(chosen: Tensor, drafts: Tensor, starts: Tensor) -> Tensor:
-    """The same in plain torch."""
-    num_rows = chosen.shape[0]
-    rows = torch.arange(num_rows, device=chosen.device)
-    differing = rows.masked_fill(chosen == drafts, num_rows)
-    sequence = torch.bucketize(rows, starts[1:].long(), right=True)
-    first = torch.full((starts.shape[0] - 1,), num_rows, device=chosen.device)
-    return (first.scatter_reduce(0, sequence, differing, "amin") - starts[:-1]).int()

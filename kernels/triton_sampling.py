@@ -1,4 +1,4 @@
-"""`argmax`, `draw` and `count_accepted` on GPUs.
+"""`argmax` and `draw` on GPUs.
 
 Nothing is sorted. What top_k and top_p keep is everything above some value, and that value is found by
 halving the range of float patterns: 31 sums over a row that lies in the cache. Probabilities are added in
@@ -181,38 +181,6 @@ def draw(logits: Tensor, filters: Filters, uniforms: Sequence[float]) -> Tensor:
             vocab,
             block,
             num_warps=16 if block >= 4096 else 4,
-            enable_fp_fusion=False,
-        )
-    return out
-
-
-@jit
-def _count_accepted(
-    chosen: tl.tensor, drafts: tl.tensor, starts: tl.tensor, out: tl.tensor, block: tl.constexpr
-) -> None:
-    sequence = tl.program_id(0)
-    start, end = tl.load(starts + sequence), tl.load(starts + sequence + 1)
-    first = end
-    for begin in range(start, end, block):
-        row = begin + tl.arange(0, block)
-        own = tl.load(chosen + row, mask=row < end, other=0)
-        wanted = tl.load(drafts + row, mask=row < end, other=0)
-        first = tl.minimum(first, tl.min(tl.where(own != wanted, row, end), 0))
-    tl.store(out + sequence, first - start)
-
-
-def count_accepted(chosen: Tensor, drafts: Tensor, starts: Tensor) -> Tensor:
-    """See `kernels/sampling.py`."""
-    num_sequences = starts.shape[0] - 1
-    out = torch.empty(num_sequences, dtype=torch.int32, device=chosen.device)
-    if num_sequences:
-        _count_accepted[(num_sequences,)](
-            chosen.contiguous(),
-            drafts.contiguous(),
-            starts.contiguous(),
-            out,
-            32,
-            num_warps=1,
             enable_fp_fusion=False,
         )
     return out

@@ -34,8 +34,6 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     format: AudioFormat = AudioFormat()
     delay: Delay = "medium"
     """How soon text is released where the client does not say; see `realtime/transcript.py`."""
-    update_interval_ms: int = 0
-    """Least new audio between two partial hypotheses of a turn; 0 leaves that to `delay`."""
     min_speech_ms: int = 96
     """Speech shorter than this is noise and starts no turn."""
     tail_padding_ms: int = 200

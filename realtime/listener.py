@@ -307,13 +307,12 @@ class Listener:
         scored = self._buffer.scored
         if self._detecting and scored - item.start >= self._force_turn - self._hold:
             return  # the turn may be cut behind what was asked about
-        least_ms = self._config.update_interval_ms
-        wanted_ms = max(item.policy.update_ms(samples_to_ms(scored - item.speech_start)), least_ms)
+        wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
         if item.newest is not None:
             wanted_ms = round(wanted_ms * self.pace.factor)
         if detector.paused or scored - item.asked_end >= ms_to_samples(wanted_ms):
             self._conversation.ask(item, scored, final=False)
-            self.pace.asked(item.id, max(item.policy.usual_update_ms, least_ms), now=now)
+            self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
 
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""

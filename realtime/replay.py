@@ -30,11 +30,6 @@ class Replay:
         return self.last_seq + 1 - len(self._frames)
 
     @property
-    def num_bytes(self) -> int:
-        """What is kept, in characters of JSON."""
-        return self._num_bytes
-
-    @property
     def intact(self) -> bool:
         """No event that was recorded while detached has been dropped."""
         return self._unsent_from is None or self.first_seq <= self._unsent_from

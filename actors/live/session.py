@@ -115,12 +115,6 @@ class SessionActor:
         """Client events that were taken in."""
         return self._intake.num_events
 
-    @property
-    def num_held_bytes(self) -> int:
-        """Audio and events that are kept; bounded, whatever the session's age."""
-        store = self._machine.store
-        return 4 * (store.end - store.start) + self._replay.num_bytes
-
     async def run(self) -> None:
         """Serve the session to its end."""
         try:

@@ -32,13 +32,7 @@ from sensorium.kernels.paged_attention import (
 )
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
-from sensorium.kernels.sampling import (
-    Filters,
-    count_accepted,
-    count_accepted_reference,
-    draw,
-    draw_reference,
-)
+from sensorium.kernels.sampling import Filters, draw, draw_reference
 from sensorium.kernels.silu_mul import silu_mul, silu_mul_reference
 from sensorium.kernels.triton_jit import has_triton
 from torch import Tensor
@@ -312,20 +306,6 @@ def sampling_cases(device: torch.device) -> Iterator[Case]:
                 lambda: draw_reference(logits, filters, uniforms),  # noqa: B023
                 1 + rows // 64,
             )
-    chosen = torch.randint(0, 2, (256 * 8,), device=device)
-    drafts, starts = chosen.flip(0), torch.arange(0, 256 * 8 + 1, 8, device=device, dtype=torch.int32)
-    drafts[7::8] = -1
-    yield Case(
-        "count_accepted",
-        "256 drafts of 7",
-        lambda: count_accepted(chosen, drafts, starts),
-        2 * chosen.nbytes,
-        0,
-        lambda: difference(
-            count_accepted(chosen, drafts, starts), count_accepted_reference(chosen, drafts, starts)
-        ),
-        0,
-    )
 
 
 def report(cases: Iterator[Case], clock: Clock, top: Ceilings) -> int:

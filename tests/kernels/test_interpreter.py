@@ -66,7 +66,7 @@ from sensorium.kernels.kv_cache import write_kv
 from sensorium.kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from sensorium.kernels.rms_norm import rms_norm
 from sensorium.kernels.rotary import apply_rotary, rotary_table
-from sensorium.kernels.sampling import Filters, count_accepted, draw
+from sensorium.kernels.sampling import Filters, draw
 from sensorium.kernels.silu_mul import silu_mul
 x, cache = torch.ones(1, 2, 16), torch.zeros(1, 2, 2, 4, 16)
 batch = paged_batch([PagedSequence([0], 0, 1)], 4, torch.device("cpu"))
@@ -74,7 +74,6 @@ write_kv(cache, batch.write_slots, x, x)
 paged_attention(apply_rotary(x, rotary_table(torch.zeros(1), torch.ones(8))), cache, batch)
 rms_norm(x, torch.ones(16), 1e-6), silu_mul(x[0]), argmax(x[0])
 draw(x[0, :1], Filters([1], [0], [1], [0]), [0])
-count_accepted(torch.zeros(1), torch.zeros(1), torch.tensor([0, 1]))
 assert not [name for name in sys.modules if name.split(".")[0] == "triton"]
 """
     run("-c", code)

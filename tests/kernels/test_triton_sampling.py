@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 from sensorium.kernels.argmax import argmax_reference
-from sensorium.kernels.sampling import Filters, count_accepted_reference, draw_reference
-from sensorium.kernels.triton_sampling import argmax, count_accepted, draw
+from sensorium.kernels.sampling import Filters, draw_reference
+from sensorium.kernels.triton_sampling import argmax, draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -67,21 +67,3 @@ def test_rows_without_a_choice_still_give_a_token() -> None:
     assert ((got >= 0) & (got < 10)).all()
     assert got[2] == draw_reference(logits, plain, [0.5] * 3)[2]
     assert draw(logits[:0], Filters([], [], [], []), []).shape == (0,)
-
-
-def test_accepted_is_the_longest_agreeing_beginning() -> None:
-    rng = random.Random(3)
-    chosen, drafts, starts, want = [], [], [0], []
-    for _ in range(30):
-        draft = [rng.randrange(2) for _ in range(rng.choice([0, 1, 3, 40]))]
-        own = [token if rng.random() < 0.9 else 7 for token in draft] + [rng.randrange(2)]
-        chosen += own
-        drafts += [*draft, -1]
-        starts.append(len(chosen))
-        pairs = enumerate(zip(own, draft, strict=False))
-        want.append(next((i for i, (a, b) in pairs if a != b), len(draft)))
-    arguments = torch.tensor(chosen), torch.tensor(drafts), torch.tensor(starts, dtype=torch.int32)
-    got = count_accepted(*arguments)
-    assert got.tolist() == want
-    assert torch.equal(got, count_accepted_reference(*arguments))
-    assert count_accepted(arguments[0][:0], arguments[1][:0], arguments[2][:1]).shape == (0,)

@@ -197,11 +197,11 @@ def test_a_failure_before_the_commit_is_an_error_of_its_own() -> None:
 
 
 def test_a_failure_after_the_commit_is_its_answer() -> None:
-    dialog = FlatDialog(update_interval_ms=100_000)
+    dialog = FlatDialog()
     for _ in range(2):
-        dialog.speak(1000)
+        dialog.speak(200)
         dialog.silence(600)
-    dialog.speak(1000)
+    dialog.speak(200)
     dialog.finish()
     first, second, third = list(dialog.asked)
     dialog.answer("One.", item_id=first)
@@ -209,7 +209,7 @@ def test_a_failure_after_the_commit_is_its_answer() -> None:
     dialog.answer("Three.", item_id=third)
     assert dialog.answers() == ["processing_error"]
     assert dialog.heard() == "One."
-    dialog.speak(1000)
+    dialog.speak(200)
     dialog.finish()
     dialog.answer("Four.")
     assert dialog.answers() == ["processing_error", "Four."]

@@ -126,7 +126,6 @@ def main() -> None:
     logits = torch.zeros(2, 151_936)
     triton_sampling.argmax(logits)
     triton_sampling.draw(logits, Filters([1.0] * 2, [20] * 2, [0.9] * 2, [0.1] * 2), [0.5] * 2)
-    triton_sampling.count_accepted(torch.zeros(3).long(), torch.zeros(3).long(), torch.tensor([0, 3]).int())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Qwen3-VL: the vision tower (`vision_tower.py`) in front of Qwen3's decoder (`qwen3.py`).
+"""Qwen3-VL: the vision tower (`tower.py`) in front of Qwen3's decoder (`qwen3/model.py`).
 
 An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
 (1, height, width), as `media/images.py` and `media/video.py` make them. Where they lie in a prompt is

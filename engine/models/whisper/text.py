@@ -164,13 +164,11 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
-        max_tokens: int | None = None,
     ) -> SamplingParams:
         """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens."""
-        room = self.max_tokens(num_prompt)
         rules = TimestampRules(self.timestamp_begin_id, self.no_timestamps_id, self._max_initial_index)
         return SamplingParams(
-            max_tokens=room if max_tokens is None else min(max_tokens, room),
+            max_tokens=self.max_tokens(num_prompt),
             temperature=temperature,
             seed=seed,
             stop_token_ids=self._stop,
@@ -252,7 +250,6 @@ class WhisperText:
         duration_s: float,
         logprobs: Sequence[float] = (),
         offset_s: float = 0.0,
-        first_id: int = 0,
         temperature: float = 0.0,
         no_speech_prob: float = 0.0,
     ) -> tuple[Segment, ...]:
@@ -271,7 +268,7 @@ class WhisperText:
             part = logprobs[first:last]
             segments.append(
                 Segment(
-                    id=first_id + len(segments),
+                    id=len(segments),
                     seek=round(offset_s * 100),
                     start=round(offset_s + start_s, 3),
                     end=round(offset_s + end_s, 3),
@@ -321,7 +318,6 @@ class WhisperText:
         boundaries: Sequence[int],
         *,
         language: str | None,
-        offset_s: float = 0.0,
     ) -> tuple[Word, ...]:
         """Words of aligned text tokens. `boundaries` as in `TokensAligned`, one more than tokens."""
         if len(boundaries) != len(text_token_ids) + 1:
@@ -330,8 +326,8 @@ class WhisperText:
         return tuple(
             Word(
                 word=group.text.strip(),
-                start=round(offset_s + boundaries[group.start] * self.info.position_s, 3),
-                end=round(offset_s + boundaries[group.end] * self.info.position_s, 3),
+                start=round(boundaries[group.start] * self.info.position_s, 3),
+                end=round(boundaries[group.end] * self.info.position_s, 3),
             )
             for group in split_words(pieces, language or "en")
             if group.text.strip()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import trio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
+from support.footprint import footprint
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 UPDATE: Event = {
@@ -334,7 +335,7 @@ async def test_many_turns_and_many_sockets_leave_nothing_behind(autojump_clock: 
         assert session.num_events == 401
         assert sessions.value("sessions_resumed_total") == 50
         assert sessions.registry.num_detached == sessions.model.num_held == session.turns.num_tracked == 0
-        assert session.num_held_bytes < 500_000
+        assert footprint(session, leave_out=[sessions]).num_bytes < 500_000
         await trio.sleep(10)
         assert len(nursery.child_tasks) == 2, "the registry and the newest socket"
 

@@ -1,7 +1,7 @@
 """The runner keeps its side of `engine/planning/plan.py`, on a toy model: containment, state, memory,
 logprobs.
 
-What needs Whisper is in `test_whisper_runner.py`.
+What needs Whisper is in `tests/engine/models/whisper/test_runner.py`.
 """
 
 from __future__ import annotations

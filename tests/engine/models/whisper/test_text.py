@@ -121,8 +121,7 @@ def test_sampling_follows_the_generation_config(text: WhisperText) -> None:
     )
     assert (sampling.temperature, sampling.seed, sampling.logprobs) == (0.5, 3, 0)
     assert text.sampling(num_prompt=4).timestamps is None
-    assert text.sampling(num_prompt=4, max_tokens=7).max_tokens == 7
-    assert text.sampling(num_prompt=60, max_tokens=7).max_tokens == 4
+    assert text.sampling(num_prompt=60).max_tokens == 4
     assert text.max_tokens(64) == 0
 
 
@@ -216,11 +215,11 @@ def test_parse_without_timestamps_is_one_segment(text: WhisperText) -> None:
 def test_parse_with_timestamps(text: WhisperText) -> None:
     one, two, three = (text.tokenizer.encode(f" {word}") for word in ("Hello", "bitte", "mañana"))
     ids = (at(0.1), *one, at(0.5), at(0.6), *two, at(0.9), at(0.9), *three)
-    segments = text.parse(ids, duration_s=1.4, first_id=5)
+    segments = text.parse(ids, duration_s=1.4)
     assert [(s.id, s.start, s.end, s.text) for s in segments] == [
-        (5, 0.1, 0.5, " Hello"),
-        (6, 0.6, 0.9, " bitte"),
-        (7, 0.9, 1.4, " mañana"),  # no word is lost because its end is missing
+        (0, 0.1, 0.5, " Hello"),
+        (1, 0.6, 0.9, " bitte"),
+        (2, 0.9, 1.4, " mañana"),  # no word is lost because its end is missing
     ]
     assert segments[0].tokens == (at(0.1), *one, at(0.5))
     assert segments[2].tokens == (at(0.9), *three)
@@ -258,10 +257,10 @@ def test_alignment_feeds_the_text_between_prompt_and_end(text: WhisperText) -> N
 def test_words_get_times_from_boundaries(text: WhisperText) -> None:
     ids = text.tokenizer.encode(" Hello there!")
     boundaries = [3 * i for i in range(len(ids) + 1)]
-    words = text.words(ids, boundaries, language="en", offset_s=5.0)
+    words = text.words(ids, boundaries, language="en")
     assert [word.word for word in words] == ["Hello", "there!"]
-    assert words[0].start == 5.0
+    assert words[0].start == 0.0
     assert words[0].end == words[1].start
-    assert words[1].end == pytest.approx(5.0 + boundaries[-1] * 0.02)
+    assert words[1].end == pytest.approx(boundaries[-1] * 0.02)
     with pytest.raises(ValueError, match="boundaries"):
         text.words(ids, boundaries[:-1], language="en")
