@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,12 +25,10 @@ from ...protocols.chat import (
     ChunkChoice,
     Conversation,
     Delta,
-    chat_body,
-    chat_event,
     chat_params,
     parse_chat,
 )
-from ...protocols.generation import CompletionUsage, PromptLogprobList, finished_by
+from ...protocols.generation import CompletionUsage, PromptLogprobList, finished_by, sse
 from ...protocols.messages import TextGenerated
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
@@ -91,7 +90,7 @@ class _ChatShape:
     ) -> bytes:
         """See `Shape`."""
         ids = prompts[0].token_ids
-        return chat_body(
+        return msgspec.json.encode(
             ChatCompletion(
                 id=self._id,
                 created=self._created,
@@ -145,9 +144,7 @@ class _ChatShape:
 
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:
         name = self._model.name
-        return chat_event(
-            ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found)
-        )
+        return sse(ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found))
 
     def _prompt_logprobs(self, ids: Sequence[int], answer: Answer) -> PromptLogprobList | UnsetType:
         asked, found = self._wish.prompt_logprobs, answer.prompt_logprobs
