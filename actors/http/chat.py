@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,7 +28,7 @@ from ...protocols.chat import (
     chat_params,
     parse_chat,
 )
-from ...protocols.generation import CompletionUsage, PromptLogprobList, finished_by, sse
+from ...protocols.generation import CompletionUsage, finished_by, sse
 from ...protocols.messages import TextGenerated
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
@@ -98,7 +98,9 @@ class _ChatShape:
                 choices=[self._choice(index, answer) for index, answer in enumerate(answers[0])],
                 usage=found,
                 prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
-                prompt_logprobs=self._prompt_logprobs(ids, answers[0][0]),
+                prompt_logprobs=prompt_logprob_list(
+                    self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
+                ),
             )
         )
 
@@ -145,9 +147,3 @@ class _ChatShape:
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:
         name = self._model.name
         return sse(ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found))
-
-    def _prompt_logprobs(self, ids: Sequence[int], answer: Answer) -> PromptLogprobList | UnsetType:
-        asked, found = self._wish.prompt_logprobs, answer.prompt_logprobs
-        if asked is None or found is None:
-            return UNSET
-        return prompt_logprob_list(self._tokens, ids, found, asked)

@@ -164,9 +164,7 @@ class _CompletionShape:
 
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one
-            prompt_only = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
-            answer = prompt_only
-        asked, found = self._wish.prompt_logprobs, answer.prompt_logprobs
+            answer = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
         return CompletionChoice(
             index=number,
             text=self._echoes[place] + answer.text,
@@ -175,9 +173,9 @@ class _CompletionShape:
             stop_reason=answer.stop,
             token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
             prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else UNSET,
-            prompt_logprobs=UNSET
-            if asked is None or found is None
-            else prompt_logprob_list(self._tokens, prompt.token_ids, found, asked),
+            prompt_logprobs=prompt_logprob_list(
+                self._tokens, prompt.token_ids, answer.prompt_logprobs, self._wish.prompt_logprobs
+            ),
         )
 
     def _logprobs(self, place: int, prompt: Prompt, answer: Answer) -> CompletionLogprobs | None:
