@@ -145,24 +145,14 @@ class MediaActor:
         """See `MediaHandle.decode`."""
         recognise(data, limits)
         job = partial(decode_to_file, limits=limits)
-        audio = await self._prepare_large(data, job, "file", _with_samples)
+        audio = await self.prepare_large(data, job, "file", _with_samples)
         self._decoded_s += audio.duration_s
         return audio
 
-    async def prepare_image(self, data: bytes, config: PixelConfig, limits: ImageLimits) -> EncoderItem:
-        """See `MediaHandle.prepare_image`."""
-        job = partial(image_to_file, config=config, limits=limits)
-        return await self._prepare_large(data, job, "image", _with_features)
-
-    async def prepare_video(self, data: bytes, config: VideoConfig, limits: VideoLimits) -> VideoItems:
-        """See `MediaHandle.prepare_video`."""
-        job = partial(video_to_file, config=config, limits=limits)
-        return await self._prepare_large(data, job, "video", _with_all_features)
-
-    async def _prepare_large(
+    async def prepare_large(
         self, data: bytes, job: Callable[..., _T | SensoriumError], what: str, read: Callable[[_T, str], _T]
     ) -> _T:
-        """Like `_prepare`, but what is large in the result comes through a file, which `read` puts back."""
+        """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
         with tempfile.NamedTemporaryFile(prefix="sensorium-") as target:
             outcome = await self._prepare(data, partial(job, path=target.name), what)
             return await trio.to_thread.run_sync(read, outcome, target.name)
@@ -277,13 +267,15 @@ class MediaHandle:
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
     ) -> EncoderItem:
         """Make an image file's features in a worker process. Raises as `decode` does (param `image`)."""
-        return await self._actor.prepare_image(data, config, limits or ImageLimits())
+        job = partial(image_to_file, config=config, limits=limits)
+        return await self._actor.prepare_large(data, job, "image", _with_features)
 
     async def prepare_video(
         self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
     ) -> VideoItems:
         """Make a video file's features in a worker process. Raises as `decode` does (param `video`)."""
-        return await self._actor.prepare_video(data, config, limits or VideoLimits())
+        job = partial(video_to_file, config=config, limits=limits)
+        return await self._actor.prepare_large(data, job, "video", _with_all_features)
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""

@@ -9,6 +9,7 @@ serves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Final, get_args
 
@@ -135,84 +136,62 @@ class Metrics:
                 ),
             )
         )
-        self.sessions_active = Gauge(
-            "sensorium_sessions_active", "Live sessions open now", registry=self.registry
+        gauge = partial(Gauge, registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.sessions_active = gauge("sensorium_sessions_active", "Live sessions open now")
+        self.sessions_detached = gauge(
+            "sensorium_sessions_detached", "Of them, those that wait for a client whose socket was lost"
         )
-        self.sessions_detached = Gauge(
-            "sensorium_sessions_detached",
-            "Of them, those that wait for a client whose socket was lost",
-            registry=self.registry,
+        self.sessions_resumed = counter(
+            "sensorium_sessions_resumed", "Times a client went on with its session"
         )
-        self.sessions_resumed = Counter(
-            "sensorium_sessions_resumed", "Times a client went on with its session", registry=self.registry
-        )
-        self.sessions = Counter(
+        self.sessions = counter(
             "sensorium_sessions",
             "Live sessions ended, by our close code; client: it left, lost: it did not come back",
             ["code"],
-            registry=self.registry,
         )
-        self.audio_seconds = Counter(
-            "sensorium_audio_seconds_received",
-            "Seconds of audio received",
-            ["source"],
-            registry=self.registry,
+        self.audio_seconds = counter(
+            "sensorium_audio_seconds_received", "Seconds of audio received", ["source"]
         )
-        self.first_partial = Histogram(
+        self.first_partial = histogram(
             "sensorium_first_partial_seconds",
             "input_audio_buffer.speech_started to the item's first delta",
             buckets=_LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.final = Histogram(
+        self.final = histogram(
             "sensorium_final_seconds",
             "input_audio_buffer.committed to the item's completed event",
             buckets=_LATENCY_BUCKETS,
-            registry=self.registry,
         )
-        self.lag = Histogram(
+        self.lag = histogram(
             "sensorium_lag_seconds",
             "Audio received less audio covered, whenever a session gets a hypothesis",
             buckets=_BEHIND_BUCKETS,
-            registry=self.registry,
         )
-        self.partial_interval = Gauge(
+        self.partial_interval = gauge(
             "sensorium_partial_interval_factor",
             "By how much partial hypotheses are asked for less often than usual; the largest of all sessions",
-            registry=self.registry,
         )
-        self.partial_lag = Gauge(
+        self.partial_lag = gauge(
             "sensorium_partial_lag_seconds",
             "How long the newest partial hypothesis took to be answered; the longest of all sessions",
-            registry=self.registry,
         )
-        self.withheld = Counter(
-            "sensorium_releases_withheld",
-            "Hypotheses with new text of which none could be released yet",
-            registry=self.registry,
+        self.withheld = counter(
+            "sensorium_releases_withheld", "Hypotheses with new text of which none could be released yet"
         )
-        self.corrections = Counter(
-            "sensorium_corrections",
-            "Completed transcripts that differ from what their deltas had released",
-            registry=self.registry,
+        self.corrections = counter(
+            "sensorium_corrections", "Completed transcripts that differ from what their deltas had released"
         )
-        self.requests = Counter(
-            "sensorium_requests", "HTTP requests answered", ["route", "status"], registry=self.registry
-        )
-        self.requests_active = Gauge(
-            "sensorium_requests_active", "Requests in hand now", registry=self.registry
-        )
-        self.loop_lag = Histogram(
-            "sensorium_loop_lag_seconds",
-            "How late the network loop wakes up",
-            buckets=_LAG_BUCKETS,
-            registry=self.registry,
+        self.requests = counter("sensorium_requests", "HTTP requests answered", ["route", "status"])
+        self.requests_active = gauge("sensorium_requests_active", "Requests in hand now")
+        self.loop_lag = histogram(
+            "sensorium_loop_lag_seconds", "How late the network loop wakes up", buckets=_LAG_BUCKETS
         )
         self.hold = LoopHold()
-        Gauge(
+        gauge(
             "sensorium_loop_hold_seconds",
             "Longest CPU time one task held the network loop, since the last scrape",
-            registry=self.registry,
         ).set_function(self.hold.take)
 
     def add_engine(

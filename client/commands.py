@@ -204,10 +204,7 @@ def bench(
 
     def run() -> int:
         result = anyio.run(measure, plan, backend="trio")
-        print(report(result))
-        if json is not None:
-            json.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        return 0
+        return _tell(report(result), result, json)
 
     return _guarded(run)
 
@@ -282,10 +279,7 @@ def bench_text(
         result = anyio.run(
             partial(measure_text, plan, lambda text: print(text, file=sys.stderr)), backend="trio"
         )
-        print(text_report(result))
-        if json is not None:
-            json.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        return 0
+        return _tell(text_report(result), result, json)
 
     return _guarded(run)
 
@@ -300,6 +294,14 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     app.command(listen)
     app.command(bench)
     app.command(bench_text)
+
+
+def _tell(text: str, result: msgspec.Struct, json: Path | None) -> int:
+    """Print what was measured, and write all of it to a file that was asked for."""
+    print(text)
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    return 0
 
 
 def _guarded(command: Callable[[], int]) -> int:

@@ -71,7 +71,7 @@ def decode_job(data: bytes, limits: DecodeLimits) -> DecodedAudio | SensoriumErr
 
 
 def image_to_file(
-    data: bytes, config: PixelConfig, limits: ImageLimits, path: str
+    data: bytes, config: PixelConfig, limits: ImageLimits | None, path: str
 ) -> EncoderItem | SensoriumError:
     """Prepare one image; its features' bytes go to `path` and none are in the result."""
     outcome = _outcome(lambda: prepare_image(data, config, limits), "image")
@@ -81,7 +81,7 @@ def image_to_file(
 
 
 def video_to_file(
-    data: bytes, config: VideoConfig, limits: VideoLimits, path: str
+    data: bytes, config: VideoConfig, limits: VideoLimits | None, path: str
 ) -> VideoItems | SensoriumError:
     """Prepare one video; its items' features go to `path`, one after the other."""
     outcome = _outcome(lambda: prepare_video(data, config, limits), "video")

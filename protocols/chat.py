@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
@@ -25,7 +24,6 @@ from .generation import (
     SamplingDefaults,
     check_common,
     sampling_params,
-    sse,
 )
 from .messages import SamplingParams
 
@@ -235,13 +233,3 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     choices: list[ChunkChoice]
     usage: CompletionUsage | UnsetType | None = UNSET
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-
-
-def chat_body(completion: ChatCompletion) -> bytes:
-    """The JSON body."""
-    return msgspec.json.encode(completion)
-
-
-def chat_event(chunk: ChatChunk) -> bytes:
-    """One chunk of a stream."""
-    return sse(chunk)

@@ -25,7 +25,6 @@ from .generation import (
     SamplingDefaults,
     check_common,
     sampling_params,
-    sse,
 )
 from .messages import SamplingParams
 
@@ -158,16 +157,6 @@ class Completion(Struct, frozen=True, kw_only=True):
     choices: list[CompletionChoice]
     usage: CompletionUsage | UnsetType | None = UNSET
     object: Literal["text_completion"] = "text_completion"
-
-
-def completion_body(completion: Completion) -> bytes:
-    """The JSON body."""
-    return msgspec.json.encode(completion)
-
-
-def completion_event(completion: Completion) -> bytes:
-    """One chunk of a stream."""
-    return sse(completion)
 
 
 # --- /tokenize and /detokenize ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -231,6 +231,9 @@ class TranscriptionBody(Struct, frozen=True, kw_only=True):
     logprobs: list[LogProb] | UnsetType = UNSET
 
 
+_Plain = TypeVar("_Plain", bound=TranscriptionBody)
+
+
 class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     """`response_format=verbose_json`; `language` is the code. Segments and words where asked for."""
 
@@ -249,13 +252,10 @@ class TranscriptTextDelta(Struct, frozen=True, tag_field="type", tag="transcript
     delta: str
 
 
-class TranscriptTextDone(Struct, frozen=True, kw_only=True, tag_field="type", tag="transcript.text.done"):
+class TranscriptTextDone(
+    TranscriptionBody, frozen=True, kw_only=True, tag_field="type", tag="transcript.text.done"
+):
     """SSE: the whole text."""
-
-    text: str
-    languages: list[DetectedLanguage]
-    usage: TokenUsage
-    logprobs: list[LogProb] | UnsetType = UNSET
 
 
 class ModelCard(Struct, frozen=True):
@@ -284,14 +284,7 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
     body: bytes
     match request.response_format:
         case "json":
-            body = msgspec.json.encode(
-                TranscriptionBody(
-                    text=transcript.text,
-                    languages=detected_languages(transcript),
-                    usage=token_usage(transcript),
-                    logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
-                )
-            )
+            body = msgspec.json.encode(_plain(TranscriptionBody, transcript, request))
         case "verbose_json":
             body = msgspec.json.encode(
                 VerboseTranscriptionBody(
@@ -313,6 +306,15 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
     return _CONTENT_TYPES[request.response_format], body
 
 
+def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionRequest) -> _Plain:
+    return kind(
+        text=transcript.text,
+        languages=detected_languages(transcript),
+        usage=token_usage(transcript),
+        logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
+    )
+
+
 def delta_event(delta: str) -> bytes:
     """One SSE frame with new text."""
     return _sse(TranscriptTextDelta(delta))
@@ -320,14 +322,7 @@ def delta_event(delta: str) -> bytes:
 
 def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:
     """The SSE frame with the whole text; `DONE` follows it."""
-    return _sse(
-        TranscriptTextDone(
-            text=transcript.text,
-            languages=detected_languages(transcript),
-            usage=token_usage(transcript),
-            logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
-        )
-    )
+    return _sse(_plain(TranscriptTextDone, transcript, request))
 
 
 def error_event(error: SensoriumError) -> bytes:

@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from msgspec import UNSET, UnsetType
+import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,12 +25,10 @@ from ...protocols.chat import (
     ChunkChoice,
     Conversation,
     Delta,
-    chat_body,
-    chat_event,
     chat_params,
     parse_chat,
 )
-from ...protocols.generation import CompletionUsage, PromptLogprobList, finished_by
+from ...protocols.generation import CompletionUsage, finished_by, sse
 from ...protocols.messages import TextGenerated
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
@@ -91,7 +90,7 @@ class _ChatShape:
     ) -> bytes:
         """See `Shape`."""
         ids = prompts[0].token_ids
-        return chat_body(
+        return msgspec.json.encode(
             ChatCompletion(
                 id=self._id,
                 created=self._created,
@@ -99,7 +98,9 @@ class _ChatShape:
                 choices=[self._choice(index, answer) for index, answer in enumerate(answers[0])],
                 usage=found,
                 prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
-                prompt_logprobs=self._prompt_logprobs(ids, answers[0][0]),
+                prompt_logprobs=prompt_logprob_list(
+                    self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
+                ),
             )
         )
 
@@ -145,12 +146,4 @@ class _ChatShape:
 
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:
         name = self._model.name
-        return chat_event(
-            ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found)
-        )
-
-    def _prompt_logprobs(self, ids: Sequence[int], answer: Answer) -> PromptLogprobList | UnsetType:
-        asked, found = self._wish.prompt_logprobs, answer.prompt_logprobs
-        if asked is None or found is None:
-            return UNSET
-        return prompt_logprob_list(self._tokens, ids, found, asked)
+        return sse(ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found))

@@ -25,8 +25,6 @@ from ...protocols.completions import (
     CompletionRequest,
     DetokenizeResponse,
     TokenizeResponse,
-    completion_body,
-    completion_event,
     completion_params,
     parse_completion,
     parse_detokenize,
@@ -34,7 +32,7 @@ from ...protocols.completions import (
     prompts_of,
 )
 from ...protocols.completions import Prompt as AskedPrompt
-from ...protocols.generation import CompletionUsage, finished_by, usage
+from ...protocols.generation import CompletionUsage, finished_by, sse, usage
 from ...protocols.messages import PromptLogprobs, TextGenerated
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, TextModel
@@ -150,7 +148,7 @@ class _CompletionShape:
             for place, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
             for index, answer in enumerate(group)
         ]
-        return completion_body(self._completion(choices, found))
+        return msgspec.json.encode(self._completion(choices, found))
 
     def begin(self, number: int, found: UsageSoFar) -> None:
         """A choice begins with its first text."""
@@ -158,17 +156,15 @@ class _CompletionShape:
     def piece(self, number: int, prompt: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
         """See `Shape`."""
         chunk = self._chunk(number, prompt, piece)
-        return None if chunk is None else completion_event(self._completion([chunk], found))
+        return None if chunk is None else sse(self._completion([chunk], found))
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
-        return completion_event(self._completion([], found))
+        return sse(self._completion([], found))
 
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one
-            prompt_only = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
-            answer = prompt_only
-        asked, found = self._wish.prompt_logprobs, answer.prompt_logprobs
+            answer = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
         return CompletionChoice(
             index=number,
             text=self._echoes[place] + answer.text,
@@ -177,9 +173,9 @@ class _CompletionShape:
             stop_reason=answer.stop,
             token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
             prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else UNSET,
-            prompt_logprobs=UNSET
-            if asked is None or found is None
-            else prompt_logprob_list(self._tokens, prompt.token_ids, found, asked),
+            prompt_logprobs=prompt_logprob_list(
+                self._tokens, prompt.token_ids, answer.prompt_logprobs, self._wish.prompt_logprobs
+            ),
         )
 
     def _logprobs(self, place: int, prompt: Prompt, answer: Answer) -> CompletionLogprobs | None:

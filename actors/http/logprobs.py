@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
 from ...engine.text.token_text import TokenText
 from ...protocols.chat import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
@@ -65,9 +67,11 @@ def completion_logprobs(
 
 
 def prompt_logprob_list(
-    tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs, num_top: int
-) -> PromptLogprobList:
-    """vLLM's `prompt_logprobs`: by position, the best and the token that is there."""
+    tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs | None, num_top: int | None
+) -> PromptLogprobList | UnsetType:
+    """vLLM's `prompt_logprobs`: by position, the best and the token that is there. UNSET if not asked for."""
+    if found is None or num_top is None:
+        return UNSET
     listed: PromptLogprobList = [None]
     for token_id, logprob, best in zip(token_ids[1:], found.logprobs, found.top, strict=True):
         entries = {

@@ -12,7 +12,6 @@ import math
 import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -36,16 +35,8 @@ Sampling = SamplingOptions | Sequence[SamplingOptions] | None
 _DEFAULT_RUNNING: Final = 64
 
 
-class LocalEngine:
-    """A model for plain Python.
-
-    `model` is an embedded name, a folder or a Hugging Face id. `kv_memory` is the memory for keys and values
-    (`"0.5"`: half of what is free, `"2GiB"`), `max_context` the longest prompt with its answer, `max_running`
-    how many run at once; all are chosen as a server does unless given. Use it in a `with` statement: entering
-    loads the model and raises ModelLoadError.
-
-    Methods raise `sensorium.protocols.errors`; safe to use from several threads.
-    """
+class _LocalModel:
+    """A model and how it is to run, as both engines are told."""
 
     def __init__(
         self,
@@ -67,15 +58,41 @@ class LocalEngine:
             num_threads=num_threads,
         )
         self._model = model
-        self._threaded: Threaded | None = None
+
+    def _core(self) -> LocalCore:
+        """A core of the model; nothing is read yet."""
+        name, config = str(self._model), self._config
+
+        def load() -> tuple[TextModel, RunActor]:
+            loaded = load_model(name, name, config)
+            if loaded.prompts is None:
+                raise ModelLoadError(
+                    f"{name}: a {loaded.info.family} model takes no prompts; serve it instead"
+                )
+            prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
+            return TextModel(name, loaded.engine, prompter), loaded.engine.run
+
+        return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
+
+
+class LocalEngine(_LocalModel):
+    """A model for plain Python.
+
+    `model` is an embedded name, a folder or a Hugging Face id. `kv_memory` is the memory for keys and values
+    (`"0.5"`: half of what is free, `"2GiB"`), `max_context` the longest prompt with its answer, `max_running`
+    how many run at once; all are chosen as a server does unless given. Use it in a `with` statement: entering
+    loads the model and raises ModelLoadError.
+
+    Methods raise `sensorium.protocols.errors`; safe to use from several threads.
+    """
+
+    _threaded: Threaded | None = None
 
     def __enter__(self) -> Self:
-        self._threaded = Threaded(make_core(self._model, self._config))
+        self._threaded = Threaded(self._core())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -123,41 +140,19 @@ class LocalEngine:
         return self._threaded
 
 
-class AsyncLocalEngine:
+class AsyncLocalEngine(_LocalModel):
     """The same for asyncio and trio, in an `async with` statement. Cancelling a call aborts its work."""
 
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        device: Device = "auto",
-        dtype: Dtype = "auto",
-        kv_memory: str = "auto",
-        max_context: int = 0,
-        max_running: int = 0,
-        num_threads: int = 0,
-    ) -> None:
-        self._config = EngineConfig(
-            device=device,
-            dtype=dtype,
-            kv_memory=kv_memory,
-            max_context=max_context,
-            max_running=max_running,
-            num_threads=num_threads,
-        )
-        self._model = model
-        self._shell: TrioShell | AsyncioShell | None = None
+    _shell: TrioShell | AsyncioShell | None = None
 
     async def __aenter__(self) -> Self:
-        core = make_core(self._model, self._config)
+        core = self._core()
         shell = TrioShell(core) if sniffio.current_async_library() == "trio" else AsyncioShell(core)
         await shell.open()
         self._shell = shell
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -193,20 +188,6 @@ class AsyncLocalEngine:
         if self._shell is None:
             raise UnavailableError(CLOSED.replace("with", "async with").replace("Local", "AsyncLocal"))
         return self._shell
-
-
-def make_core(model: str | Path, config: EngineConfig) -> LocalCore:
-    """The core of a model; nothing is read yet."""
-    name = str(model)
-
-    def load() -> tuple[TextModel, RunActor]:
-        loaded = load_model(name, name, config)
-        if loaded.prompts is None:
-            raise ModelLoadError(f"{name}: a {loaded.info.family} model takes no prompts; serve it instead")
-        prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
-        return TextModel(name, loaded.engine, prompter), loaded.engine.run
-
-    return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 
 
 def as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -7,6 +7,7 @@ round. Read next: `client/bench/bench.py`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from .bench import BenchResult, FilesResult, RealtimeResult
@@ -75,10 +76,7 @@ def realtime_report(results: Sequence[RealtimeResult]) -> list[str]:
         (f"{result.contender}, {result.num_streams} streams", [round_.work for round_ in result.rounds])
         for result in results
     )
-    return [
-        *lines,
-        *_error_lines(error for result in results for round_ in result.rounds for error in round_.errors),
-    ]
+    return [*lines, *_error_lines(results)]
 
 
 def files_report(results: Sequence[FilesResult]) -> list[str]:
@@ -107,10 +105,7 @@ def files_report(results: Sequence[FilesResult]) -> list[str]:
         (f"{result.contender}, {result.concurrency} at a time", [round_.work for round_ in result.rounds])
         for result in results
     )
-    return [
-        *lines,
-        *_error_lines(error for result in results for round_ in result.rounds for error in round_.errors),
-    ]
+    return [*lines, *_error_lines(results)]
 
 
 def work_table(runs: Sequence[tuple[str, Work]]) -> str:
@@ -128,11 +123,9 @@ def _work_lines(runs: Iterable[tuple[str, Sequence[Work | None]]]) -> list[str]:
     return ["", *work_table(known).splitlines()] if known else []
 
 
-def _error_lines(errors: Iterable[str]) -> list[str]:
-    counts: dict[str, int] = {}
-    for error in errors:
-        counts[error] = counts.get(error, 0) + 1
-    most = sorted(counts.items(), key=lambda item: -item[1])[:5]
+def _error_lines(results: Sequence[RealtimeResult | FilesResult]) -> list[str]:
+    errors = Counter(error for result in results for round_ in result.rounds for error in round_.errors)
+    most = errors.most_common(5)
     return ["", *(f"error ×{count}: {error}" for error, count in most)] if most else []
 
 

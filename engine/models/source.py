@@ -8,8 +8,9 @@ with `open_source(opening) -> ModelSource`, a line in `engine/models/registry.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from .base import KvShape, Model
 from .info import Listens, ModelInfo, ModelText
 from .prompts import ChatPrompts
+from .weights import Shape, TensorReader, read_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,20 @@ class Opening:
     config: dict[str, Any]
     device: torch.device
     dtype: torch.dtype
+
+
+def tensor_reader(
+    opening: Opening,
+    expected: Mapping[str, Shape],
+    *,
+    renames: Sequence[tuple[str, str]] = (),
+    tied: Mapping[str, str] | None = None,
+) -> Callable[[], TensorReader]:
+    """Check the headers as `read_tensors` does; what is given reads the tensors, once they are wanted."""
+    folder, device, dtype = opening.folder, opening.device, opening.dtype
+    reader = partial(read_tensors, folder, expected, device, dtype, renames=renames, tied=tied)
+    reader()
+    return reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import openai.types.chat as openai_chat
 import pytest
 from hypothesis import given
@@ -21,13 +22,11 @@ from sensorium.protocols.chat import (
     Delta,
     TokenLogprob,
     TopLogprob,
-    chat_body,
-    chat_event,
     chat_params,
     parse_chat,
 )
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.generation import FinishedBy, usage
+from sensorium.protocols.generation import FinishedBy, sse, usage
 from sensorium.protocols.messages import SamplingParams
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -126,7 +125,7 @@ def test_openai_reads_every_body(text: str, pairs: list[tuple[str, float]], reas
         ],
         usage=usage(3, 2, 1),
     )
-    parsed = openai_chat.ChatCompletion.model_validate_json(chat_body(body), strict=True)
+    parsed = openai_chat.ChatCompletion.model_validate_json(msgspec.json.encode(body), strict=True)
     assert parsed.choices[0].message.content == text
     assert parsed.choices[0].logprobs is not None
     assert [token.logprob for token in parsed.choices[0].logprobs.content or []] == [v for _, v in pairs]
@@ -144,7 +143,7 @@ def test_openai_reads_every_chunk(
         choices=[ChunkChoice(index=0, delta=delta, finish_reason=reason, logprobs=logprobs_of(pairs))],
         usage=None,
     )
-    event = chat_event(chunk)
+    event = sse(chunk)
     assert b"\n" not in event[:-2]
     parsed = openai_chat.ChatCompletionChunk.model_validate_json(event.removeprefix(b"data: "), strict=True)
     assert parsed.choices[0].delta.content == ("" if is_first else text)
@@ -153,7 +152,7 @@ def test_openai_reads_every_chunk(
 
 def test_openai_reads_the_chunk_with_the_usage() -> None:
     chunk = ChatChunk(id="chatcmpl-1", created=1, model="m", choices=[], usage=usage(3, 2, 1))
-    event = chat_event(chunk).removeprefix(b"data: ")
+    event = sse(chunk).removeprefix(b"data: ")
     parsed = openai_chat.ChatCompletionChunk.model_validate_json(event, strict=True)
     assert parsed.usage is not None
     assert parsed.usage.completion_tokens == 2

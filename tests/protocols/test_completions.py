@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import openai.types
 import pytest
 from hypothesis import given
@@ -14,14 +15,12 @@ from sensorium.protocols.completions import (
     CompletionChoice,
     CompletionLogprobs,
     CompletionRequest,
-    completion_body,
-    completion_event,
     completion_params,
     parse_completion,
     prompts_of,
 )
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.generation import FinishedBy, PromptLogprob, usage
+from sensorium.protocols.generation import FinishedBy, PromptLogprob, sse, usage
 
 
 def parse(**fields: object) -> CompletionRequest:
@@ -106,7 +105,7 @@ def test_openai_reads_every_body(
         ],
         usage=usage(count, 2, 1),
     )
-    parsed = openai.types.Completion.model_validate_json(completion_body(body), strict=True)
+    parsed = openai.types.Completion.model_validate_json(msgspec.json.encode(body), strict=True)
     assert parsed.choices[0].text == text
     assert parsed.choices[0].logprobs is not None
     assert parsed.choices[0].logprobs.token_logprobs == [value for _, value in pairs]
@@ -114,7 +113,7 @@ def test_openai_reads_every_body(
     assert parsed.usage.total_tokens == count + 2
     assert parsed.usage.prompt_tokens_details is not None
     assert parsed.usage.prompt_tokens_details.cached_tokens == 1
-    event = completion_event(body)
+    event = sse(body)
     assert event.startswith(b"data: {")
     assert event.endswith(b"}\n\n")
     assert b"\n" not in event[:-2]

@@ -26,8 +26,8 @@ from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch
 from ..info import ModelInfo
 from ..prompts import TextPrompts
-from ..source import ModelSource, Opening
-from ..weights import TensorReader, num_bytes, read_tensors
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import TensorReader, num_bytes
 from .config import (
     DecoderConfig,
     decoder_config,
@@ -171,26 +171,19 @@ def _add_deepstack(x: Tensor, media: Sequence[MediaEmbedding], layer: int) -> No
             x[span.first_row : span.first_row + span.num_rows] += rows
 
 
-class Qwen3Model:
-    """Qwen3 for text: the decoder and nothing else."""
+class DecoderModel:
+    """What the models around a decoder share; a family adds how its items are checked and encoded."""
 
     rotary_axes = 1
 
-    def __init__(self, info: ModelInfo, config: DecoderConfig, tensors: TensorReader) -> None:
+    def __init__(self, info: ModelInfo, decoder: Qwen3Decoder, tensors: TensorReader) -> None:
+        """Called when every part has taken its tensors: none may be left."""
         self.info = info
         self.device, self.dtype = tensors.device, tensors.dtype
-        self.kv_shape = config.kv_shape
-        self._decoder = Qwen3Decoder(config, tensors)
-        self.weight_bytes = self._decoder.weight_bytes
+        self.kv_shape = decoder.config.kv_shape
+        self.weight_bytes = decoder.weight_bytes
+        self._decoder = decoder
         tensors.finish()
-
-    def check_features(self, features: Features) -> None:
-        """See `models/base.py`."""
-        raise ValueError(f"{self.info.name} takes text only")
-
-    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `models/base.py`; there is nothing to encode."""
-        raise ValueError(f"{self.info.name} takes text only")
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `models/base.py`."""
@@ -199,6 +192,21 @@ class Qwen3Model:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models/base.py`."""
         return self._decoder.logits(hidden)
+
+
+class Qwen3Model(DecoderModel):
+    """Qwen3 for text: the decoder and nothing else."""
+
+    def __init__(self, info: ModelInfo, config: DecoderConfig, tensors: TensorReader) -> None:
+        super().__init__(info, Qwen3Decoder(config, tensors), tensors)
+
+    def check_features(self, features: Features) -> None:
+        """See `models/base.py`."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `models/base.py`; there is nothing to encode."""
+        raise ValueError(f"{self.info.name} takes text only")
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -217,18 +225,7 @@ def open_source(opening: Opening) -> ModelSource:
         replayable=True,
     )
     expected = decoder_tensors(config)
-
-    def reader() -> TensorReader:
-        return read_tensors(
-            opening.folder,
-            expected,
-            opening.device,
-            opening.dtype,
-            renames=RENAMES,
-            tied=TIED if config.tied else None,
-        )
-
-    reader()
+    reader = tensor_reader(opening, expected, renames=RENAMES, tied=TIED if config.tied else None)
     return ModelSource(
         info=info,
         device=opening.device,

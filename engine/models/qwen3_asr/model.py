@@ -19,8 +19,8 @@ from ....kernels.linear import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, StepBatch
-from ..info import Listens, ModelInfo
+from ..base import EncoderOutput
+from ..info import Listens
 from ..qwen3.config import (
     DecoderConfig,
     check_size,
@@ -28,12 +28,11 @@ from ..qwen3.config import (
     decoder_tensors,
     loaded_bytes,
     parse_config,
-    step_tensors,
     stop_token_ids,
 )
-from ..qwen3.model import EmbeddedRows, Qwen3Decoder
-from ..source import ModelSource, Opening
-from ..weights import Shape, TensorReader, num_bytes, read_tensors
+from ..qwen3.model import DecoderModel, EmbeddedRows, Qwen3Decoder
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import Shape, TensorReader
 from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
 from .prompts import Qwen3AsrPrompts
 from .text import Qwen3AsrText, languages_of
@@ -44,23 +43,15 @@ _ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
 _FLOAT_BYTES: Final = 4
 
 
-class Qwen3AsrModel:
+class Qwen3AsrModel(DecoderModel):
     """The tower and the decoder of one checkpoint."""
-
-    rotary_axes = 1
 
     def __init__(
         self, info: Qwen3AsrInfo, tower: AudioTowerConfig, decoder: DecoderConfig, tensors: TensorReader
     ) -> None:
-        self.info: ModelInfo = info
         self._num_mel_bins, self._window_frames = info.num_mel_bins, info.window_frames
-        self.device, self.dtype = tensors.device, tensors.dtype
-        self.kv_shape = decoder.kv_shape
         self._tower = AudioTower(tower, tensors)
-        self._decoder = Qwen3Decoder(decoder, tensors, prefix=DECODER)
-        self.weight_bytes = num_bytes(step_tensors(decoder), tensors.dtype)
-        """Bytes of weights a step reads, encoding aside."""
-        tensors.finish()
+        super().__init__(info, Qwen3Decoder(decoder, tensors, prefix=DECODER), tensors)
 
     def check_features(self, features: Features) -> None:
         """See `models/base.py`: one window of log-mel frames, [mels, 1 to a whole window]."""
@@ -79,14 +70,6 @@ class Qwen3AsrModel:
         """See `models/base.py`; windows of any lengths in one batch."""
         encoded = self._tower.encode([_tensor(item) for item in items])
         return list(map(EmbeddedRows, encoded))
-
-    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """See `models/base.py`."""
-        return self._decoder.forward(batch, cache)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """See `models/base.py`."""
-        return self._decoder.logits(hidden)
 
 
 def _tensor(features: Features) -> Tensor:
@@ -119,17 +102,11 @@ def open_source(opening: Opening) -> ModelSource:
     asr = Qwen3AsrText(text, info)
     expected: dict[str, Shape] = tower.tensor_shapes()
     expected |= {f"{DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
-
-    def reader() -> TensorReader:
-        tied = _TIED if decoder.tied else None
-        return read_tensors(
-            opening.folder, expected, opening.device, opening.dtype, renames=RENAMES, tied=tied
-        )
+    reader = tensor_reader(opening, expected, renames=RENAMES, tied=_TIED if decoder.tied else None)
 
     def encoder_bytes(num_tokens: int) -> int:
         return num_tokens * tower.output_size * opening.dtype.itemsize
 
-    reader()
     return ModelSource(
         info=info,
         device=opening.device,

@@ -20,7 +20,7 @@ from ....kernels.rotary import interleaved_axes
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, StepBatch
+from ..base import EncoderOutput
 from ..info import ModelInfo
 from ..qwen3.config import (
     DecoderConfig,
@@ -31,9 +31,9 @@ from ..qwen3.config import (
     parse_config,
     stop_token_ids,
 )
-from ..qwen3.model import Qwen3Decoder
-from ..source import ModelSource, Opening
-from ..weights import Shape, TensorReader, read_tensors
+from ..qwen3.model import DecoderModel, Qwen3Decoder
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import Shape, TensorReader
 from .text import VisionPrompts, read_vision_tokens
 from .tower import VisionTower, VisionTowerConfig
 
@@ -46,7 +46,7 @@ _ACTIVATIONS: Final = {"gelu_pytorch_tanh": True, "gelu": False}
 _SECTION: Final = (24, 20, 20)  # transformers' own default
 
 
-class Qwen3VlModel:
+class Qwen3VlModel(DecoderModel):
     """Tower and decoder of one checkpoint; see `models/base.py` for what the methods promise."""
 
     rotary_axes = 3
@@ -59,13 +59,8 @@ class Qwen3VlModel:
         axes: Tensor,
         tensors: TensorReader,
     ) -> None:
-        self.info = info
-        self.device, self.dtype = tensors.device, tensors.dtype
-        self.kv_shape = decoder.kv_shape
         self._tower = VisionTower(tower, tensors, prefix=_VISION)
-        self._decoder = Qwen3Decoder(decoder, tensors, prefix=_TEXT, axes=axes)
-        self.weight_bytes = self._decoder.weight_bytes
-        tensors.finish()
+        super().__init__(info, Qwen3Decoder(decoder, tensors, prefix=_TEXT, axes=axes), tensors)
 
     def check_features(self, features: Features) -> None:
         """Raise ValueError, with a message for the client, if `encode` cannot take these."""
@@ -92,14 +87,6 @@ class Qwen3VlModel:
             assert item.grid is not None
             grids.append(item.grid)
         return [*self._tower.encode(patches, grids)]
-
-    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """Hidden states [rows, hidden]."""
-        return self._decoder.forward(batch, cache)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab]."""
-        return self._decoder.logits(hidden)
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -128,11 +115,7 @@ def open_source(opening: Opening) -> ModelSource:
         replayable=True,
     )
     expected = _tensor_shapes(decoder, tower, parts[1])
-    ties = _TIED if tied else None
-
-    def reader() -> TensorReader:
-        folder, device, dtype = opening.folder, opening.device, opening.dtype
-        return read_tensors(folder, expected, device, dtype, renames=_RENAMES, tied=ties)
+    reader = tensor_reader(opening, expected, renames=_RENAMES, tied=_TIED if tied else None)
 
     def encoder_bytes(num_tokens: int) -> int:
         return num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
@@ -140,7 +123,6 @@ def open_source(opening: Opening) -> ModelSource:
     def activation_bytes(num_pixels: int) -> int:
         return tower.activation_bytes(num_pixels // parts[1].patch_size ** 2, opening.dtype.itemsize)
 
-    reader()
     return ModelSource(
         info=info,
         device=opening.device,

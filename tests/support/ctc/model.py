@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
 from sensorium.engine.models.info import Listens, ModelInfo
-from sensorium.engine.models.source import ModelSource, Opening
-from sensorium.engine.models.weights import Shape, TensorReader, num_bytes, read_tensors
+from sensorium.engine.models.source import ModelSource, Opening, tensor_reader
+from sensorium.engine.models.weights import Shape, TensorReader, num_bytes
 from sensorium.protocols.messages import Align, Features
 from support.ctc.text import BLANK, END, VOCAB_SIZE, CtcText
 from torch import Tensor
@@ -109,10 +109,7 @@ def open_source(opening: Opening) -> ModelSource:
         attended_tokens=num_labels,
     )
 
-    def reader() -> TensorReader:
-        return read_tensors(opening.folder, expected, opening.device, opening.dtype)
-
-    reader()
+    reader = tensor_reader(opening, expected)
     text = CtcText()
     return ModelSource(
         info=info,
