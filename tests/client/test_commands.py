@@ -161,19 +161,19 @@ def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
-    hints: dict[str, Any] = {"languages": ["de", "en"], "keywords": ["Ada Lovelace"]}
+    hints: SpeechOptions = {"languages": ["de", "en"], "keywords": ["Ada Lovelace"]}
     dialog = FakeDialog()
     with serve_realtime(lambda: dialog) as url:
-        assert commands.listen(recording, delay="low", base_url=url, **hints) == 0
+        assert commands.listen(recording, delay="low", base_url=url, options=hints) == 0
     update = dialog.received[0]
     assert isinstance(update, SessionUpdate)
-    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == hints | {"delay": "low"}
+    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == {**hints, "delay": "low"}
     with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
         url,
         requests,
     ):
-        assert commands.transcribe([recording], base_url=url, **hints) == 0
-        assert commands.transcribe([recording], base_url=url, stream=True, **hints) == 0
+        assert commands.transcribe([recording], base_url=url, options=hints) == 0
+        assert commands.transcribe([recording], base_url=url, stream=True, options=hints) == 0
     for request in requests:
         assert request.body.count(b'name="languages[]"') == 2
         assert b"Ada Lovelace" in request.body

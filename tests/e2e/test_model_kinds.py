@@ -96,7 +96,6 @@ def test_new_counters_are_exported(mixed_server: Server) -> None:
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
         "session_evictions_total",
-        "preemptions_total",
         "draft_tokens_total",
         "draft_accepted_total",
         "encoder_cache_hits_total",
@@ -106,4 +105,6 @@ def test_new_counters_are_exported(mixed_server: Server) -> None:
         "sessions_parked",
     ):
         assert f'sensorium_{name}{{model="text"}}' in values
+    for service in ("live", "interactive", "batch"):
+        assert f'sensorium_preemptions_total{{model="text",service="{service}"}}' in values
     assert values['sensorium_prefix_cache_queries_total{model="text"}'] > 0
