@@ -1,15 +1,18 @@
 """Live sessions with and without somebody else's heaviest request beside them, on a server of our own.
 
-    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--model tiny-qwen3-asr]
+    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--beside answers]
 
-Each round is spoken twice at real-time pace: alone, and beside one client that repeats a completion with
-`n=64, max_tokens=2000, ignore_eos`. Rounds interleave, so that a machine that drifts does so for both.
-Printed are first partials and finals of both, in milliseconds, and their ratio; about two minutes.
+Each round is spoken twice at real-time pace: alone, and beside a process that repeats a completion with
+`n=64, max_tokens=2000, ignore_eos` (or pushes the backlog of 63 sessions, sends 30 MB of tools, holds 1,000
+connections). Rounds interleave, so that a machine that drifts does so for both. Printed are first partials
+and finals of both, in milliseconds, and their ratio; about two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -48,43 +51,88 @@ def serving(arguments: Sequence[str]) -> Iterator[str]:
             process.terminate()
 
 
-class Heavy:
-    """Somebody who asks for the same again as soon as it is answered."""
-
-    def __init__(self, url: str) -> None:
-        self._url = f"{url}/v1/completions"
-        self.num_tokens = 0
-
-    async def repeat(self) -> None:
-        """Until cancelled; a request is read as a stream, so that its tokens count while it runs."""
-        body = {**HEAVY, "stream": True, "return_token_ids": True}
-        async with httpx.AsyncClient(timeout=None) as http:
-            while True:
-                async with http.stream("POST", self._url, json=body) as answer:
-                    answer.raise_for_status()
-                    async for line in answer.aiter_lines():
-                        self.num_tokens += line.count('"token_ids"')
+async def answers(url: str) -> None:
+    """The heaviest completion, again as soon as it is answered."""
+    async with httpx.AsyncClient(timeout=None) as http:
+        while True:
+            (await http.post(f"{url}/v1/completions", json=HEAVY)).raise_for_status()
 
 
-async def measure(url: str, plan: RealtimePlan, num_streams: int, num_rounds: int) -> None:
+async def backlog(url: str) -> None:
+    """63 sessions that send recorded speech as fast as the server takes it."""
+    audio = read_wav(TALK)
+
+    async def push() -> None:
+        while True:
+            async with AsyncClient(url) as client, client.realtime(sample_rate=audio.rate) as session:
+                async for _ in session.transcribe(audio.chunks()):
+                    pass
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(63):
+            tasks.start_soon(push)
+
+
+async def tools(url: str) -> None:
+    """Chats with one tool whose description has 30 MB; they are refused."""
+    function = {"name": "f", "description": "word " * 6_000_000, "parameters": {}}
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"type": "function", "function": function}],
+        }
+    ).encode()
+    async with httpx.AsyncClient(timeout=None) as http:
+        while True:
+            answer = await http.post(
+                f"{url}/v1/chat/completions", content=body, headers={"content-type": "application/json"}
+            )
+            assert answer.status_code == 400, answer.text
+
+
+async def connections(url: str) -> None:
+    """A thousand connections that say nothing, opened again as they are closed."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+
+    async def hold() -> None:
+        while True:
+            async with await anyio.connect_tcp(host, int(port)) as stream:
+                with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    await stream.receive()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(1000):
+            tasks.start_soon(hold)
+
+
+OTHERS: Final = {each.__name__: each for each in (answers, backlog, tools, connections)}
+
+
+@contextmanager
+def disturbing(kind: str, url: str) -> Iterator[None]:
+    """Somebody else at work, in a process of their own."""
+    with subprocess.Popen([sys.executable, __file__, "--be", kind, "--url", url]) as process:
+        try:
+            yield
+            assert process.poll() is None, f"{kind} ended by itself"
+        finally:
+            process.terminate()
+
+
+async def measure(url: str, plan: RealtimePlan, num_streams: int, num_rounds: int, other: str) -> None:
     """Both, in turn, and what is printed of them."""
     alone: list[RealtimeRound] = []
     beside: list[RealtimeRound] = []
-    heavy = Heavy(url)
     async with AsyncClient(url) as client:
         await realtime.warm_up(client, plan)
         for number in range(num_rounds):
             print(f"round {number + 1} of {num_rounds}", file=sys.stderr)
             alone.append(await realtime.run_round(client, plan, num_streams, seed=2 * number))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(heavy.repeat)
+            with disturbing(other, url):
                 beside.append(await realtime.run_round(client, plan, num_streams, seed=2 * number + 1))
-                tasks.cancel_scope.cancel()
         metrics = await client.metrics()
     rows = [row for field in ("first_partial_s", "final_s") for row in compared(field, alone, beside)]
-    print(table(["latency in ms", "turns", "alone", "beside", "ratio"], rows))
-    seconds = sum(each.audio_s for each in beside) / num_streams
-    print(f"the other's tokens: {heavy.num_tokens / seconds:.0f} a second")
+    print(table(["latency in ms", "turns", "alone", f"beside {other}", "ratio"], rows))
     for name in sorted(metrics):
         if name.startswith("sensorium_preemptions"):
             print(f"{name} {metrics[name]:.0f}")
@@ -110,11 +158,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="of speech per round, at least")
     parser.add_argument("--model", default="tiny-qwen3-asr")
+    parser.add_argument("--beside", choices=sorted(OTHERS), default="answers")
+    parser.add_argument("--be", choices=sorted(OTHERS), help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.be is not None:
+        anyio.run(OTHERS[options.be], options.url)
     recording = Recording(read_wav(TALK), tuple(read_spoken_turns(TALK.with_suffix(".json"))))
-    with serving([options.model]) as url:
+    with serving([options.model, "--max-sessions", "128"]) as url:
         plan = RealtimePlan(recording, options.seconds)
-        anyio.run(measure, url, plan, options.streams, options.rounds)
+        anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)
 
 
 if __name__ == "__main__":
