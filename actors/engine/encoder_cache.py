@@ -13,10 +13,11 @@ from typing import Final, assert_never
 
 import trio
 
-from ...engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, EncoderCache, Free, Grant, Ticket
+from ...engine.planning.claim_line import Ticket
+from ...engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, EncoderCache, Free, Grant
 from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import ContentHash, Features, ItemKey
+from ...protocols.messages import ContentHash, Features, ItemKey, Service
 from ..kernel.actor import Handle, Inbox, Reply
 from .scheduler import SchedulerHandle
 
@@ -28,6 +29,7 @@ INBOX_CAPACITY: Final = 4096
 class _Need:
     ticket: Ticket
     items: tuple[ItemKey, ...]
+    service: Service
     reply: Reply[Grant | Ask]
 
 
@@ -54,14 +56,14 @@ class EncoderCacheHandle:
     def __init__(self, handle: Handle[_Message]) -> None:
         self._handle = handle
 
-    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...]) -> Grant | Ask:
+    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...], service: Service) -> Grant | Ask:
         """A slot for each of `items`, held until `release(ticket)`, which must follow whatever happens here.
 
-        Given all at once, as soon as there is room for all: the scheduler orders the encodes before their
-        uses. An `Ask` comes first where features are missing: `supply` them. Raises BadRequestError if it
-        can never be, OverloadedError if too many wait.
+        Given all at once, as soon as there is room for all, to better classes first: the scheduler orders the
+        encodes before their uses. An `Ask` comes first where features are missing: `supply` them. Raises
+        BadRequestError if it can never be, OverloadedError if too many of its class or better ones wait.
         """
-        return await self._handle.ask(lambda reply: _Need(ticket, items, reply))
+        return await self._handle.ask(lambda reply: _Need(ticket, items, service, reply))
 
     async def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> Grant | Ask:
         """The slots, now that what was asked for is here, or what else has become missing."""
@@ -95,10 +97,10 @@ class EncoderCacheActor:
 
     def _handle_message(self, message: _Message) -> Iterable[CacheEffect]:
         match message:
-            case _Need(ticket, items, reply):
+            case _Need(ticket, items, service, reply):
                 self._replies[ticket] = reply
                 try:
-                    return self._cache.need(ticket, items)
+                    return self._cache.need(ticket, items, service)
                 except SensoriumError as error:
                     self._replies.pop(ticket).fail(error)
                     return ()

@@ -17,7 +17,8 @@ import msgspec
 import trio
 
 from ...engine.models.info import ModelInfo
-from ...engine.planning.encoder_cache import Ask, EncoderCache, Ticket
+from ...engine.planning.claim_line import Ticket
+from ...engine.planning.encoder_cache import Ask, EncoderCache
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
@@ -169,7 +170,7 @@ class Engine:
             return
         ticket = Ticket(next(self._ids))
         try:
-            answer = await group.cache.handle.need(ticket, items)
+            answer = await group.cache.handle.need(ticket, items, lane.service)
             while isinstance(answer, Ask):
                 features = await fetch(answer.missing)
                 sent = dict(zip(answer.missing, features, strict=True))

@@ -8,20 +8,16 @@ no tasks: it answers with effects. `actors/engine/encoder_cache.py` performs the
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NewType
+from typing import Final, Literal
 
 from ...protocols.errors import BadRequestError, OverloadedError
-from ...protocols.messages import ContentHash, Features, ItemKey
+from ...protocols.messages import ContentHash, Features, ItemKey, Service
+from .claim_line import MAX_OVERTAKES, ClaimLine, Ticket, WaitingClaim
+from .lanes import SERVICES
 from .plan import Slot
-
-Ticket = NewType("Ticket", int)
-"""One holder's claim: made for `need`, given up by `release`, whatever became of it in between."""
-
-MAX_OVERTAKES: Final = 32
-"""Claims on what is there already that may pass the first of those who wait for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +94,23 @@ class EncoderCache:
     Nothing is evicted while there is room, and nothing that is held is ever evicted. What all who held it
     called passing (the windows of live turns: the next update has another open window, and an ended turn is
     asked about no more) goes before everything else. A claim gets all its
-    items at once; if there is no room for them it waits, in order of arrival, and holds nothing meanwhile.
-    So nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket
-    at a time. Claims on contents that are all there may pass those who wait, `MAX_OVERTAKES` of them per
-    first in the line: after that everybody queues up, those who hold let go, and the first gets its room
-    however much it is.
+    items at once; if there is no room for them it waits, by class of service and then in order of arrival
+    (`engine/planning/claim_line.py` says who may pass whom, and how often), and holds nothing meanwhile. So
+    nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket at a
+    time. What is held is taken from nobody: a better claim waits until enough of it is let go.
 
     `bytes_of` estimates what an encoding of so many tokens will take. Where encodings turn out larger, the
     budget is exceeded by the difference until they are let go.
     """
 
-    def __init__(self, *, max_bytes: int, bytes_of: Callable[[int], int], max_waiting: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        bytes_of: Callable[[int], int],
+        max_waiting: int,
+        max_overtakes: int = MAX_OVERTAKES,
+    ) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; allowed: at least 1")
         self.max_bytes = max_bytes
@@ -121,8 +123,7 @@ class EncoderCache:
         # Ready and free, longest free first: what is passing, and the rest.
         self._passing: OrderedDict[ContentHash, _Entry] = OrderedDict()
         self._kept: OrderedDict[ContentHash, _Entry] = OrderedDict()
-        self._waiting: deque[tuple[Ticket, tuple[ItemKey, ...]]] = deque()
-        self._num_overtakes = 0  # past the present first of `_waiting`
+        self._line = ClaimLine(max_overtakes)
         self._num_bytes = 0
         self._evictable_bytes = 0
         self.num_hits = 0
@@ -141,18 +142,20 @@ class EncoderCache:
     @property
     def num_waiting(self) -> int:
         """Tickets that wait for room."""
-        return len(self._waiting)
+        return self._line.num_waiting(len(SERVICES) - 1)
 
     @property
     def num_bytes(self) -> int:
         """Bytes of what is kept (as the runner reported) or being encoded (as estimated)."""
         return self._num_bytes
 
-    def need(self, ticket: Ticket, items: Iterable[ItemKey]) -> list[CacheEffect]:
+    def need(
+        self, ticket: Ticket, items: Iterable[ItemKey], service: Service = "interactive"
+    ) -> list[CacheEffect]:
         """Claim the contents of all `items`.
 
         Raises BadRequestError if they can never be held together, OverloadedError if `max_waiting` others
-        wait for room.
+        of the same class or better ones wait for room.
         """
         wanted = tuple(items)
         num_bytes = self._needed_bytes(wanted)
@@ -160,15 +163,16 @@ class EncoderCache:
             raise BadRequestError(
                 f"this request's media take {num_bytes} bytes encoded; the encoder cache has {self.max_bytes}"
             )
-        if self._may_take(wanted) if not self._waiting else self._may_overtake(wanted):
-            return self._take(ticket, wanted)
-        if len(self._waiting) >= self._max_waiting:
+        claim = WaitingClaim(ticket, SERVICES.index(service), wanted)
+        self._line.add(claim)
+        effects = self._serve_waiting()  # others only after this one
+        if ticket in self._line and self._line.num_waiting(claim.service) > self._max_waiting:
+            self._line.remove(ticket)
             raise OverloadedError(
                 f"all {self.max_bytes} bytes of the encoder cache are in use and {self._max_waiting} others "
                 "wait for some"
             )
-        self._waiting.append((ticket, wanted))
-        return []
+        return effects
 
     def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> list[CacheEffect]:
         """What `ticket` was asked for; those who need it are granted or asked for more.
@@ -197,9 +201,7 @@ class EncoderCache:
         """
         claim = self._claims.pop(ticket, None)
         if claim is None:
-            if self._waiting and self._waiting[0][0] == ticket:
-                self._num_overtakes = 0
-            self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != ticket)
+            self._line.remove(ticket)
             return self._serve_waiting()
         effects: list[CacheEffect] = []
         for entry in dict.fromkeys(claim.entries):
@@ -252,7 +254,8 @@ class EncoderCache:
         assert self._evictable_bytes == sum(entry.num_bytes for entry in free.values())
         assert all(entry.is_passing for entry in self._passing.values())
         assert not any(entry.is_passing for entry in self._kept.values())
-        assert not self._waiting or not self._may_take(self._waiting[0][1]), "the first waits for nothing"
+        self._line.check()
+        assert self._line.next(self._may_take, self._is_there) is None, "somebody waits for nothing"
         holders = {ticket for entry in self._by_slot.values() for ticket in entry.holders}
         assert holders <= set(self._claims)
         for ticket, claim in self._claims.items():
@@ -276,6 +279,9 @@ class EncoderCache:
             sizes[item.content_hash] = self._bytes_of(item.num_tokens) if entry is None else entry.num_bytes
         return sum(sizes.values())
 
+    def _is_there(self, items: tuple[ItemKey, ...]) -> bool:
+        return all(item.content_hash in self._entries for item in items)
+
     def _may_take(self, items: tuple[ItemKey, ...]) -> bool:
         """Whether there is room for `items` beside what is held. If nothing is, there always is."""
         if len(self._by_slot) == len(self._passing) + len(self._kept):
@@ -288,14 +294,6 @@ class EncoderCache:
             pinned += 0 if entry is None else entry.num_bytes
         new = tuple(item for item in items if item.content_hash not in there)
         return not new or pinned + self._needed_bytes(new) <= self.max_bytes
-
-    def _may_overtake(self, items: tuple[ItemKey, ...]) -> bool:
-        """Whether `items` may be given although others wait."""
-        if self._num_overtakes >= MAX_OVERTAKES:
-            return False
-        is_there = all(item.content_hash in self._entries for item in items)
-        self._num_overtakes += is_there
-        return is_there
 
     def _take(self, ticket: Ticket, items: tuple[ItemKey, ...]) -> list[CacheEffect]:
         """Hold what is there, make room for the rest, and ask for it."""
@@ -376,18 +374,9 @@ class EncoderCache:
         return []
 
     def _serve_waiting(self) -> list[CacheEffect]:
-        """Give room to those who wait: the first, as far as it goes, then those whose contents are there."""
+        """Give room to those who wait, as far as it goes."""
         effects: list[CacheEffect] = []
-        while self._waiting and self._may_take(self._waiting[0][1]):
-            self._num_overtakes = 0
-            effects += self._take(*self._waiting.popleft())
-        if self._num_overtakes >= MAX_OVERTAKES:
-            return effects
-        still_waiting: deque[tuple[Ticket, tuple[ItemKey, ...]]] = deque()
-        for index, (ticket, items) in enumerate(self._waiting):
-            if index and self._may_overtake(items):
-                effects += self._take(ticket, items)
-            else:
-                still_waiting.append((ticket, items))
-        self._waiting = still_waiting
+        while (claim := self._line.next(self._may_take, self._is_there)) is not None:
+            self._line.serve(claim)
+            effects += self._take(claim.ticket, claim.items)
         return effects

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sensorium.engine.planning.encoder_cache import Ask, CacheEffect, EncoderCache, Ticket
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features
+from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
+from sensorium.engine.planning.encoder_cache import Ask, CacheEffect, EncoderCache
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Service
 
 
 def item(name: str) -> EncoderItem:
@@ -17,16 +18,23 @@ def item(name: str) -> EncoderItem:
 class Ledger:
     """A ledger whose claimants send at once what they are asked for."""
 
-    def __init__(self, max_bytes: int = 200, max_waiting: int = 2) -> None:
+    def __init__(
+        self, max_bytes: int = 200, max_waiting: int = 2, max_overtakes: int = MAX_OVERTAKES
+    ) -> None:
         self.cache = EncoderCache(
-            max_bytes=max_bytes, bytes_of=lambda num_tokens: num_tokens, max_waiting=max_waiting
+            max_bytes=max_bytes,
+            bytes_of=lambda num_tokens: num_tokens,
+            max_waiting=max_waiting,
+            max_overtakes=max_overtakes,
         )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (counters, `check`)
         return getattr(self.cache, name)
 
-    def need(self, ticket: Ticket, items: Sequence[EncoderItem]) -> list[CacheEffect]:
-        return self.sent(self.cache.need(ticket, [each.key for each in items]))
+    def need(
+        self, ticket: Ticket, items: Sequence[EncoderItem], service: Service = "interactive"
+    ) -> list[CacheEffect]:
+        return self.sent(self.cache.need(ticket, [each.key for each in items], service))
 
     def release(self, ticket: Ticket, *, is_passing: bool = False) -> list[CacheEffect]:
         return self.sent(self.cache.release(ticket, is_passing=is_passing))
@@ -48,5 +56,5 @@ def features(names: Iterable[ContentHash]) -> dict[ContentHash, Features]:
     return {name: item(name).features for name in names}
 
 
-def make(max_bytes: int = 200, max_waiting: int = 2) -> Ledger:
-    return Ledger(max_bytes, max_waiting)
+def make(max_bytes: int = 200, max_waiting: int = 2, max_overtakes: int = MAX_OVERTAKES) -> Ledger:
+    return Ledger(max_bytes, max_waiting, max_overtakes)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import trio
 from sensorium.actors.engine.engine import Engine, Fetch
-from sensorium.protocols.errors import UnavailableError
-from sensorium.protocols.messages import ContentHash, Features
+from sensorium.protocols.errors import OverloadedError, UnavailableError
+from sensorium.protocols.messages import ContentHash, Features, Lane
 from support.fake_engine import STEP_S, expect_all_free, make_fake_engine, request
 from support.fake_runner import CRASH_ID, answer_alone, item
 from trio.testing import MockClock
@@ -116,3 +116,26 @@ async def test_a_restart_while_features_are_on_their_way(engine: Engine) -> None
     await trio.sleep(2.0)
     await client.ask("two", "A")
     assert client.asked == ["one: A", "two: A"]
+
+
+async def test_live_does_not_stand_behind_files_for_room(engine: Engine) -> None:
+    """More files wait than may; a live one is neither refused nor behind any of them."""
+    served: list[str] = []
+
+    async def hold(name: str, lane: Lane) -> None:
+        try:
+            async with engine.encoded(item(name), lane=lane):
+                served.append(name)
+                await engine.complete(request(f"on {name}", on=name))
+        except OverloadedError:
+            served.append("refused")
+
+    async with trio.open_nursery() as nursery:
+        for name in "ABCDEFGHIJK":
+            nursery.start_soon(hold, name, Lane("batch"))
+        await trio.sleep(STEP_S)
+        assert len(served) == 3, "two hold all there is, eight wait, one is too many"
+        assert served.count("refused") == 1
+        nursery.start_soon(hold, "live", Lane("live"))
+    assert served[3] == "live"
+    assert len(served) == 12

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sensorium.engine.planning.encoder_cache import (
-    MAX_OVERTAKES,
-    Ask,
-    CacheEffect,
-    Drop,
-    Encode,
-    Free,
-    Grant,
-    Ticket,
-)
+from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
+from sensorium.engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, Free, Grant
+from sensorium.engine.planning.lanes import SERVICES
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import ContentHash, EncoderItem
 from support.ledger import features, item, make
@@ -212,6 +205,8 @@ def test_no_bytes_are_refused() -> None:
         make(max_bytes=0)
 
 
+MOST = 3
+"""May pass the first of a class, in the machine."""
 SIZES = (30, 60, 90, 120, 180)
 items = st.sampled_from([item(f"{letter}{size}") for letter in "AB" for size in SIZES])
 
@@ -221,9 +216,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = make(max_bytes=300, max_waiting=4).cache
+        self.cache = make(max_bytes=300, max_waiting=4, max_overtakes=MOST).cache
         self.numbers = itertools.count()
         self.claims: dict[Ticket, list[str]] = {}
+        self.waiting: dict[Ticket, int] = {}  # classes, in order of arrival
+        self.passed: Counter[Ticket] = Counter()  # while first of its class, by its own class or better ones
+        self.better: Counter[tuple[Ticket, int]] = Counter()  # than that class, served while the claim waited
+        self.worse: Counter[tuple[Ticket, int]] = Counter()  # of that class, served while the claim waited
         self.granted: dict[Ticket, tuple[int, ...]] = {}
         self.asked: dict[Ticket, tuple[ContentHash, ...]] = {}  # who is to send, and what
         self.encoding: dict[int, str] = {}  # what the scheduler was told to encode
@@ -232,7 +231,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.bytes: Counter[int] = Counter()
         self.used: set[int] = set()
 
+    def note_served(self, ticket: Ticket) -> None:
+        """Nobody is passed by those who may not, nor by too many."""
+        place = self.waiting[ticket]
+        is_there = all(entry.sender != ticket for entry in self.cache._claims[ticket].entries)
+        firsts = {service: other for other, service in reversed(self.waiting.items())}
+        for service, first in firsts.items():
+            self.passed[first] += service >= place and first != ticket
+            assert self.passed[first] <= MOST
+        for other, service in self.waiting.items():
+            assert service != place or other >= ticket or is_there, "not in order of arrival"
+            self.better.update((other, worse) for worse in range(place + 1, len(SERVICES)))
+            self.worse[other, place] += service < place
+            assert self.worse[other, place] <= 1 + self.better[other, place] // MOST
+        del self.waiting[ticket]
+
     def perform(self, effects: list[CacheEffect]) -> None:
+        for ticket in [ticket for ticket in self.cache._claims if ticket in self.waiting]:
+            self.note_served(ticket)
         for effect in effects:
             match effect:
                 case Encode(slot, features):
@@ -263,25 +279,29 @@ class LedgerMachine(RuleBasedStateMachine):
     def is_held(self, slot: int) -> bool:
         return any(slot in slots for slots in self.granted.values())
 
-    @rule(wanted=st.lists(items, max_size=4))
-    def need(self, wanted: list[EncoderItem]) -> None:
+    @rule(wanted=st.lists(items, max_size=4), place=st.integers(0, len(SERVICES) - 1))
+    def need(self, wanted: list[EncoderItem], place: int) -> None:
         ticket = Ticket(next(self.numbers))
+        num_before = sum(service <= place for service in self.waiting.values())
         try:
-            effects = self.cache.need(ticket, [each.key for each in wanted])
+            effects = self.cache.need(ticket, [each.key for each in wanted], SERVICES[place])
         except OverloadedError:
-            assert self.cache.num_waiting == 4
+            assert num_before >= 4
             return
         except BadRequestError:
             assert sum(each.num_tokens for each in set(wanted)) + 20 * len(wanted) > 300
             return
         self.claims[ticket] = [each.content_hash for each in wanted]
+        self.waiting[ticket] = place
         self.perform(effects)
+        assert ticket not in self.waiting or num_before < 4
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), is_passing=st.booleans())
     def release(self, data: st.DataObject, is_passing: bool) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.claims)))
         del self.claims[ticket]
+        self.waiting.pop(ticket, None)
         self.granted.pop(ticket, None)
         self.asked.pop(ticket, None)
         self.perform(self.cache.release(ticket, is_passing=is_passing))
@@ -322,6 +342,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_granted_is_what_was_asked_for(self) -> None:
         self.cache.check()
+        assert self.cache.num_waiting == len(self.waiting)
         everything = self.contents | self.encoding | self.failed
         for ticket, slots in self.granted.items():
             assert [everything[slot] for slot in slots] == self.claims[ticket]
@@ -342,7 +363,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for slot in sorted(self.encoding):
                 self.contents[slot] = self.encoding.pop(slot)
                 self.perform(self.cache.encoded(slot, self.bytes[slot]))
-            assert self.granted or not self.claims
+            assert self.granted or self.asked or not self.claims, "all wait"
             for ticket in sorted(self.granted):
                 del self.claims[ticket], self.granted[ticket]
                 self.perform(self.cache.release(ticket))
