@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_GRACE_S = 3.0
 """After draining, how long connections may take to say goodbye."""
+_SWITCH_INTERVAL_S = 0.001
+"""How long a thread that runs Python may keep others from it (Python's default: 5 ms). The device's thread
+needs it back after each operation: beside a busy loop it would wait most of the time."""
 
 
 async def serve(
@@ -55,6 +59,7 @@ async def serve(
     that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
     ends everything at once.
     """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
     listener = _listen(config)
     try:
