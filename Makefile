@@ -11,7 +11,7 @@ TYPED := actors client engine kernels media protocols realtime
 help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it"
 	@echo "make test    set up, run every test"
-	@echo "make quick   the tests that need no real clock, process or model: under a minute"
+	@echo "make quick   the tests that need no real clock, process or model"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
