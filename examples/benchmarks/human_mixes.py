@@ -87,7 +87,7 @@ def pink_noise(count: int, seed: int) -> Samples:
     spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(count))
     frequencies = np.maximum(np.fft.rfftfreq(count, 1 / RATE_HZ), 20.0)
     noise: Samples = np.fft.irfft(spectrum / np.sqrt(frequencies), count).astype(np.float32)
-    return noise / noise.std()
+    return noise / float(noise.std())
 
 
 def with_noise(samples: Samples, decibels: float, seed: int) -> Samples:
