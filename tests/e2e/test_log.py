@@ -22,8 +22,8 @@ def test_each_line_of_a_json_log_is_an_object_that_names_its_request(tmp_path: P
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     llama = LlamaConfig(vocab_size=byte_level_tokenizer().get_vocab_size(), **sizes)
     folder = make_text_folder(tmp_path / "llama", llama)  # transformers loads it, with a bar
-    command = (sys.executable, "-m", "sensorium", "serve", str(folder), "tiny-whisper", "--port", "0")
-    command += ("--log-format", "json", "--num-threads", "1", "--api-key", "s3cret")
+    command = [sys.executable, "-m", "sensorium", "serve", str(folder), "tiny-whisper", "--port", "0"]
+    command += ["--log-format", "json", "--num-threads", "1", "--api-key", "s3cret"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:

@@ -36,7 +36,7 @@ def batch(clocks: RequestClocks) -> RequestTimes:
     return clocks.times()["times_batch"]
 
 
-def spread(times: RequestTimes) -> dict[str, tuple[int, float]]:
+def spread(times: RequestTimes) -> dict[str, object]:
     found = {name: getattr(times, name) for name in times.__struct_fields__}
     return {name: (each.count, pytest.approx(each.total)) for name, each in found.items() if each.count}
 
