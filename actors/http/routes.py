@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -34,6 +34,7 @@ from ...protocols.errors import (
     SensoriumError,
     UnavailableError,
 )
+from ...protocols.openapi import document
 from ...protocols.transcript import Task, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ...realtime.session import Session
@@ -133,7 +134,20 @@ def routes(service: Service) -> list[Route]:
         ]
         if any(text.prompter.builder.has_template for text in texts):
             found.append(_route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"))
-    return found
+    return [*found, _described(found, service)]
+
+
+def _described(found: Iterable[Route], service: Service) -> Route:
+    """The route that describes all of them."""
+    paths = {route.path.replace(":path", "") for route in found} | {"/openapi.json"}
+    version = importlib.metadata.version("sensorium")
+    needs_key = bool(service.config.listen.api_key)
+    body = msgspec.json.encode(document(paths, version=version, needs_key=needs_key))
+
+    async def openapi(_: Request) -> Response:
+        return Response(body, media_type=_JSON)
+
+    return _route("/openapi.json", openapi, "GET")
 
 
 async def not_found(scope: Scope, _: Receive, send: Send) -> None:
