@@ -69,6 +69,15 @@ class ListenConfig:
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
         Seconds a client may read nothing of what we send before its connection is cut.
+    keep_alive_s
+        Seconds a connection may be without a request before it is closed.
+    max_connections
+        Connections at once, never more than the process' limit of descriptors (`ulimit -n`) allows less a
+        third. One more closes the one that has been idle longest; where none is idle it is answered 503,
+        all but /health. 0 takes 4096.
+    max_connections_per_address
+        Of them, those of one address (of IPv6: one /64). Behind a proxy all have its address: give it all of
+        max_connections then. 0 takes half of them.
     """
 
     host: str = "127.0.0.1"
@@ -76,9 +85,15 @@ class ListenConfig:
     api_key: tuple[str, ...] = ()
     drain_s: float = 10.0
     send_timeout_s: float = 10.0
+    keep_alive_s: float = 30.0
+    max_connections: int = 0
+    max_connections_per_address: int = 0
 
     def __post_init__(self) -> None:
         _check("port", self.port, 0, 65_535)
+        _check("keep_alive_s", self.keep_alive_s, 0.1)
+        _check("max_connections", self.max_connections, 0)
+        _check("max_connections_per_address", self.max_connections_per_address, 0)
         _check("drain_s", self.drain_s, 0)
         _check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):

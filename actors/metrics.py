@@ -22,6 +22,7 @@ from ..protocols.messages import GAUGES, EngineStatistics, Service
 from .kernel.actor import InboxStatistics
 from .loop_hold import LoopHold
 from .media import MediaStatistics
+from .wire.guard import ConnectionStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 _BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -76,7 +77,26 @@ MEDIA: Final = {
     "num_running": ("media_running", "Files being decoded"),
     "num_workers": ("media_workers", "Decode processes alive"),
 }
-_GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers", "num_waiting", "num_running"}
+CONNECTIONS: Final = {
+    "num_open": ("connections_open", "Connections now"),
+    "num_idle": ("connections_idle", "Of them, those without a request in hand"),
+    "num_accepted": ("connections", "Connections taken in"),
+    "num_evicted": ("connections_evicted", "Idle connections closed to make room for others"),
+    "num_refused": ("connections_refused", "Connections that found no room"),
+    "num_floods": (
+        "connections_flooding",
+        "WebSockets closed because of their rate of frames without content",
+    ),
+}
+_GAUGES: Final = GAUGES | {
+    "depth",
+    "max_depth",
+    "num_workers",
+    "num_waiting",
+    "num_running",
+    "num_open",
+    "num_idle",
+}
 
 
 def _of_service(statistics: EngineStatistics, service: Service) -> SimpleNamespace:
@@ -207,6 +227,10 @@ class Metrics:
     def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
         """Read `statistics` of the media actor at every scrape."""
         self.registry.register(_Statistics(MEDIA, [], lambda: [([], statistics())]))
+
+    def add_connections(self, statistics: Callable[[], ConnectionStatistics]) -> None:
+        """Read `statistics` of the listener's connections at every scrape."""
+        self.registry.register(_Statistics(CONNECTIONS, [], lambda: [([], statistics())]))
 
     def render(self) -> bytes:
         """The exposition in Prometheus' text format."""
