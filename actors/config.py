@@ -143,6 +143,9 @@ class EngineConfig:
     generation_config
         How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
         does; none: without it, as OpenAI's defaults.
+    max_logprob_entries
+        Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
+        Each is some 100 bytes of JSON.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -161,6 +164,7 @@ class EngineConfig:
     ngram_drafts: int = 0
     cuda_graphs: bool = False
     generation_config: Literal["auto", "none"] = "auto"
+    max_logprob_entries: int = 300_000
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
@@ -172,6 +176,7 @@ class EngineConfig:
         _check("max_waiting", self.max_waiting, 1)
         _check("plans_in_flight", self.plans_in_flight, 0, 2)
         _check("ngram_drafts", self.ngram_drafts, 0, 64)
+        _check("max_logprob_entries", self.max_logprob_entries, 1)
         _check("step_timeout_s", self.step_timeout_s, 0.1)
         _memory_size("kv_memory", self.kv_memory)
         _memory_size("encoder_memory", self.encoder_memory)
