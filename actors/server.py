@@ -12,18 +12,21 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import trio
 from starlette.routing import Router
 
+from ..engine.models.memory import MemoryPlan
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config import AddressError, ServerConfig
 from .engine.engine import Engine
+from .http.access import AccessLog
+from .http.door import Door
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -64,31 +67,16 @@ async def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
     listener = _listen(config)
+    url, door = _url(listener), Door()
     try:
-        url = _url(listener)
-        activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
-        metrics = Metrics()
-        media = MediaActor(_media_config(config))
-        budget = MediaBudget(max_bytes=config.files.media_bytes)
         async with trio.open_nursery() as actors:
-            await actors.start(media.run)
-            metrics.add_media(media.handle.statistics)
-            models = {}
-            for name, model in zip(config.public_names, config.models, strict=True):
-                loaded = await _start_engine(actors, engines, name, model, config, activity)
-                metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
-                text = _text_model(loaded, config, media.handle, budget)
-                models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
-            hearing = VoiceActivityActor(activity)
-            await actors.start(hearing.run)
-            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
-            actors.start_soon(metrics.watch_loop)
-            await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 guard = Guard(_connection_limits(config))
-                metrics.add_connections(lambda: guard.statistics)
-                connections.start_soon(_listen_until, closed, service, listener, guard)
+                connections.start_soon(_listen_until, closed, door, config, listener, guard)
+                service = await _load(config, engines, actors)
+                service.metrics.add_connections(lambda: guard.statistics)
+                door.open(application(service))
                 task_status.started(service)
                 # What the models brought stays. Looking through it at each full collection holds the loop
                 # for tens of milliseconds.
@@ -104,6 +92,31 @@ async def serve(
             raise engines.lost
     finally:
         listener.close()
+        gc.unfreeze()
+
+
+async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -> Service:
+    """Start everything that requests need, in `actors`."""
+    activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
+    metrics = Metrics()
+    media = MediaActor(_media_config(config))
+    budget = MediaBudget(max_bytes=config.files.media_bytes)
+    await actors.start(media.run)
+    metrics.add_media(media.handle.statistics)
+    models: dict[str, ServedModel] = {}
+    plans: list[MemoryPlan] = []
+    for name, model in zip(config.public_names, config.models, strict=True):
+        loaded = await _start_engine(actors, engines, name, model, config, activity, plans)
+        plans.append(loaded.memory)
+        metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
+        text = _text_model(loaded, config, media.handle, budget)
+        models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
+    hearing = VoiceActivityActor(activity)
+    await actors.start(hearing.run)
+    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
+    actors.start_soon(metrics.watch_loop)
+    await actors.start(service.sessions.run)
+    return service
 
 
 def application(service: Service) -> AsgiApp:
@@ -113,13 +126,15 @@ def application(service: Service) -> AsgiApp:
     return Gate(router, service, frozenset(route.path for route in found))
 
 
-async def _listen_until(closed: trio.Event, service: Service, listener: socket.socket, guard: Guard) -> None:
+async def _listen_until(
+    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket, guard: Guard
+) -> None:
     await serve_connections(
-        application(service),
+        AccessLog(app, config.logs),
         listener,
         guard=guard,
-        max_message_bytes=service.config.realtime.max_message_bytes,
-        send_timeout_s=service.config.listen.send_timeout_s,
+        max_message_bytes=config.realtime.max_message_bytes,
+        send_timeout_s=config.listen.send_timeout_s,
         stop=closed,
         grace_s=_CLOSE_GRACE_S,
     )
@@ -157,9 +172,19 @@ async def _start_engine(
     model: str,
     config: ServerConfig,
     activity: VoiceActivityModel,
+    beside: Sequence[MemoryPlan],
 ) -> LoadedModel:
     started = time.monotonic()
-    work = partial(load_model, name, model, config.engine, activity, max_pixels=config.files.max_image_pixels)
+    work = partial(
+        load_model,
+        name,
+        model,
+        config.engine_of(name),
+        activity,
+        max_pixels=config.files.max_image_pixels,
+        beside=tuple(beside),
+        num_to_come=len(config.models) - len(beside) - 1,
+    )
     loaded = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     await actors.start(engines.run, loaded.engine)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
@@ -177,7 +202,9 @@ def _text_model(
         max_image_pixels=config.files.max_image_pixels or None,
     )
     prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
-    return TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine.ngram_drafts)
+    return TextModel(
+        loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine_of(loaded.name).ngram_drafts
+    )
 
 
 async def _drain(service: Service, deadline_s: float) -> None:
