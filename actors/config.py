@@ -8,7 +8,9 @@ is made: a `ConfigError` names the option, the value and what is allowed.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from ..engine.models.memory import MemorySize
@@ -24,6 +26,8 @@ STEP_TIMEOUT_S: Final = 120.0
 SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
 """Of decoded audio."""
 _MIB: Final = 1024 * 1024
+_ORIGIN: Final = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*", re.IGNORECASE)
+_HOST_NAME: Final = re.compile(r"\*|(\*\.)?[^\s:/*]+")
 
 
 class ConfigError(ValueError):
@@ -65,6 +69,16 @@ class ListenConfig:
         Port to listen on; 0 takes a free one.
     api_key
         Accepted API key; repeat for several. Without one, everybody may come in.
+    api_key_file
+        File with one accepted API key a line (# begins a comment). It may change while the server runs.
+    allowed_origins
+        Origin of web pages that may use the server, as https://app.example.com; repeat for several, or * for
+        every page there is. Pages of the server's own address always may.
+    allowed_hosts
+        Name by which the server may be called, as asr.example.com or *.example.com; repeat for several, or *
+        for any. IP addresses and localhost always are. If none is given: no other name where only this
+        machine reaches the server, else any name with an API key, and without one only names that public DNS
+        does not have.
     drain_s
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
@@ -74,6 +88,9 @@ class ListenConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: tuple[str, ...] = ()
+    api_key_file: Path | None = None
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     drain_s: float = 10.0
     send_timeout_s: float = 10.0
 
@@ -83,6 +100,19 @@ class ListenConfig:
         _check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
             raise ConfigError("--api-key is ''; allowed: a text that is not empty")
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                allowed = "*, null, or a scheme and a host as https://app.example.com, without a path"
+                raise ConfigError(f"--allowed-origins is {origin!r}; allowed: {allowed}")
+        for name in self.allowed_hosts:
+            if not _HOST_NAME.fullmatch(name):
+                allowed = "*, or a name as asr.example.com or *.example.com, without scheme and port"
+                raise ConfigError(f"--allowed-hosts is {name!r}; allowed: {allowed}")
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether only who shows a key may come in."""
+        return bool(self.api_key) or self.api_key_file is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +298,8 @@ class RealtimeConfig:
     resume_grace_s
         Seconds a session waits for a client whose socket was lost; 0 ends it with its socket.
     max_detached
-        Sessions that wait so at once, of max_sessions; with more the one that has waited longest ends.
+        Sessions that wait so at once, of max_sessions; with more ends, of the caller with most of them, the
+        one that has waited longest.
     outbox_events
         Events that may wait for a slow reader before its session is closed.
     outbox_mib

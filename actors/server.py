@@ -25,6 +25,7 @@ from ..protocols.errors import DeviceLostError
 from .config import AddressError, ServerConfig
 from .engine.engine import Engine
 from .http.connections import AsgiApp, open_listener, serve_connections
+from .http.keys import ApiKeys
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -55,12 +56,13 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
-    that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
-    ends everything at once.
+    `on_ready` gets the base URL when every model can take work. Raises ConfigError, AddressError and
+    ModelLoadError before that, and DeviceLostError, after draining, when a device does nothing more for this
+    process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
+    keys = ApiKeys(config.listen)
     listener = _listen(config)
     try:
         url = _url(listener)
@@ -79,8 +81,9 @@ async def serve(
                 models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
             hearing = VoiceActivityActor(activity)
             await actors.start(hearing.run)
-            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
+            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics, keys)
             actors.start_soon(metrics.watch_loop)
+            actors.start_soon(keys.watch)
             await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()

@@ -1,8 +1,8 @@
 """The REST routes: transcription, models, health, metrics. Shapes are `protocols/rest.py`, work is elsewhere.
 
-`Gate` stands in front of every route: it asks for the key, counts the request, and turns every error into
-the one error body. A client that leaves cancels what was being done for it. Live sessions:
-`actors/http/websocket.py`.
+`Gate` stands in front of every route: it looks which web page asks, if one does (`actors/http/origins.py`),
+asks for the key, counts the request, and turns every error into the one error body. A client that leaves
+cancels what was being done for it. Live sessions: `actors/http/websocket.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from ...protocols import rest
 from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
     ClientError,
+    ForbiddenError,
     InternalError,
     NotFoundError,
     OverloadedError,
@@ -35,13 +38,15 @@ from ...protocols.errors import (
 )
 from ...protocols.transcript import Task, Transcript
 from ...realtime.session import Session
+from ..callers import Caller
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
 from ..speech.model import SpeechModel
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import SlicedResponse, transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key, caller_of
+from .origins import Origins, is_preflight
+from .service import ServedModel, Service
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -62,30 +67,50 @@ class MethodNotAllowedError(ClientError):
 
 
 class Gate:
-    """Everything around a route that is the same for all of them. Passes WebSockets through."""
+    """Everything around a route that is the same for all of them: who may, CORS, errors, the count.
+
+    WebSockets pass after the rules on pages: their route asks for the key itself.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._app = app
         self._service = service
         self._paths = paths
+        self._origins = Origins(service.config.listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        """Serve one request, or one WebSocket."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
             return
+        try:
+            self._origins.check(Headers(scope=scope))
+        except ForbiddenError as error:
+            await WebSocket(scope, receive, send).send_denial_response(error_response(error))
+            return
+        await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        cors = self._origins.fields(request.headers)
         status = 0
 
         async def counting_send(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message["headers"], *cors]}
             await send(message)
 
-        request = Request(scope, receive)
         try:
             if scope["path"] not in _OPEN_PATHS:
-                self._service.authenticate(bearer_key(request.headers.get("authorization")))
+                self._origins.check(request.headers)
+            if is_preflight(request.method, request.headers):
+                cors += self._origins.preflight(request.headers)
+                await Response(status_code=204)(scope, receive, counting_send)
+                return
+            if scope["path"] not in _OPEN_PATHS:
+                self._service.caller(request)
             await self._app(scope, receive, counting_send)
         except ClientDisconnect:
             status = status or 499
@@ -223,11 +248,13 @@ class Api:
         wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
         config = self._service.session_config(None, wish.patch)
         session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
-        value, expires_at = self._service.secrets.issue(wish.patch, wish.seconds)
+        value, expires_at = self._service.secrets.issue(
+            wish.patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
+        )
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        caller = caller_of(request)
+        caller = self._service.caller(request)
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
@@ -252,7 +279,7 @@ class Api:
         transcriber: SpeechModel,
         data: bytes,
         wish: rest.TranscriptionRequest,
-        caller: str,
+        caller: Caller,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""
