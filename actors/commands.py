@@ -53,7 +53,7 @@ def run(tokens: Sequence[str]) -> int:
     """Run one command line; the exit code. Faults of a person's making are one line on stderr."""
     _ignore_kubernetes()
     try:
-        result = app.meta(tokens, result_action="return_value")
+        result = app.meta(_config_first(tokens), result_action="return_value")
     except (ConfigError, SensoriumError) as error:
         print(f"sensorium: {error}", file=sys.stderr)
         return 1
@@ -64,6 +64,15 @@ def run(tokens: Sequence[str]) -> int:
             raise
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _config_first(tokens: Sequence[str]) -> list[str]:
+    """`--config FILE` before the command: behind it, one that takes files would take it for one."""
+    for place, token in enumerate(tokens):
+        if token == "--config" or token.startswith("--config="):
+            end = place + (2 if token == "--config" else 1)
+            return [*tokens[place:end], *tokens[:place], *tokens[end:]]
+    return list(tokens)
 
 
 def _ignore_kubernetes() -> None:

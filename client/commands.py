@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -289,10 +289,8 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     from cyclopts import Parameter
 
     Parameter(name="*")(SpeechOptions)  # its fields are options of their own
-    # A lone hyphen is standard input, not an option. Said of the files alone, for a default of the command
-    # would keep options of all commands, as --config, from being seen behind a file.
-    transcribe.__annotations__["files"] = Annotated[list[Path], Parameter(allow_leading_hyphen=True)]
-    app.command(transcribe)
+    # A lone hyphen is standard input, not an option.
+    app.command(transcribe, default_parameter=Parameter(negative=(), allow_leading_hyphen=True))
     app.command(listen)
     app.command(bench)
     app.command(bench_text)
