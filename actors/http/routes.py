@@ -37,6 +37,7 @@ from ...protocols.errors import (
     UnavailableError,
 )
 from ...protocols.transcript import Task, Transcript
+from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ...realtime.session import Session
 from ..callers import Caller
 from ..config import SAMPLE_BYTES_PER_S
@@ -258,7 +259,7 @@ class Api:
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            wish = rest.parse_transcription_form(upload.fields, task=task)
+            wish = parse_transcription_form(upload.fields, task=task)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
 
@@ -278,7 +279,7 @@ class Api:
         self,
         transcriber: SpeechModel,
         data: bytes,
-        wish: rest.TranscriptionRequest,
+        wish: TranscriptionRequest,
         caller: Caller,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
@@ -293,7 +294,7 @@ class Api:
             return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
 
 
-def _check_task(model: ServedModel, wish: rest.TranscriptionRequest, task: Task) -> None:
+def _check_task(model: ServedModel, wish: TranscriptionRequest, task: Task) -> None:
     if task not in model.transcriber.tasks:
         raise BadRequestError(
             f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"

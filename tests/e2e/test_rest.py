@@ -168,6 +168,7 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         ({"model": "whisper-1"}, 404, "model", "model_not_found"),
         ({"language": "xx"}, 400, "language", "unsupported_language"),
         ({"language": "englisch"}, 400, "language", "invalid_value"),
+        ({"vad_filters": "true"}, 400, "vad_filters", "unknown_parameter"),
         ({"temperature": "hot"}, 400, "temperature", "invalid_value"),
         ({"response_format": "xml"}, 400, "response_format", "invalid_value"),
         ({"stream": "true", "response_format": "srt"}, 400, "stream", "invalid_value"),
