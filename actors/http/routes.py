@@ -15,6 +15,7 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
+import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.datastructures import Headers
@@ -52,7 +53,9 @@ from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
 
-_OPEN_PATHS: Final = frozenset({"/health", "/ping"})
+LIVE_PATHS: Final = frozenset({"/live", "/ping"})
+"""Answered with 200 for as long as the process is worth keeping."""
+_OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
 _JSON: Final = "application/json"
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
@@ -94,7 +97,7 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         cors = self._origins.fields(request.headers)
-        status = 0
+        status, began = 0, trio.current_time()
 
         async def counting_send(message: Message) -> None:
             nonlocal status
@@ -123,7 +126,9 @@ class Gate:
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             path = "/v1/models/{id}" if scope["path"].startswith("/v1/models/") else path
-            self._service.metrics.requests.labels(path, str(status or 499)).inc()
+            metrics = self._service.metrics
+            metrics.requests.labels(path, str(status or 499)).inc()
+            metrics.request_duration.labels(path).observe(trio.current_time() - began)
 
 
 def routes(service: Service) -> list[Route]:
@@ -131,7 +136,8 @@ def routes(service: Service) -> list[Route]:
     api = Api(service)
     found = [
         _route("/health", api.health, "GET"),
-        _route("/ping", api.ping, "GET", "POST"),
+        _route("/live", api.live, "GET"),
+        _route("/ping", api.live, "GET", "POST"),
         _route("/version", api.version, "GET"),
         _route("/load", api.load, "GET"),
         _route("/metrics", api.metrics, "GET"),
@@ -210,8 +216,8 @@ class Api:
         status = "failed" if "failed" in models.values() else status
         return _json({"status": status, "models": models}, status=503)
 
-    async def ping(self, _: Request) -> Response:
-        """200 as long as the process answers."""
+    async def live(self, _: Request) -> Response:
+        """200 as long as the process answers: while it loads, drains, or starts a model again, too."""
         return _json({"status": "ok"})
 
     async def version(self, _: Request) -> Response:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
 from starlette.requests import HTTPConnection
@@ -31,6 +32,9 @@ from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
 from .keys import ApiKeys
 from .origins import is_loopback
+
+_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""As OpenAI's clients in browsers name it."""
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""
@@ -239,6 +243,17 @@ class Service:
             return
         whose = "Too many" if held.total() >= most else f"You have {held[caller]} of {most}"
         raise OverloadedError(f"{whose} requests are in hand; try again.", retry_after_s=1.0)
+
+
+def sent_key(connection: HTTPConnection) -> str | None:
+    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
+    key = bearer_key(connection.headers.get("authorization"))
+    if key is not None:
+        return key
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
+    return None
 
 
 def bearer_key(authorization: str | None) -> str | None:

@@ -16,7 +16,8 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from ...protocols.errors import BadRequestError, ClientError, TooLargeError
+from ...protocols.errors import BadRequestError, ClientError, SensoriumError, TooLargeError
+from ..kernel.disk import disk_room
 
 _JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
@@ -55,7 +56,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     body = _Body(request, max_bytes)
     try:
         return await _parse(request, body, max_bytes)
-    except ClientError:
+    except SensoriumError:
         await body.discard()
         raise
 
@@ -90,7 +91,8 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         request.headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
     )
     try:
-        form = await parser.parse()
+        with disk_room():  # what is large is spooled
+            form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
     try:

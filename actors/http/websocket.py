@@ -28,12 +28,11 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from .client_secrets import Secret, is_secret
 from .routes import error_response
-from .service import Service, bearer_key
+from .service import Service, sent_key
 
 logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 _GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
 """Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
 _LOST: Final = 1006
@@ -188,7 +187,7 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
 
     A secret also where everybody may: a session without the settings of its expired secret would surprise.
     """
-    key = _key(websocket)
+    key = sent_key(websocket)
     secret = service.secrets.find(key)
     if secret is not None and service.keys.knows(secret.owner):
         if secret.is_used_up and secret.opened not in service.sessions:
@@ -202,13 +201,3 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
 
 def _used_up() -> UnauthorizedError:
     return UnauthorizedError("The client secret has opened its one session.", code="client_secret_used")
-
-
-def _key(websocket: WebSocket) -> str | None:
-    header = bearer_key(websocket.headers.get("authorization"))
-    if header is not None:
-        return header
-    for offered in websocket.scope.get("subprotocols", []):
-        if offered.startswith(_KEY_SUBPROTOCOL):
-            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
-    return None

@@ -156,7 +156,7 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         line.rsplit(" ", 1) for line in metrics.text.splitlines() if line and not line.startswith("#")
     )
     assert float(samples['sensorium_windows_encoded_total{model="tiny-whisper"}']) > 0
-    assert float(samples['sensorium_audio_seconds_received_total{source="file"}']) > 1
+    assert float(samples['sensorium_audio_received_seconds_total{source="file"}']) > 1
     route = 'sensorium_requests_total{route="/v1/audio/transcriptions",status="200"}'
     assert float(samples[route]) > 0
     assert float(samples["sensorium_sessions_active"]) == 0

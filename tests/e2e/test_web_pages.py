@@ -103,7 +103,7 @@ def test_its_own_pages_and_programs_may(server: Server, host: str) -> None:
         assert upgrade(server, **headers) == 101
 
 
-@pytest.mark.parametrize("path", ["/health", "/ping"])
+@pytest.mark.parametrize("path", ["/health", "/live", "/ping"])
 def test_probes_may_call_it_what_they_like(server: Server, path: str) -> None:
     assert httpx.get(server.url + path, headers={"Host": "sensorium.example.com:8000"}).status_code == 200
 
