@@ -17,6 +17,7 @@ from ..engine.models.memory import MemorySize
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
 from .logs import LogConfig
+from .model_options import overridden
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -118,7 +119,7 @@ class ListenConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How one model runs. Sizes hold for each served model.
+    """How one model runs. Holds for each served model, unless --model says else for one.
 
     Attributes
     ----------
@@ -132,8 +133,9 @@ class EngineConfig:
         too small to share).
     kv_memory
         Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: 0.9 on a GPU; on a CPU 0.25, at most what max_running requests of full context
-        need, and up to 0.5 where one would not fit else.
+        encoder cache. auto: for all models together 0.9 on a GPU; on a CPU 0.25, for each at most what
+        max_running requests of full context need, and up to 0.5 where one would not fit else. On a CPU it is
+        taken as it is used.
     num_blocks
         Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
     block_size
@@ -364,6 +366,8 @@ class ServerConfig:
     files: FileConfig = field(default_factory=FileConfig)
     realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
     logs: LogConfig = field(default_factory=LogConfig)
+    model_options: tuple[str, ...] = ()
+    """What holds for one model in place of `engine`, as NAME:OPTION=VALUE; see `engine_of`."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -378,6 +382,16 @@ class ServerConfig:
             raise ConfigError(
                 f"two models share the name {_first_repeated(names)!r}; give --served-model-name"
             )
+
+        for name in names:
+            self.engine_of(name)
+
+    def engine_of(self, name: str) -> EngineConfig:
+        """How the model of that public name runs. Raises ConfigError."""
+        try:
+            return overridden(self.engine, self.model_options, name, self.public_names)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def public_names(self) -> tuple[str, ...]:

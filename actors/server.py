@@ -12,13 +12,14 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import trio
 from starlette.routing import Router
 
+from ..engine.models.memory import MemoryPlan
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
@@ -99,9 +100,11 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: _Engines, actors: 
     budget = MediaBudget(max_bytes=config.files.media_bytes)
     await actors.start(media.run)
     metrics.add_media(media.handle.statistics)
-    models = {}
+    models: dict[str, ServedModel] = {}
+    plans: list[MemoryPlan] = []
     for name, model in zip(config.public_names, config.models, strict=True):
-        loaded = await _start_engine(actors, engines, name, model, config, activity)
+        loaded = await _start_engine(actors, engines, name, model, config, activity, plans)
+        plans.append(loaded.memory)
         metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
         text = _text_model(loaded, config, media.handle, budget)
         models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
@@ -166,9 +169,19 @@ async def _start_engine(
     model: str,
     config: ServerConfig,
     activity: VoiceActivityModel,
+    beside: Sequence[MemoryPlan],
 ) -> LoadedModel:
     started = time.monotonic()
-    work = partial(load_model, name, model, config.engine, activity, max_pixels=config.files.max_image_pixels)
+    work = partial(
+        load_model,
+        name,
+        model,
+        config.engine_of(name),
+        activity,
+        max_pixels=config.files.max_image_pixels,
+        beside=tuple(beside),
+        num_to_come=len(config.models) - len(beside) - 1,
+    )
     loaded = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     await actors.start(engines.run, loaded.engine)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
@@ -186,7 +199,9 @@ def _text_model(
         max_image_pixels=config.files.max_image_pixels or None,
     )
     prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
-    return TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine.ngram_drafts)
+    return TextModel(
+        loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine_of(loaded.name).ngram_drafts
+    )
 
 
 async def _drain(service: Service, deadline_s: float) -> None:
