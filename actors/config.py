@@ -8,7 +8,6 @@ is made: a `ConfigError` names the option, the value and what is allowed.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -18,6 +17,7 @@ from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
 from .logs import LogConfig
 from .model_options import overridden
+from .web_names import wrong_host, wrong_origin
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -28,8 +28,6 @@ STEP_TIMEOUT_S: Final = 120.0
 SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
 """Of decoded audio."""
 _MIB: Final = 1024 * 1024
-_ORIGIN: Final = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*", re.IGNORECASE)
-_HOST_NAME: Final = re.compile(r"\*|(\*\.)?[^\s:/*]+")
 
 
 class ConfigError(ValueError):
@@ -102,14 +100,8 @@ class ListenConfig:
         _check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
             raise ConfigError("--api-key is ''; allowed: a text that is not empty")
-        for origin in self.allowed_origins:
-            if not _ORIGIN.fullmatch(origin):
-                allowed = "*, null, or a scheme and a host as https://app.example.com, without a path"
-                raise ConfigError(f"--allowed-origins is {origin!r}; allowed: {allowed}")
-        for name in self.allowed_hosts:
-            if not _HOST_NAME.fullmatch(name):
-                allowed = "*, or a name as asr.example.com or *.example.com, without scheme and port"
-                raise ConfigError(f"--allowed-hosts is {name!r}; allowed: {allowed}")
+        if wrong := wrong_origin(self.allowed_origins) or wrong_host(self.allowed_hosts):
+            raise ConfigError(wrong)
 
     @property
     def needs_key(self) -> bool:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.callers import Caller, caller_by_address, caller_by_key
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
 from support.footprint import footprint
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -274,45 +273,6 @@ async def test_too_many_lost_sessions_end_the_one_that_waited_longest(autojump_c
         assert len(sessions.registry) == 3
         assert (await sessions.resume(nursery, wish(sockets[0], 1))).of("error")
         assert (await sessions.resume(nursery, wish(sockets[1], 1))).of("session.resumed")
-
-
-async def test_lost_sessions_of_one_caller_do_not_end_anothers(autojump_clock: MockClock) -> None:
-    sessions = Sessions(max_detached=3)
-    alice, bob, carol = (caller_by_key(name) for name in ("alice", "bob", "carol"))
-    async with running(sessions) as nursery:
-
-        async def lose(caller: Caller) -> FakeSocket:
-            socket = await sessions.connect(nursery, caller)
-            socket.vanish()
-            await trio.sleep(1)
-            return socket
-
-        alices = await lose(alice)
-        bobs = [await lose(bob) for _ in range(5)]
-        carols = await lose(carol)
-        assert sessions.registry.num_detached == 3
-        for caller, socket in ((alice, alices), (bob, bobs[-1]), (carol, carols)):
-            assert (await sessions.resume(nursery, wish(socket, 1), caller)).of("session.resumed")
-
-
-async def test_a_token_is_for_the_caller_that_began_the_session(autojump_clock: MockClock) -> None:
-    sessions = Sessions()
-    alice, bob = caller_by_key("alice"), caller_by_key("bob")
-    async with running(sessions) as nursery:
-        socket = await sessions.connect(nursery, alice)
-        socket.vanish()
-        refused = (await sessions.resume(nursery, wish(socket, 1), bob)).of("error")
-        assert refused[0]["error"]["code"] == "session_not_found"
-        assert (await sessions.resume(nursery, wish(socket, 1), alice)).of("session.resumed")
-
-
-async def test_a_caller_without_a_key_may_come_back_from_another_address(autojump_clock: MockClock) -> None:
-    sessions = Sessions()
-    async with running(sessions) as nursery:
-        socket = await sessions.connect(nursery, caller_by_address("10.0.0.1"))
-        socket.vanish()
-        moved = caller_by_address("10.0.0.2")
-        assert (await sessions.resume(nursery, wish(socket, 1), moved)).of("session.resumed")
 
 
 async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump_clock: MockClock) -> None:
