@@ -23,8 +23,6 @@ from ..client import commands as client_commands
 from ..protocols.errors import DeviceLostError, SensoriumError
 from .config import (
     DEFAULT_MODEL,
-    AddressError,
-    ConfigError,
     EngineConfig,
     FileConfig,
     ListenConfig,
@@ -34,6 +32,7 @@ from .config import (
 from .config_file import read_options
 from .kernel.nursery import first_error
 from .logs import LogConfig, configure
+from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Container, Mapping
 from pathlib import Path
 
-from .config import ConfigError
+from .option_checks import ConfigError
 
 
 def read_options(file: Path, command: str, known: Mapping[str, Container[str]]) -> dict[str, object]:

@@ -63,6 +63,7 @@ class ChatRoutes:
                 has_limit=wish.wanted_tokens is not None,
                 lane=self._service.lane(caller, priority=wish.priority or 0, num_answers=wish.num_choices),
                 cache_salt=self._service.cache_salt(caller, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 

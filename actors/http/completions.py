@@ -69,6 +69,7 @@ class CompletionRoutes:
                     num_answers=len(asked) * wish.num_choices,
                 ),
                 cache_salt=self._service.cache_salt(caller, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 

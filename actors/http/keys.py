@@ -15,7 +15,8 @@ import trio
 
 from ...protocols.errors import UnauthorizedError
 from ..callers import Caller, caller_by_key
-from ..config import ConfigError, ListenConfig
+from ..config import ListenConfig
+from ..option_checks import ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from sensorium.actors.config import (
-    ConfigError,
     EngineConfig,
     FileConfig,
     ListenConfig,
     RealtimeConfig,
     ServerConfig,
 )
+from sensorium.actors.option_checks import ConfigError
 from sensorium.engine.models.memory import MemorySize
 
 
