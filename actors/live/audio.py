@@ -3,9 +3,9 @@
 `ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the generic
 driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, resampling, and where
 endless speech is cut best (`media/segments.py`). Two effects are its own: `Hear`, the samples whose voice
-activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind them. Effects are
-performed in order, each to its end, so a commit finds all audio before it judged. Appends come in pieces small
-enough to never hold the loop for long.
+activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind them. Effects
+are performed in order, each to its end, so a commit finds all audio before it judged. Appends come in pieces
+small enough to never hold the loop for long.
 """
 
 from __future__ import annotations
