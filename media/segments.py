@@ -19,12 +19,14 @@ from .voice_activity import FRAME_SAMPLES, FloatArray, VoiceActivityModel, Voice
 
 HOP_SAMPLES: Final = 128
 """Distance between candidates: 8 ms, a quarter of a frame of voice activity."""
-_QUIET_HOPS: Final = 12
-"""How loud it is around a candidate: over 96 ms, longer than the closure of a stop consonant."""
+_QUIET_HOPS: Final = 8
+"""How loud it is around a candidate: over 64 ms, as long as the closure of most stop consonants."""
 _FLOOR_DB: Final = -40.0
 """Below the loudest of the searched part: quieter is as good as silent."""
 _SPEECH_DB: Final = 12.0
 """What certain speech counts for, beside loudness."""
+_LAG_HOPS: Final = 2
+"""The network hears a gap so much later than it is."""
 _EARLY_DB_PER_S: Final = 0.5
 """What a second of a segment that could have been longer counts for."""
 _ALIKE_DB: Final = 3.0
@@ -39,7 +41,7 @@ def best_cut(samples: FloatArray, probabilities: npt.ArrayLike) -> int:
     """The best place to cut `samples` [n], in (0, n]: the quietest, likely between words, and rather late.
 
     `probabilities` [n / 512, or fewer: the first ones] are the voice activity of its frames. Of equally good
-    places the latest wins. It is n (a hard cut) if there is less than 96 ms to search.
+    places the latest wins. It is n (a hard cut) if there is less than 64 ms to search.
     """
     num_hops = len(samples) // HOP_SAMPLES
     if num_hops < _QUIET_HOPS:
@@ -51,7 +53,7 @@ def best_cut(samples: FloatArray, probabilities: npt.ArrayLike) -> int:
     speech = np.zeros(num_hops)
     scores = np.asarray(probabilities, np.float64)
     if len(scores):
-        frames = (start + (hops + 0.5) * HOP_SAMPLES) // FRAME_SAMPLES
+        frames = (start + (hops + _LAG_HOPS + 0.5) * HOP_SAMPLES) // FRAME_SAMPLES
         speech = scores[np.minimum(frames.astype(int), len(scores) - 1)]
     early = (num_hops - hops) * (HOP_SAMPLES / INTERNAL_RATE)
     costs = loudness + _SPEECH_DB * speech + _EARLY_DB_PER_S * early
