@@ -17,6 +17,8 @@ import numpy.typing as npt
 from ..protocols.audio import INTERNAL_RATE
 from .voice_activity import FRAME_SAMPLES, FloatArray, VoiceActivityModel, VoiceActivityStream
 
+Float64Array = npt.NDArray[np.float64]
+
 HOP_SAMPLES: Final = 128
 """Distance between candidates: 8 ms, a quarter of a frame of voice activity."""
 _QUIET_HOPS: Final = 8
@@ -103,7 +105,7 @@ def split(
     return segments
 
 
-def _middle(loudness: npt.NDArray[np.float64], best: int) -> int:
+def _middle(loudness: Float64Array, best: int) -> int:
     """The middle of the quiet place that `best` is in."""
     is_quiet = loudness <= loudness[best] + _ALIKE_DB
     first = last = best
@@ -114,15 +116,17 @@ def _middle(loudness: npt.NDArray[np.float64], best: int) -> int:
     return (first + last) // 2
 
 
-def _smoothed(energies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _smoothed(energies: Float64Array) -> Float64Array:
     """The mean around each place, over fewer at the ends.
 
     Summed afresh for each place: a running sum would leave rounding noise where there is silence.
     """
     ones = np.ones(_QUIET_HOPS)
-    return np.convolve(energies, ones, "same") / np.convolve(np.ones(len(energies)), ones, "same")
+    sums: Float64Array = np.convolve(energies, ones, "same")
+    return sums / np.convolve(np.ones(len(energies)), ones, "same")
 
 
-def _decibels(energies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _decibels(energies: Float64Array) -> Float64Array:
     loudest = max(float(energies.max()), 1e-20)
-    return 10.0 * np.log10(np.maximum(energies / loudest, 10.0 ** (_FLOOR_DB / 10.0)))
+    levels: Float64Array = 10.0 * np.log10(np.maximum(energies / loudest, 10.0 ** (_FLOOR_DB / 10.0)))
+    return levels

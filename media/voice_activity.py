@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
-from .level import FloatArray, LevelControl
+from .level import LevelControl
+
+FloatArray = npt.NDArray[np.float32]
 
 FRAME_SAMPLES: Final = 512
 """Samples per score at 16 kHz; the network knows no other length."""
