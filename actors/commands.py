@@ -113,6 +113,7 @@ def serve(
     models: tuple[str, ...] = (),
     *,
     served_model_name: tuple[str, ...] = (),
+    model: tuple[str, ...] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
     files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
@@ -130,6 +131,7 @@ def serve(
         sensorium serve
         sensorium serve openai/whisper-base --port 9000 --api-key s3cret
         sensorium serve Qwen/Qwen3-VL-2B-Instruct --kv-memory 4GiB --max-context 8192
+        sensorium serve tiny-whisper Qwen/Qwen3-0.6B --model tiny-whisper:kv-memory=256MiB
         sensorium serve ./my-qwen3 tiny-whisper --config server.toml
 
     Parameters
@@ -138,9 +140,12 @@ def serve(
         Embedded names, local folders or Hugging Face ids; tiny-qwen3-asr if none is given.
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
+    model
+        What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
+        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, …
     """
     config = ServerConfig(
-        models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime, logs
+        models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime, logs, model
     )
     try:
         with LeavingAtOnce():

@@ -99,6 +99,7 @@ class Service:
     is_draining: bool = False
     _num_open: Counter[str] = field(default_factory=Counter)
     _quiet: trio.Event = field(default_factory=trio.Event)
+    _answering: set[trio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
@@ -228,6 +229,25 @@ class Service:
         """The class of a request in hand, which depends on how many more its caller has open."""
         num_open = self._num_open[caller]
         return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
+
+    @contextmanager
+    def answering(self) -> Iterator[trio.CancelScope]:
+        """Surrounds the answer to a request; cancelled where the server ends before it."""
+        with trio.CancelScope() as scope:
+            self._answering.add(scope)
+            try:
+                yield scope
+            finally:
+                self._answering.discard(scope)
+
+    def let_finish(self, scope: trio.CancelScope) -> None:
+        """The answer has begun, and cannot be ended any better than by its own end."""
+        self._answering.discard(scope)
+
+    def give_up_requests(self) -> None:
+        """Cancel every answer that is still being made."""
+        for scope in self._answering:
+            scope.cancel()
 
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left."""

@@ -31,8 +31,9 @@ from .service import Service, sent_key
 logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
-_GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
-"""Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
+_GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})
+"""Close codes of a connection that ended on purpose: done, going away, no code at all, and the refusals of
+what the other side sent, ours among them. A client comes back after an accident only."""
 _LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""

@@ -13,6 +13,7 @@ import wave
 import httpx
 import pytest
 from openai import AsyncOpenAI, NotFoundError, OpenAI
+from sensorium.actors.http.routes import routes
 from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -268,3 +269,15 @@ def multipart(data: bytes, **fields: str) -> bytes:
         + f"Content-Length: {len(body)}\r\n\r\n".encode()
         + body
     )
+
+
+def test_the_openapi_document_names_exactly_what_there_is(server: Server) -> None:
+    made = httpx.get(f"{server.url}/openapi.json").json()
+    assert made["openapi"] == "3.1.0"
+    served = {route.path.replace(":path", "") for route in routes(server.service)}
+    assert set(made["paths"]) == served
+    for path, item in made["paths"].items():
+        methods = {name.upper() for name in item if name != "parameters"}
+        for method in ("GET", "POST"):
+            answer = httpx.request(method, f"{server.url}{path}")
+            assert (answer.status_code == 405) == (method not in methods), (method, path)
