@@ -14,6 +14,8 @@ from typing import Final, Literal, get_args
 from ..engine.models.memory import MemorySize
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
+from .logs import LogConfig
+from .model_options import overridden
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -69,6 +71,15 @@ class ListenConfig:
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
         Seconds a client may read nothing of what we send before its connection is cut.
+    keep_alive_s
+        Seconds a connection may be without a request before it is closed.
+    max_connections
+        Connections at once, never more than the process' limit of descriptors (`ulimit -n`) allows less a
+        third. One more closes the one that has been idle longest; where none is idle it is answered 503,
+        all but /health. 0 takes 4096.
+    max_connections_per_address
+        Of them, those of one address (of IPv6: one /64). Behind a proxy all have its address: give it all of
+        max_connections then. 0 takes half of them.
     """
 
     host: str = "127.0.0.1"
@@ -76,9 +87,15 @@ class ListenConfig:
     api_key: tuple[str, ...] = ()
     drain_s: float = 10.0
     send_timeout_s: float = 10.0
+    keep_alive_s: float = 30.0
+    max_connections: int = 0
+    max_connections_per_address: int = 0
 
     def __post_init__(self) -> None:
         _check("port", self.port, 0, 65_535)
+        _check("keep_alive_s", self.keep_alive_s, 0.1)
+        _check("max_connections", self.max_connections, 0)
+        _check("max_connections_per_address", self.max_connections_per_address, 0)
         _check("drain_s", self.drain_s, 0)
         _check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
@@ -87,7 +104,7 @@ class ListenConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How one model runs. Sizes hold for each served model.
+    """How one model runs. Holds for each served model, unless --model says else for one.
 
     Attributes
     ----------
@@ -101,8 +118,9 @@ class EngineConfig:
         too small to share).
     kv_memory
         Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: 0.9 on a GPU; on a CPU 0.25, at most what max_running requests of full context
-        need, and up to 0.5 where one would not fit else.
+        encoder cache. auto: for all models together 0.9 on a GPU; on a CPU 0.25, for each at most what
+        max_running requests of full context need, and up to 0.5 where one would not fit else. On a CPU it is
+        taken as it is used.
     num_blocks
         Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
     block_size
@@ -128,6 +146,9 @@ class EngineConfig:
     generation_config
         How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
         does; none: without it, as OpenAI's defaults.
+    max_logprob_entries
+        Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
+        Each is some 100 bytes of JSON.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -146,6 +167,7 @@ class EngineConfig:
     ngram_drafts: int = 0
     cuda_graphs: bool = False
     generation_config: Literal["auto", "none"] = "auto"
+    max_logprob_entries: int = 300_000
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
@@ -157,6 +179,7 @@ class EngineConfig:
         _check("max_waiting", self.max_waiting, 1)
         _check("plans_in_flight", self.plans_in_flight, 0, 2)
         _check("ngram_drafts", self.ngram_drafts, 0, 64)
+        _check("max_logprob_entries", self.max_logprob_entries, 1)
         _check("step_timeout_s", self.step_timeout_s, 0.1)
         _memory_size("kv_memory", self.kv_memory)
         _memory_size("encoder_memory", self.encoder_memory)
@@ -331,6 +354,9 @@ class ServerConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     files: FileConfig = field(default_factory=FileConfig)
     realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    model_options: tuple[str, ...] = ()
+    """What holds for one model in place of `engine`, as NAME:OPTION=VALUE; see `engine_of`."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -345,6 +371,16 @@ class ServerConfig:
             raise ConfigError(
                 f"two models share the name {_first_repeated(names)!r}; give --served-model-name"
             )
+
+        for name in names:
+            self.engine_of(name)
+
+    def engine_of(self, name: str) -> EngineConfig:
+        """How the model of that public name runs. Raises ConfigError."""
+        try:
+            return overridden(self.engine, self.model_options, name, self.public_names)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def public_names(self) -> tuple[str, ...]:

@@ -5,7 +5,9 @@
     │   ├── BadRequestError    400  a field is missing, malformed or out of range; `param` names it
     │   ├── UnauthorizedError  401  no key, or a wrong one
     │   ├── NotFoundError      404  no such model or route
+    │   ├── RequestTimeoutError 408 the request stopped arriving, or arrives too slowly
     │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
+    │   ├── UpgradeRequiredError 426 the address speaks WebSocket, and the request does not
     │   └── MediaError         400  the bytes are not media we can open
     ├── OverloadedError        503  a stated bound was reached; try again after `retry_after_s`
     ├── UnavailableError       503  a shared actor is down and being restarted
@@ -61,6 +63,20 @@ class NotFoundError(ClientError):
 
     status = 404
     default_code = "not_found"
+
+
+class RequestTimeoutError(ClientError):
+    """The request stopped arriving, or arrives too slowly."""
+
+    status = 408
+    default_code = "request_timeout"
+
+
+class UpgradeRequiredError(ClientError):
+    """The address speaks WebSocket, and the request does not."""
+
+    status = 426
+    default_code = "upgrade_required"
 
 
 class TooLargeError(ClientError):

@@ -64,6 +64,7 @@ class ChatRoutes:
                     caller_of(request), priority=wish.priority or 0, num_answers=wish.num_choices
                 ),
                 cache_salt=cache_salt(self._service, request, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 

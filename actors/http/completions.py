@@ -68,6 +68,7 @@ class CompletionRoutes:
                     num_answers=len(asked) * wish.num_choices,
                 ),
                 cache_salt=cache_salt(self._service, request, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 

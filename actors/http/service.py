@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
 from ...protocols.messages import Lane
@@ -30,6 +31,9 @@ from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
+
+_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""As OpenAI's clients in browsers name it."""
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""
@@ -95,6 +99,7 @@ class Service:
     is_draining: bool = False
     _num_open: Counter[str] = field(default_factory=Counter)
     _quiet: trio.Event = field(default_factory=trio.Event)
+    _answering: set[trio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
@@ -225,6 +230,25 @@ class Service:
         num_open = self._num_open[caller]
         return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
 
+    @contextmanager
+    def answering(self) -> Iterator[trio.CancelScope]:
+        """Surrounds the answer to a request; cancelled where the server ends before it."""
+        with trio.CancelScope() as scope:
+            self._answering.add(scope)
+            try:
+                yield scope
+            finally:
+                self._answering.discard(scope)
+
+    def let_finish(self, scope: trio.CancelScope) -> None:
+        """The answer has begun, and cannot be ended any better than by its own end."""
+        self._answering.discard(scope)
+
+    def give_up_requests(self) -> None:
+        """Cancel every answer that is still being made."""
+        for scope in self._answering:
+            scope.cancel()
+
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left."""
         while self.sessions or self.num_requests:
@@ -246,6 +270,17 @@ def caller_of(request: Request) -> str:
     """Who asks: the key that was sent, or else the address."""
     key = bearer_key(request.headers.get("authorization"))
     return key or (request.client.host if request.client else "")
+
+
+def sent_key(connection: HTTPConnection) -> str | None:
+    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
+    key = bearer_key(connection.headers.get("authorization"))
+    if key is not None:
+        return key
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
+    return None
 
 
 def bearer_key(authorization: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """Reads a form or a JSON body from a request while it arrives, within bounds on bytes, time and pace.
 
-What is too large is refused before it is buffered; the rest of the body is then read and thrown away for a
-moment, because closing a connection with unread data would reset it and the client would never see why.
+What is too large is refused before it is buffered; what then becomes of the rest is told in
+`actors/wire/exchange.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from ...protocols.errors import BadRequestError, ClientError, TooLargeError
+from ...protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
 
 _MAX_FIELDS: Final = 192
 """Room for every keyword and language a form may list (`protocols/hints.py`)."""
@@ -27,15 +27,6 @@ _STALL_S: Final = 30.0
 _MIN_BYTES_PER_S: Final = 16 * 1024
 """A body may be this much slower than that altogether; without a pace, a byte now and then would hold one
 of the few places for requests for ever."""
-_DISCARD_S: Final = 3.0
-_DISCARD_BYTES: Final = 256 * 1024 * 1024
-
-
-class RequestTimeoutError(ClientError):
-    """The body stopped arriving, or arrives too slowly."""
-
-    status = 408
-    default_code = "request_timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +42,20 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
 
     Raises starlette's ClientDisconnect if the client leaves meanwhile.
     """
-    body = _Body(request, max_bytes)
-    try:
-        return await _parse(request, body, max_bytes)
-    except ClientError:
-        await body.discard()
-        raise
+    return await _parse(request, _Body(request, max_bytes), max_bytes)
 
 
 async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
     """Read a whole JSON body. Raises as `read_upload` does."""
     body = _Body(request, max_bytes, what="body")
-    try:
-        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise BadRequestError(f"The body must be application/json, not {kind[:80]!r}.")
-        body.check_announced(request.headers.get("content-length", ""))
-        whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
-        async for chunk in body:
-            whole.write(chunk)
-        return whole.getvalue()
-    except ClientError:
-        await body.discard()
-        raise
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise BadRequestError(f"The body must be application/json, not {kind[:80]!r}.")
+    body.check_announced(request.headers.get("content-length", ""))
+    whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
+    async for chunk in body:
+        whole.write(chunk)
+    return whole.getvalue()
 
 
 async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
@@ -89,6 +71,9 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
+    if not parser.is_whole:
+        await form.close()
+        raise BadRequestError("The form was cut off: its closing boundary is missing.", code="form_cut_off")
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -107,6 +92,12 @@ class _Parser(MultiPartParser):
     RFC 7578 knows no such parameter, and among Python's codecs are some that a client must not choose:
     they take quadratic time, fail with other errors, or give text that is not Unicode.
     """
+
+    is_whole = False
+    """The closing boundary was there."""
+
+    def on_end(self) -> None:
+        self.is_whole = True
 
     @property
     def _charset(self) -> str:
@@ -153,16 +144,6 @@ class _Body:
         if self._room < 0:
             raise _too_large(self._max_bytes, self._what)
         return chunk
-
-    async def discard(self) -> None:
-        """Read and drop the rest, for a bounded time."""
-        self._room = _DISCARD_BYTES
-        with trio.move_on_after(_DISCARD_S):
-            try:
-                async for _ in self:
-                    pass
-            except (ClientDisconnect, ClientError):
-                return
 
 
 def _too_large(max_bytes: int, what: str = "file") -> TooLargeError:

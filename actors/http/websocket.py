@@ -26,14 +26,14 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from .client_secrets import is_secret
 from .routes import error_response
-from .service import Service, bearer_key
+from .service import Service, sent_key
 
 logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
-_GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
-"""Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
+_GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})
+"""Close codes of a connection that ended on purpose: done, going away, no code at all, and the refusals of
+what the other side sent, ours among them. A client comes back after an accident only."""
 _LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""
@@ -82,7 +82,7 @@ def realtime_route(service: Service) -> WebSocketRoute:
 
     async def endpoint(websocket: WebSocket) -> None:
         try:
-            initial = _admit(service, _key(websocket))
+            initial = _admit(service, sent_key(websocket))
         except UnauthorizedError as error:
             await websocket.send_denial_response(error_response(error))
             return
@@ -177,13 +177,3 @@ def _admit(service: Service, key: str | None) -> SessionPatch:
     if key is not None and is_secret(key) and not service.config.listen.api_key:
         raise UnauthorizedError("The client secret has expired, or another server made it.")
     return SessionPatch()
-
-
-def _key(websocket: WebSocket) -> str | None:
-    header = bearer_key(websocket.headers.get("authorization"))
-    if header is not None:
-        return header
-    for offered in websocket.scope.get("subprotocols", []):
-        if offered.startswith(_KEY_SUBPROTOCOL):
-            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
-    return None

@@ -7,12 +7,14 @@ about, token by token or all at once. Torch-free, and so is every family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ...media.segments import split
+from ...media.segments import find_cut, split
+from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
+from ...protocols.languages import known_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
 from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
@@ -28,14 +30,18 @@ LanguageSource = Literal["detection", "answer", "model"]
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """Ranges are at most `size` samples long, and cut at the quietest place of their last `search`."""
+    """Ranges are at most `size` samples long, and cut at the best place of their last `search`."""
 
     size: int
     search: int
 
-    def split(self, samples: Samples) -> list[Range]:
-        """The ranges of a whole recording. Milliseconds a minute: for a thread."""
-        return split(samples, window_samples=self.size, search_samples=self.search)
+    def split(self, samples: Samples, activity: VoiceActivityModel | None = None) -> list[Range]:
+        """The ranges of a whole recording. 0.1 s a minute: for a thread."""
+        return split(samples, window_samples=self.size, search_samples=self.search, activity=activity)
+
+    def cut(self, samples: Samples, activity: VoiceActivityModel | None = None) -> int:
+        """Where a range ends that begins with `samples`, which are `size`, and goes on behind them."""
+        return find_cut(samples, search_samples=self.search, activity=activity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,6 @@ class FamilyFacts:
 
     languages: tuple[str, ...]
     """ISO codes that may be asked for, at least one."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Codes by other names of languages, in lower case."""
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
@@ -187,10 +191,9 @@ class SpeechFamily(Protocol):
 
 
 def language_code(facts: FamilyFacts, language: str, *, param: str) -> str:
-    """The code of a language's code or name; BadRequestError naming `param` if the model does not know it."""
-    lowered = language.strip().lower()
-    code = facts.names.get(lowered, lowered)
-    if code not in facts.languages:
+    """The model's code of a language; BadRequestError naming `param` if it does not know it."""
+    code = known_language(language, facts.languages)
+    if code is None:
         raise BadRequestError(
             f"{param}: {language!r} is not one of {', '.join(facts.languages)}",
             param=param,
