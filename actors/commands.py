@@ -7,7 +7,6 @@ of `actors/config.py`; each is also a `SENSORIUM_…` environment variable and a
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -33,6 +32,7 @@ from .config import (
     ServerConfig,
 )
 from .kernel.nursery import first_error
+from .logs import LogConfig, configure
 from .signals import LeavingAtOnce, leave
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
@@ -117,6 +117,7 @@ def serve(
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
     files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
     realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
+    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
 ) -> int:
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
 
@@ -138,7 +139,9 @@ def serve(
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
     """
-    config = ServerConfig(models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime)
+    config = ServerConfig(
+        models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime, logs
+    )
     try:
         with LeavingAtOnce():
             _serve(config)
@@ -154,10 +157,9 @@ def serve(
 
 
 def _serve(config: ServerConfig) -> None:
+    configure(config.logs)
     # Imported late: the other commands, and a wrong option, need no torch.
     from .server import serve as serve_forever
-
-    _log_to_stderr()
 
     async def run_until_signal() -> None:
         ready, stop = trio.Event(), trio.Event()
@@ -202,13 +204,3 @@ async def _watch_signals(
             if stop.is_set():
                 scope.cancel()
             stop.set()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 from ..engine.models.memory import MemorySize
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
+from .logs import LogConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -331,6 +332,7 @@ class ServerConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     files: FileConfig = field(default_factory=FileConfig)
     realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -24,7 +24,9 @@ from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config import AddressError, ServerConfig
 from .engine.engine import Engine
+from .http.access import AccessLog
 from .http.connections import AsgiApp, open_listener, serve_connections
+from .http.door import Door
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -62,29 +64,14 @@ async def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
     listener = _listen(config)
+    url, door = _url(listener), Door()
     try:
-        url = _url(listener)
-        activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
-        metrics = Metrics()
-        media = MediaActor(_media_config(config))
-        budget = MediaBudget(max_bytes=config.files.media_bytes)
         async with trio.open_nursery() as actors:
-            await actors.start(media.run)
-            metrics.add_media(media.handle.statistics)
-            models = {}
-            for name, model in zip(config.public_names, config.models, strict=True):
-                loaded = await _start_engine(actors, engines, name, model, config, activity)
-                metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
-                text = _text_model(loaded, config, media.handle, budget)
-                models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
-            hearing = VoiceActivityActor(activity)
-            await actors.start(hearing.run)
-            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
-            actors.start_soon(metrics.watch_loop)
-            await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
-                connections.start_soon(_listen_until, closed, service, listener)
+                connections.start_soon(_listen_until, closed, door, config, listener)
+                service = await _load(config, engines, actors)
+                door.open(application(service))
                 task_status.started(service)
                 # What the models brought stays. Looking through it at each full collection holds the loop
                 # for tens of milliseconds.
@@ -99,6 +86,29 @@ async def serve(
             raise engines.lost
     finally:
         listener.close()
+        gc.unfreeze()
+
+
+async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -> Service:
+    """Start everything that requests need, in `actors`."""
+    activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
+    metrics = Metrics()
+    media = MediaActor(_media_config(config))
+    budget = MediaBudget(max_bytes=config.files.media_bytes)
+    await actors.start(media.run)
+    metrics.add_media(media.handle.statistics)
+    models = {}
+    for name, model in zip(config.public_names, config.models, strict=True):
+        loaded = await _start_engine(actors, engines, name, model, config, activity)
+        metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
+        text = _text_model(loaded, config, media.handle, budget)
+        models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
+    hearing = VoiceActivityActor(activity)
+    await actors.start(hearing.run)
+    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
+    actors.start_soon(metrics.watch_loop)
+    await actors.start(service.sessions.run)
+    return service
 
 
 def application(service: Service) -> AsgiApp:
@@ -108,12 +118,14 @@ def application(service: Service) -> AsgiApp:
     return Gate(router, service, frozenset(route.path for route in found))
 
 
-async def _listen_until(closed: trio.Event, service: Service, listener: socket.socket) -> None:
+async def _listen_until(
+    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket
+) -> None:
     await serve_connections(
-        application(service),
+        AccessLog(app, config.logs),
         listener,
-        max_message_bytes=service.config.realtime.max_message_bytes,
-        send_timeout_s=service.config.listen.send_timeout_s,
+        max_message_bytes=config.realtime.max_message_bytes,
+        send_timeout_s=config.listen.send_timeout_s,
         stop=closed,
         grace_s=_CLOSE_GRACE_S,
     )

@@ -172,7 +172,7 @@ def bench(
     model
         One of the server's models; its default if not given.
     language
-        ISO-639-1 code; detected if not given.
+        Code, tag or name such as en, en-US or english; detected if not given.
     dialect
         openai sends live audio as JSON for servers that take no binary frames; vllm speaks vLLM's own
         realtime events, and ends each spoken turn itself as --manual-turns does.

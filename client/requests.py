@@ -41,11 +41,11 @@ class SpeechOptions(TypedDict, total=False):
     Parameters
     ----------
     language
-        ISO-639-1 code such as en; detected if not given.
+        Code, tag or name such as en, en-US or english; detected if not given.
     prompt
         Text in the speaker's style, with names and words to expect.
     languages
-        Codes to choose from where no language is given; repeat it for each.
+        Languages to choose from where no language is given; repeat it for each.
     keywords
         Name or word to expect; repeat it for each.
     """

@@ -25,8 +25,8 @@ FLAT_RATE: Final = 16_000
 class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
     """Choose the model ("" is the default one); required before the first commit.
 
-    `language` (ISO-639-1) and `prompt` guide the transcription; null clears them. Other keys are ignored, as
-    clients of this dialect expect, but for `include`, which is refused unless empty.
+    `language` (code, tag or name) and `prompt` guide the transcription; null clears them. Other keys are
+    ignored, as clients of this dialect expect, but for `include`, which is refused unless empty.
     """
 
     model: str

@@ -6,27 +6,26 @@ knows a language is checked where models are known.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from .errors import BadRequestError
+from .languages import language_code
 
 MAX_LANGUAGES: Final = 32
 MAX_KEYWORDS: Final = 100
 MAX_KEYWORD_CHARS: Final = 100
 
-_LANGUAGE: Final = re.compile(r"[a-z]{2,3}")
-
 
 def parse_language(value: str, *, param: str) -> str | None:
-    """An ISO-639-1 code in lower case; empty means detect."""
-    code = value.strip().lower()
-    if not code:
+    """The code of a language's code, tag or name (`protocols/languages.py`); empty means detect."""
+    if not value.strip():
         return None
-    if not _LANGUAGE.fullmatch(code):
+    code = language_code(value)
+    if code is None:
         raise BadRequestError(
-            f"`{param}` must be an ISO-639-1 code such as en, not {shown(value)}", param=param
+            f"`{param}` must be a language such as en, en-US or english, not {shown(value)}",
+            param=param,
         )
     return code
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import parse_keywords, parse_language, parse_languages
+from ..protocols.languages import known_language
 from ..protocols.realtime_session import (
     AudioView,
     Delay,
@@ -236,7 +237,7 @@ def _check_languages(options: TranscriptionOptions, model: RealtimeModel) -> Non
     if options.language is not None:
         wanted.insert(0, (f"{_TRANSCRIPTION}.language", options.language))
     for where, language in wanted:
-        if model.languages and language not in model.languages:
+        if model.languages and known_language(language, model.languages) is None:
             raise BadRequestError(
                 f"the model {model.name!r} does not transcribe the language {language!r}",
                 code="unsupported_language",

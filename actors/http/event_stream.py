@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.transcript import Transcript
+from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 
@@ -111,7 +112,7 @@ class EventStream(Response):
 
 def transcript_stream(
     transcribe: Callable[[Callable[[str], None]], Awaitable[Transcript]],
-    wish: rest.TranscriptionRequest,
+    wish: TranscriptionRequest,
     hold: Callable[[], AbstractContextManager[None]],
 ) -> EventStream:
     """A transcript while `transcribe` makes it and says what is new."""

@@ -15,6 +15,7 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
+import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +35,7 @@ from ...protocols.errors import (
     UnavailableError,
 )
 from ...protocols.transcript import Task, Transcript
+from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ...realtime.session import Session
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
@@ -46,7 +48,9 @@ from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
 
-_OPEN_PATHS: Final = frozenset({"/health", "/ping"})
+LIVE_PATHS: Final = frozenset({"/live", "/ping"})
+"""Answered with 200 for as long as the process is worth keeping."""
+_OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
 _JSON: Final = "application/json"
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
@@ -74,7 +78,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0
+        status, began = 0, trio.current_time()
 
         async def counting_send(message: Message) -> None:
             nonlocal status
@@ -97,7 +101,9 @@ class Gate:
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             path = "/v1/models/{id}" if scope["path"].startswith("/v1/models/") else path
-            self._service.metrics.requests.labels(path, str(status or 499)).inc()
+            metrics = self._service.metrics
+            metrics.requests.labels(path, str(status or 499)).inc()
+            metrics.request_duration.labels(path).observe(trio.current_time() - began)
 
 
 def routes(service: Service) -> list[Route]:
@@ -105,7 +111,8 @@ def routes(service: Service) -> list[Route]:
     api = Api(service)
     found = [
         _route("/health", api.health, "GET"),
-        _route("/ping", api.ping, "GET", "POST"),
+        _route("/live", api.live, "GET"),
+        _route("/ping", api.live, "GET", "POST"),
         _route("/version", api.version, "GET"),
         _route("/load", api.load, "GET"),
         _route("/metrics", api.metrics, "GET"),
@@ -184,8 +191,8 @@ class Api:
         status = "failed" if "failed" in models.values() else status
         return _json({"status": status, "models": models}, status=503)
 
-    async def ping(self, _: Request) -> Response:
-        """200 as long as the process answers."""
+    async def live(self, _: Request) -> Response:
+        """200 as long as the process answers: while it loads, drains, or starts a model again, too."""
         return _json({"status": "ok"})
 
     async def version(self, _: Request) -> Response:
@@ -231,7 +238,7 @@ class Api:
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            wish = rest.parse_transcription_form(upload.fields, task=task)
+            wish = parse_transcription_form(upload.fields, task=task)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
 
@@ -251,7 +258,7 @@ class Api:
         self,
         transcriber: SpeechModel,
         data: bytes,
-        wish: rest.TranscriptionRequest,
+        wish: TranscriptionRequest,
         caller: str,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
@@ -266,7 +273,7 @@ class Api:
             return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
 
 
-def _check_task(model: ServedModel, wish: rest.TranscriptionRequest, task: Task) -> None:
+def _check_task(model: ServedModel, wish: TranscriptionRequest, task: Task) -> None:
     if task not in model.transcriber.tasks:
         raise BadRequestError(
             f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
 from ...protocols.messages import Lane
@@ -30,6 +31,9 @@ from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
+
+_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""As OpenAI's clients in browsers name it."""
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""
@@ -246,6 +250,17 @@ def caller_of(request: Request) -> str:
     """Who asks: the key that was sent, or else the address."""
     key = bearer_key(request.headers.get("authorization"))
     return key or (request.client.host if request.client else "")
+
+
+def sent_key(connection: HTTPConnection) -> str | None:
+    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
+    key = bearer_key(connection.headers.get("authorization"))
+    if key is not None:
+        return key
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
+    return None
 
 
 def bearer_key(authorization: str | None) -> str | None:

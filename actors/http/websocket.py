@@ -26,12 +26,11 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from .client_secrets import is_secret
 from .routes import error_response
-from .service import Service, bearer_key
+from .service import Service, sent_key
 
 logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 _GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
 """Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
 _LOST: Final = 1006
@@ -82,7 +81,7 @@ def realtime_route(service: Service) -> WebSocketRoute:
 
     async def endpoint(websocket: WebSocket) -> None:
         try:
-            initial = _admit(service, _key(websocket))
+            initial = _admit(service, sent_key(websocket))
         except UnauthorizedError as error:
             await websocket.send_denial_response(error_response(error))
             return
@@ -177,13 +176,3 @@ def _admit(service: Service, key: str | None) -> SessionPatch:
     if key is not None and is_secret(key) and not service.config.listen.api_key:
         raise UnauthorizedError("The client secret has expired, or another server made it.")
     return SessionPatch()
-
-
-def _key(websocket: WebSocket) -> str | None:
-    header = bearer_key(websocket.headers.get("authorization"))
-    if header is not None:
-        return header
-    for offered in websocket.scope.get("subprotocols", []):
-        if offered.startswith(_KEY_SUBPROTOCOL):
-            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
-    return None

@@ -7,12 +7,13 @@ about, token by token or all at once. Torch-free, and so is every family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ...media.segments import split
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
+from ...protocols.languages import known_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
 from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
@@ -44,8 +45,6 @@ class FamilyFacts:
 
     languages: tuple[str, ...]
     """ISO codes that may be asked for, at least one."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Codes by other names of languages, in lower case."""
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
@@ -187,10 +186,9 @@ class SpeechFamily(Protocol):
 
 
 def language_code(facts: FamilyFacts, language: str, *, param: str) -> str:
-    """The code of a language's code or name; BadRequestError naming `param` if the model does not know it."""
-    lowered = language.strip().lower()
-    code = facts.names.get(lowered, lowered)
-    if code not in facts.languages:
+    """The model's code of a language; BadRequestError naming `param` if it does not know it."""
+    code = known_language(language, facts.languages)
+    if code is None:
         raise BadRequestError(
             f"{param}: {language!r} is not one of {', '.join(facts.languages)}",
             param=param,

@@ -19,7 +19,6 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.models.qwen3_asr.text import (
-    LANGUAGES,
     AnswerReader,
     Qwen3AsrPrompt,
     Qwen3AsrText,
@@ -88,7 +87,6 @@ class Qwen3Asr:
         self._max_context = max_context
         self.facts = FamilyFacts(
             languages=text.info.languages,
-            names={name.lower(): code for code, name in LANGUAGES.items()},
             tasks=("transcribe",),
             language_from="answer",
             cut_rule=self._cut_rule(),

@@ -20,6 +20,7 @@ from sensorium.client.requests import (
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
 from sensorium.protocols.transcript import Segment, Transcript, TranscriptionOptions, Word
+from sensorium.protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 
 TRANSCRIPT = Transcript(
     text="good day",
@@ -46,7 +47,7 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         for name, values in form.items()
         for value in ([values] if isinstance(values, str) else values)
     ]
-    request = rest.parse_transcription_form(fields)
+    request = parse_transcription_form(fields)
     assert request.model == "m"
     assert request.options == TranscriptionOptions(
         language="en",
@@ -68,7 +69,7 @@ def test_what_is_not_given_is_left_to_the_server() -> None:
 
 def test_the_servers_verbose_answer_reads_back_whole() -> None:
     options = TranscriptionOptions(segment_timestamps=True, word_timestamps=True)
-    request = rest.TranscriptionRequest(model=None, options=options, response_format="verbose_json")
+    request = TranscriptionRequest(model=None, options=options, response_format="verbose_json")
     assert parse_transcript(rest.render_transcript(TRANSCRIPT, request)[1]) == TRANSCRIPT
 
 
@@ -117,7 +118,7 @@ def test_other_error_bodies_are_still_readable(body: bytes, message: str) -> Non
 
 
 def test_a_stream_is_the_servers_events() -> None:
-    request = rest.TranscriptionRequest(model=None, options=TranscriptionOptions(), stream=True)
+    request = TranscriptionRequest(model=None, options=TranscriptionOptions(), stream=True)
     sent = rest.KEEP_ALIVE + rest.delta_event("good") + rest.done_event(TRANSCRIPT, request) + rest.DONE
     decoder = StreamDecoder()
     events = [event for line in sent.decode().splitlines() if (event := decoder.feed(line)) is not None]

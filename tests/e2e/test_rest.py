@@ -156,7 +156,7 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         line.rsplit(" ", 1) for line in metrics.text.splitlines() if line and not line.startswith("#")
     )
     assert float(samples['sensorium_windows_encoded_total{model="tiny-whisper"}']) > 0
-    assert float(samples['sensorium_audio_seconds_received_total{source="file"}']) > 1
+    assert float(samples['sensorium_audio_received_seconds_total{source="file"}']) > 1
     route = 'sensorium_requests_total{route="/v1/audio/transcriptions",status="200"}'
     assert float(samples[route]) > 0
     assert float(samples["sensorium_sessions_active"]) == 0
@@ -168,6 +168,7 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         ({"model": "whisper-1"}, 404, "model", "model_not_found"),
         ({"language": "xx"}, 400, "language", "unsupported_language"),
         ({"language": "englisch"}, 400, "language", "invalid_value"),
+        ({"vad_filters": "true"}, 400, "vad_filters", "unknown_parameter"),
         ({"temperature": "hot"}, 400, "temperature", "invalid_value"),
         ({"response_format": "xml"}, 400, "response_format", "invalid_value"),
         ({"stream": "true", "response_format": "srt"}, 400, "stream", "invalid_value"),

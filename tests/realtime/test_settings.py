@@ -157,7 +157,7 @@ def test_noise_reduction_is_kept_and_cleared() -> None:
         ({"transcription": {"model": "x"}}, {}, "transcription.model", "model_not_found"),
         ({}, {"model": "x"}, "session.model", "model_not_found"),
         ({"transcription": {"language": "fr"}}, {}, "transcription.language", "unsupported_language"),
-        ({"transcription": {"language": "english"}}, {}, "transcription.language", "invalid_value"),
+        ({"transcription": {"language": "klingon"}}, {}, "transcription.language", "invalid_value"),
         (
             {"transcription": {"languages": ["en", "fr"]}},
             {},

@@ -81,7 +81,6 @@ class ScriptedFamily:
         self.engine: Any = ScriptedEngine()
         self.facts = FamilyFacts(
             languages=("en", "de", "fr", "pl", "zh"),
-            names={"german": "de"},
             tasks=("transcribe",),
             language_from=language_from,
             cut_rule=CutRule(RANGE_SAMPLES, 0),

@@ -1,0 +1,219 @@
+"""The form of a transcription or translation request: its text fields become a `TranscriptionRequest`.
+
+The `file` part is the server's business; the answer is `protocols/rest.py`'s. Fields that nobody defines are
+refused by name, so that a misspelt or foreign option is never silently lost.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from .errors import BadRequestError
+from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
+from .transcript import Task, TranscriptionOptions
+
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+
+MAX_PROMPT_CHARS: Final = 10_000
+MAX_TEMPERATURE: Final = 1.0
+MAX_SEED: Final = 2**63 - 1
+
+_LISTS: Final = frozenset({"timestamp_granularities", "include", "languages", "keywords", "hotwords"})
+_SCALARS: Final = frozenset(
+    {"model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "seed"}
+)
+_UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
+
+
+class TranscriptionRequest(Struct, frozen=True, kw_only=True):
+    """What a form asks for. `model` None: the client named none."""
+
+    model: str | None
+    options: TranscriptionOptions
+    response_format: ResponseFormat = "json"
+    stream: bool = False
+
+
+class ChunkingStrategy(Struct, frozen=True):
+    """Checked, and without effect: long audio is always cut at quiet places."""
+
+    type: Literal["server_vad"]
+    prefix_padding_ms: int | None = None
+    silence_duration_ms: int | None = None
+    threshold: float | None = None
+
+
+def parse_transcription_form(
+    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe"
+) -> TranscriptionRequest:
+    """Read the text fields of a transcription (or translation) form.
+
+    `fields` are (name, value) in order, the `file` part left out. Lists may be written `name[]` or
+    `name`. Other fields are refused, those that OpenAI defines and no model here supports among them.
+    Raises `BadRequestError` whose `param` names the field.
+    """
+    scalars, lists = _collect(fields)
+    response_format = _response_format(scalars.get("response_format", "json"))
+    granularities = _granularities(lists.get("timestamp_granularities", []), response_format)
+    _check_chunking_strategy(scalars)
+    stream = _boolean("stream", scalars.get("stream", "false"))
+    if stream and response_format not in ("json", "text"):
+        raise BadRequestError(
+            f"`stream` needs `response_format` json or text, not {response_format}", param="stream"
+        )
+    prompt = scalars.get("prompt", "")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
+    options = TranscriptionOptions(
+        language=parse_language(scalars.get("language", ""), param="language"),
+        languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
+        keywords=_keywords(lists),
+        prompt=prompt,
+        task=task,
+        temperature=_temperature(scalars.get("temperature", "")),
+        seed=_seed(scalars.get("seed", "")),
+        segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
+        word_timestamps="word" in granularities,
+        logprobs=_logprobs(lists.get("include", []), response_format),
+    )
+    return TranscriptionRequest(
+        model=scalars.get("model", "").strip() or None,
+        options=options,
+        response_format=response_format,
+        stream=stream,
+    )
+
+
+def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    scalars: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
+    for name, value in fields:
+        base = name.removesuffix("[]")
+        if base in _UNSUPPORTED and value:
+            raise BadRequestError(
+                f"`{base}` is not supported by the models here", param=base, code="unsupported_parameter"
+            )
+        if base in _LISTS:
+            lists.setdefault(base, []).append(value)
+        elif name in _SCALARS or name.startswith("chunking_strategy["):
+            if name in scalars:
+                raise BadRequestError(f"`{name}` is given twice", param=name)
+            scalars[name] = value
+        else:
+            raise _unknown(name)
+    return scalars, lists
+
+
+def _unknown(name: str) -> BadRequestError:
+    """The refusal of a field that nobody defines, with the one that may have been meant."""
+    near = difflib.get_close_matches(name[:100], _LISTS | _SCALARS, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else ""
+    return BadRequestError(
+        f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
+    )
+
+
+def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:
+    """`keywords`, and `hotwords` as faster-whisper has them: one text, with commas between the words."""
+    keywords = parse_keywords(_filled(lists.get("keywords", [])), param="keywords")
+    words = [word for text in lists.get("hotwords", []) for word in text.split(",")]
+    hotwords = parse_keywords(_filled(words), param="hotwords")
+    together = tuple(dict.fromkeys((*keywords, *hotwords)))
+    if len(together) > MAX_KEYWORDS:
+        raise BadRequestError(f"`hotwords` and `keywords` are more than {MAX_KEYWORDS}", param="hotwords")
+    return together
+
+
+def _filled(values: list[str]) -> list[str]:
+    """The entries of a list that are not blank: a form sends an empty field for a list without any."""
+    return [value for value in values if value.strip()]
+
+
+def _response_format(value: str) -> ResponseFormat:
+    for known in get_args(ResponseFormat):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    allowed = ", ".join(get_args(ResponseFormat))
+    raise BadRequestError(
+        f"`response_format` must be one of {allowed}, not {shown(value)}", param="response_format"
+    )
+
+
+def _granularities(values: list[str], response_format: ResponseFormat) -> frozenset[str]:
+    param = "timestamp_granularities"
+    for value in values:
+        if value not in ("word", "segment"):
+            raise BadRequestError(f"`{param}` holds word or segment, not {shown(value)}", param=param)
+    if response_format == "verbose_json":
+        return frozenset(values or ["segment"])
+    if values:
+        raise BadRequestError(f"`{param}` needs `response_format` verbose_json", param=param)
+    return frozenset()
+
+
+def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
+    for value in values:
+        if value != "logprobs":
+            raise BadRequestError(f"`include` holds logprobs, not {shown(value)}", param="include")
+    if values and response_format != "json":
+        raise BadRequestError("`include` needs `response_format` json", param="include")
+    return bool(values)
+
+
+def _check_chunking_strategy(scalars: Mapping[str, str]) -> None:
+    """ "auto", a JSON object, or the same object as `chunking_strategy[field]` fields."""
+    param = "chunking_strategy"
+    nested = {
+        name[len(param) + 1 : -1]: value for name, value in scalars.items() if name.startswith(param + "[")
+    }
+    text = scalars.get(param, "")
+    try:
+        if nested:
+            msgspec.convert(nested, ChunkingStrategy, strict=False)
+        elif text not in ("", "auto"):
+            msgspec.json.decode(text, type=ChunkingStrategy)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadRequestError(
+            f"`{param}` must be auto or an object with type server_vad", param=param
+        ) from None
+
+
+def _boolean(param: str, value: str) -> bool:
+    match value.strip().lower():
+        case "true" | "1":
+            return True
+        case "false" | "0" | "":
+            return False
+    raise BadRequestError(f"`{param}` must be true or false, not {shown(value)}", param=param)
+
+
+def _temperature(value: str) -> float:
+    if not value.strip():
+        return 0.0
+    try:
+        temperature = float(value)
+    except ValueError:
+        temperature = math.nan
+    if not 0.0 <= temperature <= MAX_TEMPERATURE:
+        raise BadRequestError(
+            f"`temperature` must be a number from 0 to {MAX_TEMPERATURE:g}, not {shown(value)}",
+            param="temperature",
+        )
+    return temperature
+
+
+def _seed(value: str) -> int | None:
+    text = value.strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_SEED):
+        raise BadRequestError(
+            f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
+        )
+    return int(text)
