@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final, Literal, cast
@@ -42,6 +42,9 @@ class _DeviceChoices:
     max_running: int
     max_tokens_per_step: int
     """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
+    max_encoder_tokens_per_step: int
+    """On a CPU encoding takes its time however many are encoded together, and a step cannot be left: half a
+    Whisper window, so that who comes meanwhile waits no longer than for that, or for one whole item."""
     num_guest_tokens: int
     """Beside a better class: on a CPU few rows are hardly slower than one."""
     guest_interval: int
@@ -51,10 +54,20 @@ class _DeviceChoices:
 
 _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
     "cpu": _DeviceChoices(
-        max_running=64, max_tokens_per_step=512, num_guest_tokens=8, guest_interval=4, plans_in_flight=1
+        max_running=64,
+        max_tokens_per_step=512,
+        max_encoder_tokens_per_step=768,
+        num_guest_tokens=8,
+        guest_interval=4,
+        plans_in_flight=1,
     ),
     "cuda": _DeviceChoices(
-        max_running=256, max_tokens_per_step=8192, num_guest_tokens=256, guest_interval=1, plans_in_flight=2
+        max_running=256,
+        max_tokens_per_step=8192,
+        max_encoder_tokens_per_step=8192,
+        num_guest_tokens=256,
+        guest_interval=1,
+        plans_in_flight=2,
     ),
 }
 
@@ -81,11 +94,14 @@ def load_model(
     activity: VoiceActivityModel | None = None,
     *,
     max_pixels: int = 0,
+    beside: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
 ) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
     `activity` says what speech models need not be asked about; `max_pixels` is the largest image that will
-    come (0: what the model itself allows).
+    come (0: what the model itself allows). Memory that
+    is given by default is shared with the models `beside` it and the ones to come.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -98,7 +114,8 @@ def load_model(
         max_running=config.max_running or choices.max_running,
         plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
     )
-    memory = _share_out(name, source, config, choices.max_running, max_pixels)
+    wish = _memory_wish(source, config, choices.max_running, max_pixels)
+    memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
     grammars = _grammars(source)
     num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
     info = replace(source.info, name=name, max_context=memory.context)
@@ -117,6 +134,7 @@ def load_model(
             max_running=choices.max_running,
             max_waiting=config.max_waiting,
             max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+            max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
             num_guest_tokens=choices.num_guest_tokens,
             guest_interval=choices.guest_interval,
             max_plans_in_flight=choices.plans_in_flight,
@@ -160,14 +178,12 @@ def _speech(
     return Transcriber(cast(SpeechFamily, module.open_family(engine, info, source.listens.text)), activity)
 
 
-def _share_out(
-    name: str, source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
-) -> MemoryPlan:
+def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:
     activation_bytes = 0
     if source.activation_bytes is not None:
         vision = read_vision_config(source.folder).bounded(max_pixels or None)
         activation_bytes = source.activation_bytes(vision.max_item_pixels)
-    wish = MemoryWish(
+    return MemoryWish(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
         token_bytes=source.kv_shape.num_bytes(source.dtype),
@@ -181,6 +197,11 @@ def _share_out(
         has_encoder=source.encoder_bytes is not None,
         encoder_memory=config.encoder_size,
     )
+
+
+def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequence[MemoryPlan]) -> MemoryPlan:
+    if wish.device == "cpu":
+        wish = replace(wish, promised_bytes=sum(each.promised_bytes for each in beside))
     try:
         memory = plan_memory(wish, free_bytes(source.device))
     except ModelLoadError as error:
