@@ -264,7 +264,7 @@ def multipart(data: bytes, **fields: str) -> bytes:
     head = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
     body = b"".join([*parts, head, data, b"\r\n--cut--\r\n"])
     return (
-        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\n"
+        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: multipart/form-data; boundary=cut\r\n"
         + f"Content-Length: {len(body)}\r\n\r\n".encode()
         + body
