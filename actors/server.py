@@ -23,10 +23,11 @@ from ..engine.models.memory import MemoryPlan
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
-from .config import AddressError, ServerConfig
+from .config import ServerConfig
 from .engine.engine import Engine
 from .http.access import AccessLog
 from .http.door import Door
+from .http.keys import ApiKeys
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -36,6 +37,7 @@ from .media import MediaActor, MediaConfig, MediaHandle
 from .media_budget import MediaBudget
 from .metrics import Metrics
 from .models import LoadedModel, load_model
+from .option_checks import AddressError
 from .text.generation import TextModel
 from .text.prompts import MediaLimits, Prompter
 from .wire.guard import ConnectionLimits, Guard, connection_limits
@@ -60,12 +62,13 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
-    that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
-    ends everything at once.
+    `on_ready` gets the base URL when every model can take work. Raises ConfigError, AddressError and
+    ModelLoadError before that, and DeviceLostError, after draining, when a device does nothing more for this
+    process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
+    keys = ApiKeys(config.listen)
     listener = _listen(config)
     url, door = _url(listener), Door()
     try:
@@ -74,7 +77,7 @@ async def serve(
                 closed = trio.Event()
                 guard = Guard(_connection_limits(config))
                 connections.start_soon(_listen_until, closed, door, config, listener, guard)
-                service = await _load(config, engines, actors)
+                service = await _load(config, keys, engines, actors)
                 service.metrics.add_connections(lambda: guard.statistics)
                 door.open(application(service))
                 task_status.started(service)
@@ -95,7 +98,7 @@ async def serve(
         gc.unfreeze()
 
 
-async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -> Service:
+async def _load(config: ServerConfig, keys: ApiKeys, engines: _Engines, actors: trio.Nursery) -> Service:
     """Start everything that requests need, in `actors`."""
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
     metrics = Metrics()
@@ -113,8 +116,9 @@ async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -
         models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)
     await actors.start(hearing.run)
-    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
+    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics, keys)
     actors.start_soon(metrics.watch_loop)
+    actors.start_soon(keys.watch)
     await actors.start(service.sessions.run)
     return service
 

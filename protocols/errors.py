@@ -4,6 +4,7 @@
     ├── ClientError            the client's fault (4xx, or an `error` event that keeps the session)
     │   ├── BadRequestError    400  a field is missing, malformed or out of range; `param` names it
     │   ├── UnauthorizedError  401  no key, or a wrong one
+    │   ├── ForbiddenError     403  a web page that may not use this server
     │   ├── NotFoundError      404  no such model or route
     │   ├── RequestTimeoutError 408 the request stopped arriving, or arrives too slowly
     │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
@@ -56,6 +57,14 @@ class UnauthorizedError(ClientError):
     status = 401
     type = "authentication_error"
     default_code = "invalid_api_key"
+
+
+class ForbiddenError(ClientError):
+    """A web page's request that this server does not take (`actors/http/origins.py`)."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "forbidden"
 
 
 class NotFoundError(ClientError):

@@ -1,15 +1,15 @@
 """The REST routes: transcription, models, health, metrics. Shapes are `protocols/rest.py`, work is elsewhere.
 
-`Gate` stands in front of every route: it asks for the key, counts the request, and turns every error into
-the one error body. A client that leaves cancels what was being done for it. Live sessions:
-`actors/http/websocket.py`.
+`Gate` stands in front of every route: it looks which web page asks, if one does (`actors/http/origins.py`),
+asks for the key, counts the request, and turns every error into the one error body. A client that leaves
+cancels what was being done for it. Live sessions: `actors/http/websocket.py`.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -18,6 +18,7 @@ import msgspec
 import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -35,9 +36,11 @@ from ...protocols.errors import (
     UnavailableError,
     UpgradeRequiredError,
 )
+from ...protocols.openapi import document
 from ...protocols.transcript import Task, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ...realtime.session import Session
+from ..callers import Caller
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
 from ..speech.model import SpeechModel
@@ -45,7 +48,8 @@ from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import SlicedResponse, transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key, caller_of
+from .origins import Fields, Origins, is_preflight
+from .service import ServedModel, Service
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
@@ -68,23 +72,34 @@ class MethodNotAllowedError(ClientError):
 
 
 class Gate:
-    """Everything around a route that is the same for all of them. Passes WebSockets through."""
+    """Everything around a route that is the same for all of them: who may, CORS, errors, the count.
+
+    WebSockets pass after the rules on pages: their route asks for the key itself.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._app = app
         self._service = service
         self._paths = paths
+        self._origins = Origins(service.config.listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._open(scope, receive, send)
             return
-        answer, began = _Answer(send), trio.current_time()
         request = Request(scope, receive)
+        cors = self._origins.fields(request.headers)
+        answer, began = _Answer(send, cors), trio.current_time()
         try:
             if scope["path"] not in _OPEN_PATHS:
-                self._service.authenticate(bearer_key(request.headers.get("authorization")))
+                self._origins.check(request.headers)
+            if is_preflight(request.method, request.headers):
+                cors += self._origins.preflight(request.headers)
+                await Response(status_code=204)(scope, receive, answer.send)
+                return
+            if scope["path"] not in _OPEN_PATHS:
+                self._service.caller(request)
             with self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)
                 await self._app(scope, receive, answer.send)
@@ -107,6 +122,7 @@ class Gate:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket. What is wrong with it before its handshake is answered as over HTTP."""
         try:
+            self._origins.check(Headers(scope=scope))
             await self._app(scope, receive, send)
         except SensoriumError as error:
             await error_response(error)(scope, receive, send)
@@ -115,8 +131,10 @@ class Gate:
 class _Answer:
     """An answer on its way: what has been said of it."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, fields: Fields) -> None:
         self._send = send
+        self._fields = fields
+        """Header fields of every answer."""
         self.on_plain: Callable[[], None] = lambda: None
         """Called where the answer that begins is not a stream of events."""
         self.status = 0
@@ -129,6 +147,7 @@ class _Answer:
             kinds = [value for name, value in message.get("headers", ()) if name == b"content-type"]
             if not any(kind.startswith(b"text/event-stream") for kind in kinds):
                 self.on_plain()
+            message = {**message, "headers": [*message.get("headers", ()), *self._fields]}
         await self._send(message)
 
     async def break_off(self, error: SensoriumError) -> None:
@@ -167,7 +186,20 @@ def routes(service: Service) -> list[Route]:
         ]
         if any(text.prompter.builder.has_template for text in texts):
             found.append(_route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"))
-    return found
+    return [*found, _described(found, service)]
+
+
+def _described(found: Iterable[Route], service: Service) -> Route:
+    """The route that describes all of them."""
+    paths = {route.path.replace(":path", "") for route in found} | {"/openapi.json"}
+    version = importlib.metadata.version("sensorium")
+    needs_key = service.keys.are_needed
+    body = msgspec.json.encode(document(paths, version=version, needs_key=needs_key))
+
+    async def openapi(_: Request) -> Response:
+        return Response(body, media_type=_JSON)
+
+    return _route("/openapi.json", openapi, "GET")
 
 
 async def not_found(scope: Scope, _: Receive, __: Send) -> None:
@@ -271,11 +303,13 @@ class Api:
         wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
         config = self._service.session_config(None, wish.patch)
         session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
-        value, expires_at = self._service.secrets.issue(wish.patch, wish.seconds)
+        value, expires_at = self._service.secrets.issue(
+            wish.patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
+        )
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        caller = caller_of(request)
+        caller = self._service.caller(request)
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
@@ -300,7 +334,7 @@ class Api:
         transcriber: SpeechModel,
         data: bytes,
         wish: TranscriptionRequest,
-        caller: str,
+        caller: Caller,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""

@@ -17,7 +17,9 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from ...protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
+from ..kernel.disk import disk_room
 
+_JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
 """Room for every keyword and language a form may list (`protocols/hints.py`)."""
 _MAX_FIELD_BYTES: Final = 256 * 1024
@@ -48,12 +50,15 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
 async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
     """Read a whole JSON body. Raises as `read_upload` does."""
     body = _Body(request, max_bytes, what="body")
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise BadRequestError(f"The body must be application/json, not {kind[:80]!r}.")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", _JSON):
+        raise _not_json(kind)
     body.check_announced(request.headers.get("content-length", ""))
     whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
     async for chunk in body:
+        # A page of anybody's may send bytes without a type, but not JSON, unless it is asked for.
+        if chunk and not kind:
+            raise _not_json("of no type")
         whole.write(chunk)
     return whole.getvalue()
 
@@ -73,7 +78,8 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         request.headers, stream(), max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
     )
     try:
-        form = await parser.parse()
+        with disk_room():  # what is large is spooled
+            form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
     try:
@@ -146,6 +152,12 @@ class _Body:
         if self._room < 0:
             raise _too_large(self._max_bytes, self._what)
         return chunk
+
+
+def _not_json(kind: str) -> BadRequestError:
+    return BadRequestError(
+        f"The body must be sent with the header `Content-Type: {_JSON}`; it is {kind[:80]}."
+    )
 
 
 def _too_large(max_bytes: int, what: str = "file") -> TooLargeError:

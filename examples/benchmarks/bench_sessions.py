@@ -32,6 +32,7 @@ import soundfile
 import soxr
 import trio
 from sensorium.actors.config import ListenConfig, RealtimeConfig, ServerConfig
+from sensorium.actors.http.keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
 from sensorium.actors.media import MediaActor
@@ -140,7 +141,9 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         await nursery.start(media.run)
         hearing = VoiceActivityActor(VoiceActivityModel())
         await nursery.start(hearing.run)
-        service = Service(config, models, media.handle, MediaBudget(), hearing.open_ear, metrics)
+        service = Service(
+            config, models, media.handle, MediaBudget(), hearing.open_ear, metrics, ApiKeys(config.listen)
+        )
         await nursery.start(service.sessions.run)
         listener = open_listener("127.0.0.1", 0)
         closed = trio.Event()

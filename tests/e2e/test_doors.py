@@ -116,7 +116,7 @@ def test_a_client_that_sends_all_before_it_reads_sees_the_status(
     server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, path, headers, status = EARLY[name]
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", "Content-Length: 20000000"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 20000000"]
     lines += [f"{header}: {value}" for header, value in headers.items()]
     with made_to(server, name, monkeypatch), socket.create_connection(("127.0.0.1", server.port), 10) as raw:
         raw.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(20_000_000))
@@ -168,7 +168,7 @@ def test_a_broken_protocol_frees_its_place_at_once(server: Server, data: bytes, 
     """Also where sessions of lost connections wait for a minute."""
     with socket.create_connection(("127.0.0.1", server.port), 10) as raw:
         key = f"Authorization: Bearer {KEY}\r\n\r\n".encode()
-        raw.sendall(HANDSHAKE.replace(b"GET /", b"GET /v1/realtime") + key)
+        raw.sendall(HANDSHAKE.replace(b"GET /", b"GET /v1/realtime").replace(b"Host: x", b"Host: 127.0.0.1") + key)
         wait_until(lambda: len(server.service.sessions) == 1)
         raw.sendall(data)
         wait_until(lambda: not server.service.sessions, timeout_s=2)
