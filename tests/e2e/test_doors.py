@@ -168,7 +168,9 @@ def test_a_broken_protocol_frees_its_place_at_once(server: Server, data: bytes, 
     """Also where sessions of lost connections wait for a minute."""
     with socket.create_connection(("127.0.0.1", server.port), 10) as raw:
         key = f"Authorization: Bearer {KEY}\r\n\r\n".encode()
-        raw.sendall(HANDSHAKE.replace(b"GET /", b"GET /v1/realtime").replace(b"Host: x", b"Host: 127.0.0.1") + key)
+        raw.sendall(
+            HANDSHAKE.replace(b"GET /", b"GET /v1/realtime").replace(b"Host: x", b"Host: 127.0.0.1") + key
+        )
         wait_until(lambda: len(server.service.sessions) == 1)
         raw.sendall(data)
         wait_until(lambda: not server.service.sessions, timeout_s=2)
