@@ -53,6 +53,8 @@ class FamilyFacts:
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
+    odd_languages: frozenset[str] = frozenset()
+    """Codes that it detects where nobody speaks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ...protocols.transcript import Transcript, TranscriptionOptions, Word
 from ..kernel.nursery import open_work
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
 from .joining import DeltaJoiner, Part, joined, separator, shifted
+from .plausibility import is_implausible
 from .recording import Recording
 
 RANGES_AT_ONCE: Final = 8
@@ -231,13 +232,22 @@ class _Work:
         part = self.ranges[index]
         items = await self.recording.items(part)
         if items:
-            on_text = None if self.deltas is None else self.deltas.feeder(index)
+            on_text = None
+            if self.deltas is not None and await self.recording.is_clear(part):
+                on_text = self.deltas.feeder(index)  # what is not clear may be taken back
             request = self._request(part, language, session=self.recording.session(part))
             answer = await self.family.answer(items, request, on_text)
             self.memory.previous[part[0]] = answer
-            if not await self.recording.is_echo(answer.text, self.context, part):
+            is_echo = await self.recording.is_echo(answer.text, self.context, part)
+            if not is_echo and not await self._is_invented(answer, part, language):
                 return answer
         return self.family.silence(part[1] - part[0])
+
+    async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
+        """Whether it is no answer one would expect, and hardly anybody speaks."""
+        is_named = self.options.language is not None or bool(self.options.languages)
+        is_odd = not is_named and language in self.family.facts.odd_languages
+        return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
 
     async def _time(self, part: Range, language: str | None) -> None:
         """Find when the answer's words were said, if that is asked for.

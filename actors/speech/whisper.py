@@ -39,6 +39,13 @@ SEARCH_S: Final = 8.0
 without a pause 3 s hold no gap between words in one of eight (`examples/benchmarks/bench_hearing.py`)."""
 
 
+ODD_LANGUAGES: Final = frozenset(
+    {"am", "ba", "bo", "fo", "haw", "ht", "jw", "km", "lo", "ln", "mg"}
+    | {"mi", "my", "nn", "sa", "sd", "si", "sn", "so", "su", "tk", "yo"}
+)
+"""Of these Whisper was trained on next to no speech; it takes music and noise for them."""
+
+
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
     """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
     return Whisper(engine, text, FeatureConfig.from_folder(info.folder))
@@ -65,6 +72,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
+            odd_languages=ODD_LANGUAGES,
         )
 
     def features(self) -> _Window:
