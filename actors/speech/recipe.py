@@ -39,6 +39,14 @@ class Memory:
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
 
+    def forget_provisional(self) -> None:
+        """Forget what was answered about ranges that might grow and did not, but for their last answers."""
+        self.detected = {key: value for key, value in self.detected.items() if not value.is_provisional}
+        passed = {key for key, value in self.answers.items() if value.is_provisional}
+        self.answers = {key: value for key, value in self.answers.items() if key not in passed}
+        self.words = {key: value for key, value in self.words.items() if key not in passed}
+        self.parts = {key: value for key, value in self.parts.items() if key[:2] not in passed}
+
     def keep_only(self, ranges: Sequence[Range]) -> None:
         """Forget every range that is not in `ranges`, and previous answers that start nowhere."""
         kept, starts = set(ranges), {start for start, _ in ranges}
@@ -283,5 +291,6 @@ class _Work:
             lane=self.lane,
             language=language,
             previous=self.memory.previous.get(part[0]),
+            may_grow=not self.is_timed and part == self.ranges[-1],
             session=session,
         )
