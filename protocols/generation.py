@@ -6,6 +6,8 @@ Translates to `SamplingParams`; knows no prompts and no tokenizer. Structured ou
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -16,6 +18,9 @@ from .errors import BadRequestError
 from .messages import SamplingParams
 from .structured import ResponseFormat, StructuredOutputs, grammar_of
 from .unserved import Unserved, check_unserved
+
+_NO_CHOICES: Final = b'"choices":[]'
+"""Not inside of any text: there the quotation marks are escaped."""
 
 MAX_CHOICES: Final = 128
 """Answers one request may ask for, all its prompts together."""
@@ -299,6 +304,21 @@ def usage(num_prompt: int, num_completion: int, num_cached: int) -> CompletionUs
         total_tokens=num_prompt + num_completion,
         prompt_tokens_details=PromptTokensDetails(num_cached),
     )
+
+
+def answer_body(envelope: Struct, choices: Iterable[Struct]) -> bytes:
+    """An answer with these in place of its empty `choices`.
+
+    They are made and encoded one by one: encoding megabytes at once keeps Python from every other thread.
+    """
+    head, _, tail = msgspec.json.encode(envelope).partition(_NO_CHOICES)
+    body = io.BytesIO()
+    body.write(head + b'"choices":[')
+    for number, choice in enumerate(choices):
+        body.write(b"," if number else b"")
+        body.write(msgspec.json.encode(choice))
+    body.write(b"]" + tail)
+    return body.getvalue()
 
 
 def sse(chunk: Struct) -> bytes:
