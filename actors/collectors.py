@@ -75,7 +75,27 @@ MEDIA: Final = {
     "num_running": ("media_running", "Files being decoded"),
     "num_workers": ("media_workers", "Decode processes alive"),
 }
-_GAUGES: Final = GAUGES | {"depth", "max_depth", "num_workers", "num_waiting", "num_running"}
+CONNECTIONS: Final = {
+    "num_open": ("connections_open", "Connections now"),
+    "num_idle": ("connections_idle", "Of them, those without a request in hand"),
+    "num_accepted": ("connections", "Connections taken in"),
+    "num_evicted": ("connections_evicted", "Idle connections closed to make room for others"),
+    "num_refused": ("connections_refused", "Connections that found no room"),
+    "num_floods": (
+        "connections_flooding",
+        "WebSockets closed because of their rate of frames without content",
+    ),
+}
+_OF_OTHERS: Final = {
+    "depth",
+    "max_depth",
+    "num_workers",
+    "num_waiting",
+    "num_running",
+    "num_open",
+    "num_idle",
+}
+_GAUGES: Final = GAUGES | _OF_OTHERS
 
 
 def of_service(statistics: EngineStatistics, service: Service) -> SimpleNamespace:

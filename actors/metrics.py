@@ -28,10 +28,11 @@ from prometheus_client import (
 
 from ..protocols.distributions import SECONDS
 from ..protocols.messages import EngineStatistics
-from .collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, SERVICES, Statistics, Times, of_service
+from .collectors import BY_SERVICE, CONNECTIONS, ENGINE, INBOX, MEDIA, SERVICES, Statistics, Times, of_service
 from .kernel.actor import InboxStatistics
 from .loop_hold import LoopHold
 from .media import MediaStatistics
+from .wire.guard import ConnectionStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 _BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -154,6 +155,10 @@ class Metrics:
     def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
         """Read `statistics` of the media actor at every scrape."""
         self.registry.register(Statistics(MEDIA, [], lambda: [([], statistics())]))
+
+    def add_connections(self, statistics: Callable[[], ConnectionStatistics]) -> None:
+        """Read `statistics` of the listener's connections at every scrape."""
+        self.registry.register(Statistics(CONNECTIONS, [], lambda: [([], statistics())]))
 
     def render(self) -> bytes:
         """The exposition in Prometheus' text format."""

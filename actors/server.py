@@ -23,11 +23,11 @@ from ..engine.models.memory import MemoryPlan
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
-from .config import AddressError, ServerConfig
+from .config import ServerConfig
 from .engine.engine import Engine
 from .http.access import AccessLog
-from .http.connections import AsgiApp, open_listener, serve_connections
 from .http.door import Door
+from .http.keys import ApiKeys
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -37,12 +37,16 @@ from .media import MediaActor, MediaConfig, MediaHandle
 from .media_budget import MediaBudget
 from .metrics import Metrics
 from .models import LoadedModel, load_model
+from .option_checks import AddressError
 from .text.generation import TextModel
 from .text.prompts import MediaLimits, Prompter
+from .wire.guard import ConnectionLimits, Guard, connection_limits
+from .wire.listening import open_listener, serve_connections
+from .wire.websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_GRACE_S = 3.0
+_CLOSE_GRACE_S = 1.0
 """After draining, how long connections may take to say goodbye."""
 _SWITCH_INTERVAL_S = 0.001
 """How long a thread that runs Python may keep others from it (Python's default: 5 ms). The device's thread
@@ -58,20 +62,23 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
-    that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
-    ends everything at once.
+    `on_ready` gets the base URL when every model can take work. Raises ConfigError, AddressError and
+    ModelLoadError before that, and DeviceLostError, after draining, when a device does nothing more for this
+    process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
+    keys = ApiKeys(config.listen)
     listener = _listen(config)
     url, door = _url(listener), Door()
     try:
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
-                connections.start_soon(_listen_until, closed, door, config, listener)
-                service = await _load(config, engines, actors)
+                guard = Guard(_connection_limits(config))
+                connections.start_soon(_listen_until, closed, door, config, listener, guard)
+                service = await _load(config, keys, engines, actors)
+                service.metrics.add_connections(lambda: guard.statistics)
                 door.open(application(service))
                 task_status.started(service)
                 # What the models brought stays. Looking through it at each full collection holds the loop
@@ -81,6 +88,7 @@ async def serve(
                 on_ready(url)
                 await stop.wait()
                 await _drain(service, config.listen.drain_s)
+                service.give_up_requests()
                 closed.set()  # answers on their way have the grace time to arrive
             actors.cancel_scope.cancel()
         if engines.lost is not None:
@@ -90,7 +98,7 @@ async def serve(
         gc.unfreeze()
 
 
-async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -> Service:
+async def _load(config: ServerConfig, keys: ApiKeys, engines: _Engines, actors: trio.Nursery) -> Service:
     """Start everything that requests need, in `actors`."""
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
     metrics = Metrics()
@@ -108,8 +116,9 @@ async def _load(config: ServerConfig, engines: _Engines, actors: trio.Nursery) -
         models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)
     await actors.start(hearing.run)
-    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
+    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics, keys)
     actors.start_soon(metrics.watch_loop)
+    actors.start_soon(keys.watch)
     await actors.start(service.sessions.run)
     return service
 
@@ -122,11 +131,12 @@ def application(service: Service) -> AsgiApp:
 
 
 async def _listen_until(
-    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket
+    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket, guard: Guard
 ) -> None:
     await serve_connections(
         AccessLog(app, config.logs),
         listener,
+        guard=guard,
         max_message_bytes=config.realtime.max_message_bytes,
         send_timeout_s=config.listen.send_timeout_s,
         stop=closed,
@@ -217,6 +227,13 @@ def _listen(config: ServerConfig) -> socket.socket:
         return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _connection_limits(config: ServerConfig) -> ConnectionLimits:
+    listen = config.listen
+    return connection_limits(
+        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
+    )
 
 
 def _url(listener: socket.socket) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ...media.segments import split
+from ...media.segments import find_cut, split
+from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.languages import known_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
@@ -29,14 +30,18 @@ LanguageSource = Literal["detection", "answer", "model"]
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """Ranges are at most `size` samples long, and cut at the quietest place of their last `search`."""
+    """Ranges are at most `size` samples long, and cut at the best place of their last `search`."""
 
     size: int
     search: int
 
-    def split(self, samples: Samples) -> list[Range]:
-        """The ranges of a whole recording. Milliseconds a minute: for a thread."""
-        return split(samples, window_samples=self.size, search_samples=self.search)
+    def split(self, samples: Samples, activity: VoiceActivityModel | None = None) -> list[Range]:
+        """The ranges of a whole recording. 0.1 s a minute: for a thread."""
+        return split(samples, window_samples=self.size, search_samples=self.search, activity=activity)
+
+    def cut(self, samples: Samples, activity: VoiceActivityModel | None = None) -> int:
+        """Where a range ends that begins with `samples`, which are `size`, and goes on behind them."""
+        return find_cut(samples, search_samples=self.search, activity=activity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class FamilyFacts:
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
+    odd_languages: frozenset[str] = frozenset()
+    """Codes that it detects where nobody speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,8 @@ class DetectedLanguage:
     probability: float
     is_speech: bool = True
     """Else nobody seems to speak, and what is detected in a later range counts for more."""
+    is_provisional: bool = False
+    """See `RangeAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,10 @@ class RangeAnswer:
     no_speech_prob: float = 1.0
     num_input_tokens: int = 0
     num_output_tokens: int = 0
+    is_provisional: bool = False
+    """The question was one that may grow, and the same range would be answered otherwise when it does not."""
+    effort: int = 0
+    """What a question that may grow took, for the next one to begin with; the family's own measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +106,8 @@ class RangeRequest:
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""
+    may_grow: bool = False
+    """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
 

@@ -19,6 +19,7 @@ from ...protocols.transcript import Transcript, TranscriptionOptions, Word
 from ..kernel.nursery import open_work
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
 from .joining import DeltaJoiner, Part, joined, separator, shifted
+from .plausibility import is_implausible
 from .recording import Recording
 
 RANGES_AT_ONCE: Final = 8
@@ -37,6 +38,14 @@ class Memory:
     """By range, language, and whether it is timed."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
+
+    def forget_provisional(self) -> None:
+        """Forget what was answered about ranges that might grow and did not, but for their last answers."""
+        self.detected = {key: value for key, value in self.detected.items() if not value.is_provisional}
+        passed = {key for key, value in self.answers.items() if value.is_provisional}
+        self.answers = {key: value for key, value in self.answers.items() if key not in passed}
+        self.words = {key: value for key, value in self.words.items() if key not in passed}
+        self.parts = {key: value for key, value in self.parts.items() if key[:2] not in passed}
 
     def keep_only(self, ranges: Sequence[Range]) -> None:
         """Forget every range that is not in `ranges`, and previous answers that start nowhere."""
@@ -231,13 +240,22 @@ class _Work:
         part = self.ranges[index]
         items = await self.recording.items(part)
         if items:
-            on_text = None if self.deltas is None else self.deltas.feeder(index)
+            on_text = None
+            if self.deltas is not None and await self.recording.is_clear(part):
+                on_text = self.deltas.feeder(index)  # what is not clear may be taken back
             request = self._request(part, language, session=self.recording.session(part))
             answer = await self.family.answer(items, request, on_text)
             self.memory.previous[part[0]] = answer
-            if not await self.recording.is_echo(answer.text, self.context, part):
+            is_echo = await self.recording.is_echo(answer.text, self.context, part)
+            if not is_echo and not await self._is_invented(answer, part, language):
                 return answer
         return self.family.silence(part[1] - part[0])
+
+    async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
+        """Whether it is no answer one would expect, and hardly anybody speaks."""
+        is_named = self.options.language is not None or bool(self.options.languages)
+        is_odd = not is_named and language in self.family.facts.odd_languages
+        return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
 
     async def _time(self, part: Range, language: str | None) -> None:
         """Find when the answer's words were said, if that is asked for.
@@ -273,5 +291,6 @@ class _Work:
             lane=self.lane,
             language=language,
             previous=self.memory.previous.get(part[0]),
+            may_grow=not self.is_timed and part == self.ranges[-1],
             session=session,
         )

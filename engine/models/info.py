@@ -41,9 +41,17 @@ class ModelInfo:
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""
     attended_shape: tuple[int, int] | None = None
-    """Shape of the features of the one item that every row attends to; None: encodings lie in prompts."""
+    """Shape of the features of the one item that every row attends to, at most; None: encodings lie in
+    prompts."""
     attended_tokens: int = 0
-    """What such an item counts as in statistics of encoded tokens."""
+    """Rows of its encoding, of features of that shape; shorter ones have fewer."""
+
+    @property
+    def frames_per_row(self) -> float:
+        """Frames of features to one row of an encoding that is attended to; 0 if none is."""
+        if self.attended_shape is None or not self.attended_tokens:
+            return 0.0
+        return self.attended_shape[1] / self.attended_tokens
 
     def describe(self) -> str:
         """What it can do, for people."""

@@ -62,6 +62,7 @@ class Scheduler:
         self._slots = SlotQueue(
             max_encodes_per_step=config.max_encodes_per_step,
             max_tokens_per_step=config.max_encoder_tokens_per_step,
+            frames_per_row=config.frames_per_row,
         )
         self._flights: dict[int, _Flight] = {}
         self._num_submitted = 0

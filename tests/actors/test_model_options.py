@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.config import ConfigError, EngineConfig, ServerConfig
+from sensorium.actors.config import EngineConfig, ServerConfig
+from sensorium.actors.option_checks import ConfigError
 
 MODELS = ("tiny-whisper", "Qwen/Qwen3-0.6B")
 
