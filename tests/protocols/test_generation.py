@@ -86,7 +86,7 @@ def test_every_field_arrives() -> None:
         allowed_token_ids=[1, 2],
         prompt_logprobs=3,
         structured_outputs={"regex": "a+"},
-        something_new={"is": "ignored"},
+        user="somebody",
     )
     assert found == SamplingParams(
         max_tokens=9,
