@@ -1,8 +1,13 @@
-"""The `sensorium` command as a process: what it prints, what it listens to, how it leaves."""
+"""The `sensorium` command: what it prints, what it listens to, how it leaves.
+
+Servers are processes of their own; what ends by itself is called here, since most of a process' time would go
+into loading torch.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -12,10 +17,13 @@ import time
 import wave
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import pytest
+from sensorium.actors import commands
 from support.raw_socket import pcm, raw_session, silence
 
 pytestmark = pytest.mark.slow
@@ -24,15 +32,37 @@ SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main(
 QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SENSORIUM, *arguments],
-        env=os.environ | QUICK | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str, **environment: str) -> Done: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command line to its end, in this process."""
+
+    def result(*arguments: str, **environment: str) -> Done:
+        for name, value in (QUICK | environment).items():
+            monkeypatch.setenv(name, value)
+        capfd.readouterr()
+        try:
+            code = commands.run(arguments)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        return Done(code, *capfd.readouterr())
+
+    root = logging.getLogger()
+    handlers, level, interval = root.handlers[:], root.level, sys.getswitchinterval()
+    yield result
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+    sys.setswitchinterval(interval)
 
 
 BREAKS = """
@@ -153,7 +183,7 @@ def test_options_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
         assert large.status_code == 413
 
 
-def test_a_port_in_use_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("serve", "--port", str(port))
@@ -161,7 +191,7 @@ def test_a_port_in_use_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert done.stderr == f"sensorium: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_a_missing_model_folder_is_one_line_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_model_folder_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
     done = run("serve", str(tmp_path / "nowhere"), "--port", "0")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -169,7 +199,7 @@ def test_a_missing_model_folder_is_one_line_that_names_it(tmp_path: Path) -> Non
     assert str(tmp_path / "nowhere") in done.stderr
 
 
-def test_a_missing_weights_file_is_one_line_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "whisper"}))
     done = run("serve", str(tmp_path), "--port", "0")
     assert done.returncode == 1
@@ -185,14 +215,14 @@ def test_a_missing_weights_file_is_one_line_that_names_it(tmp_path: Path) -> Non
         (("tiny-whisper", "tiny-whisper"), "sensorium: two models share the name 'tiny-whisper'"),
     ],
 )
-def test_a_bad_option_is_named(arguments: tuple[str, ...], message: str) -> None:
+def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
     done = run("serve", *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_configuration_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path / "missing.toml", tmp_path):
         done = run("serve", "--config", str(path))
         assert done.returncode == 1
@@ -216,7 +246,7 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(tmp_path: Path) ->
     ],
 )
 def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
-    tmp_path: Path, text: str, named: str
+    run: Run, tmp_path: Path, text: str, named: str
 ) -> None:
     """And one line, before anything is served without the key that the file may have asked for."""
     file = tmp_path / "server.toml"
@@ -228,7 +258,7 @@ def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
     assert done.stderr.count("\n") == 1
 
 
-def test_one_configuration_file_serves_several_commands(lights: bytes, tmp_path: Path) -> None:
+def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes, tmp_path: Path) -> None:
     """Each by a table; and the variables of a server are nothing to a client's commands."""
     file, audio = tmp_path / "sensorium.toml", tmp_path / "a.wav"
     audio.write_bytes(lights)
@@ -256,7 +286,7 @@ def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:
         assert [model["id"] for model in models["data"]] == ["tiny-whisper"]
 
 
-def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(tmp_path: Path) -> None:
+def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, tmp_path: Path) -> None:
     done = run("serve", str(tmp_path / "nowhere"), SENSORIUM_PORT="tcp://10.0.0.7:8000")
     first, second = done.stderr.splitlines()
     assert first == "sensorium: SENSORIUM_PORT is 'tcp://10.0.0.7:8000', not a port; it is ignored"
@@ -313,27 +343,29 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         assert process.stderr.read() == ""
 
 
-def test_python_dash_m_is_the_command() -> None:
+def test_python_dash_m_is_the_command(run: Run) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sensorium", "--help"], capture_output=True, text=True, check=True, timeout=60
     )
     assert "Serve models over HTTP and WebSocket" in done.stdout
 
 
-def test_an_unknown_option_is_an_error() -> None:
+def test_an_unknown_option_is_an_error(run: Run) -> None:
     done = run("serve", "--prot", "1")
     assert done.returncode != 0
     assert "--prot" in done.stdout + done.stderr
 
 
-def test_help_shows_examples_and_models_lists_them() -> None:
+def test_help_shows_examples_and_models_lists_them(run: Run) -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
     assert "tiny-qwen3-asr: transcribe · en, es, de · 4096 tokens of context" in listed
     assert "tiny-whisper: transcribe · de, en, es · 8 s window" in listed
 
 
-def test_two_models_and_a_transcription_over_the_command_line(lights: bytes, tmp_path: Path) -> None:
+def test_two_models_and_a_transcription_over_the_command_line(
+    run: Run, lights: bytes, tmp_path: Path
+) -> None:
     names = ("--served-model-name", "a", "--served-model-name", "b")
     recording = tmp_path / "lights.wav"
     recording.write_bytes(lights)
