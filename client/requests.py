@@ -61,6 +61,9 @@ class FileOptions(SpeechOptions, total=False):
 
     model: str | None
     temperature: float | None
+    condition_on_previous_text: bool | None
+    """Answer each window of a long file with the text before it in mind: slower, and names and terms stay
+    the same."""
 
 
 class TranscriptOptions(FileOptions, total=False):

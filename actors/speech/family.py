@@ -48,6 +48,8 @@ class FamilyFacts:
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
+    takes_previous_text: bool = False
+    """Whether `RangeRequest.before` means anything to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class RangeRequest:
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""
+    before: str = ""
+    """What was said just before the range, as far as it can be relied on."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
 

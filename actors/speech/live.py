@@ -42,7 +42,8 @@ class LiveTranscriber:
         self._options = options
         self._recording = LiveRecording(family, read, activity, start=start)
         self._memory = Memory()
-        self._pinned: str | None = None
+        self._pinned: tuple[int, str] | None = None
+        """Where a range begins, and its language."""
         self._last: str | None = None
         """The language of the last hypothesis."""
         self._lock = trio.Lock()
@@ -76,8 +77,8 @@ class LiveTranscriber:
         self._recording.close()
 
     def _prior(self, *, final: bool) -> Prior | None:
-        if self._pinned is not None and not final:
-            return Prior(self._pinned, is_pinned=True)
+        if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
+            return Prior(self._pinned[1], is_pinned=True)
         return Prior(self._last, is_pinned=False) if self._last else None
 
     def _learn_language(self, transcript: Transcript) -> None:
@@ -85,5 +86,5 @@ class LiveTranscriber:
         long_enough = PIN_AFTER_S * INTERNAL_RATE
         for (start, end), detected in self._memory.detected.items():
             is_clear = detected.is_speech and detected.probability >= PIN_PROBABILITY
-            if is_clear and end - start >= long_enough:
-                self._pinned = detected.code
+            if is_clear and end - start >= long_enough and start == self._recording.open_start:
+                self._pinned = start, detected.code

@@ -64,6 +64,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
+            takes_previous_text=True,
         )
 
     def features(self) -> _Window:
@@ -101,6 +102,7 @@ class Whisper:
             task=options.task,
             timestamps=options.segment_timestamps,
             previous_text=_previous_text(options),
+            before=request.before,
             temperature=options.temperature,
             seed=options.seed,
             logprobs=True,
