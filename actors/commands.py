@@ -1,17 +1,16 @@
 """The command line: `sensorium serve | models`, and the client's commands beside them.
 
 The client's commands live in `client/commands.py` and are mounted here. Options of `serve` are the fields
-of `actors/config.py`; each is also a `SENSORIUM_…` environment variable and a key of the TOML file that
-`--config` names. This is the only file of the server that reads the environment.
+of `actors/config.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command may be
+in the TOML file that `--config` names (`actors/config_file.py`). This is the only file of the server that
+reads the environment.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,15 +23,16 @@ from ..client import commands as client_commands
 from ..protocols.errors import DeviceLostError, SensoriumError
 from .config import (
     DEFAULT_MODEL,
-    AddressError,
-    ConfigError,
     EngineConfig,
     FileConfig,
     ListenConfig,
     RealtimeConfig,
     ServerConfig,
 )
+from .config_file import read_options
 from .kernel.nursery import first_error
+from .logs import LogConfig, configure
+from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
@@ -52,7 +52,7 @@ def run(tokens: Sequence[str]) -> int:
     """Run one command line; the exit code. Faults of a person's making are one line on stderr."""
     _ignore_kubernetes()
     try:
-        result = app.meta(tokens, result_action="return_value")
+        result = app.meta(_config_first(tokens), result_action="return_value")
     except (ConfigError, SensoriumError) as error:
         print(f"sensorium: {error}", file=sys.stderr)
         return 1
@@ -63,6 +63,15 @@ def run(tokens: Sequence[str]) -> int:
             raise
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _config_first(tokens: Sequence[str]) -> list[str]:
+    """`--config FILE` before the command: behind it, one that takes files would take it for one."""
+    for place, token in enumerate(tokens):
+        if token == "--config" or token.startswith("--config="):
+            end = place + (2 if token == "--config" else 1)
+            return [*tokens[place:end], *tokens[:place], *tokens[end:]]
+    return list(tokens)
 
 
 def _ignore_kubernetes() -> None:
@@ -83,29 +92,29 @@ def _launch(
     Parameters
     ----------
     config
-        TOML file with options of the command, as `port = 8000`.
+        TOML file with options of the command, as `port = 8000`, or of several commands under tables, as
+        `[transcribe]`.
     """
-    app.config = [_ENVIRONMENT]
+    command = tokens[0] if tokens else ""
+    # The SDK reads its own variables: those of a server are not to change what a client does.
+    app.config = [_ENVIRONMENT] if command == "serve" else []
     if config is not None and tokens:
-        app.config = [_ENVIRONMENT, Dict({tokens[0]: _read_options(config)}, source=str(config))]
+        options = read_options(config, command, _known_options())
+        app.config = [*app.config, Dict({command: options}, source=str(config))]
     return app(tokens, result_action="return_value")
 
 
-def _read_options(file: Path) -> dict[str, object]:
-    """The options of a TOML file. Raises ConfigError."""
-    try:
-        options = tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"--config is {str(file)!r}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ConfigError(f"--config is {str(file)!r}: not TOML: {error}") from None
-    for name, value in options.items():
-        if isinstance(value, dict):
-            raise ConfigError(
-                f"--config is {str(file)!r}: it has a table [{name}]; allowed: options without a table, as "
-                "port = 8000"
-            )
-    return options
+def _known_options() -> dict[str, set[str]]:
+    """The names of every command's options, as a file has them."""
+    return {
+        name: {
+            argument.name.strip("-").replace("-", "_").lower()
+            for argument in app[name].assemble_argument_collection()
+            if argument.name != "*"
+        }
+        for name in app.resolved_commands()
+        if not name.startswith("-")
+    }
 
 
 @app.command
@@ -113,10 +122,12 @@ def serve(
     models: tuple[str, ...] = (),
     *,
     served_model_name: tuple[str, ...] = (),
+    model: tuple[str, ...] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
     files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
     realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
+    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
 ) -> int:
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
 
@@ -129,6 +140,7 @@ def serve(
         sensorium serve
         sensorium serve openai/whisper-base --port 9000 --api-key s3cret
         sensorium serve Qwen/Qwen3-VL-2B-Instruct --kv-memory 4GiB --max-context 8192
+        sensorium serve tiny-whisper Qwen/Qwen3-0.6B --model tiny-whisper:kv-memory=256MiB
         sensorium serve ./my-qwen3 tiny-whisper --config server.toml
 
     Parameters
@@ -137,14 +149,19 @@ def serve(
         Embedded names, local folders or Hugging Face ids; tiny-qwen3-asr if none is given.
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
+    model
+        What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
+        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, …
     """
-    config = ServerConfig(models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime)
+    config = ServerConfig(
+        models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime, logs, model
+    )
     try:
         with LeavingAtOnce():
             _serve(config)
     except BaseExceptionGroup as group:
         error = first_error(group)
-        if not isinstance(error, AddressError | SensoriumError):
+        if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
         print(f"sensorium: {error}", file=sys.stderr, flush=True)
         if isinstance(error, DeviceLostError):
@@ -154,10 +171,9 @@ def serve(
 
 
 def _serve(config: ServerConfig) -> None:
+    configure(config.logs)
     # Imported late: the other commands, and a wrong option, need no torch.
     from .server import serve as serve_forever
-
-    _log_to_stderr()
 
     async def run_until_signal() -> None:
         ready, stop = trio.Event(), trio.Event()
@@ -202,13 +218,3 @@ async def _watch_signals(
             if stop.is_set():
                 scope.cancel()
             stop.set()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from ..engine.models.memory import MemorySize
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.realtime_session import Delay
+from .logs import LogConfig
+from .model_options import overridden
+from .option_checks import ConfigError, check, memory_size
+from .web_names import wrong_host, wrong_origin
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -24,33 +29,6 @@ STEP_TIMEOUT_S: Final = 120.0
 SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE
 """Of decoded audio."""
 _MIB: Final = 1024 * 1024
-
-
-class ConfigError(ValueError):
-    """An option has a value that is not allowed; the message is one line for a person."""
-
-
-class AddressError(OSError):
-    """The address cannot be listened on; the message is one line for a person."""
-
-
-def _check(option: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high or value == math.inf:
-        allowed = f"{low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
-        allowed += ", and finite" if value == math.inf else ""
-        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {allowed}")
-
-
-def _memory_size(option: str, value: str) -> MemorySize | None:
-    if value == "auto":
-        return None
-    try:
-        return MemorySize.parse(value)
-    except ValueError:
-        raise ConfigError(
-            f"--{option.replace('_', '-')} is {value!r}; allowed: auto, a size as 2GiB or 512MiB, or a share "
-            "as 0.5"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +43,64 @@ class ListenConfig:
         Port to listen on; 0 takes a free one.
     api_key
         Accepted API key; repeat for several. Without one, everybody may come in.
+    api_key_file
+        File with one accepted API key a line (# begins a comment). It may change while the server runs.
+    allowed_origins
+        Origin of web pages that may use the server, as https://app.example.com; repeat for several, or * for
+        every page there is. Pages of the server's own address always may.
+    allowed_hosts
+        Name by which the server may be called, as asr.example.com or *.example.com; repeat for several, or *
+        for any. IP addresses and localhost always are. If none is given: no other name where only this
+        machine reaches the server, else any name with an API key, and without one only names that public DNS
+        does not have.
     drain_s
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
         Seconds a client may read nothing of what we send before its connection is cut.
+    keep_alive_s
+        Seconds a connection may be without a request before it is closed.
+    max_connections
+        Connections at once, never more than the process' limit of descriptors (`ulimit -n`) allows less a
+        third. One more closes the one that has been idle longest; where none is idle it is answered 503,
+        all but /health. 0 takes 4096.
+    max_connections_per_address
+        Of them, those of one address (of IPv6: one /64). Behind a proxy all have its address: give it all of
+        max_connections then. 0 takes half of them.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: tuple[str, ...] = ()
+    api_key_file: Path | None = None
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     drain_s: float = 10.0
     send_timeout_s: float = 10.0
+    keep_alive_s: float = 30.0
+    max_connections: int = 0
+    max_connections_per_address: int = 0
 
     def __post_init__(self) -> None:
-        _check("port", self.port, 0, 65_535)
-        _check("drain_s", self.drain_s, 0)
-        _check("send_timeout_s", self.send_timeout_s, 0.1)
+        check("port", self.port, 0, 65_535)
+        check("keep_alive_s", self.keep_alive_s, 0.1)
+        check("max_connections", self.max_connections, 0)
+        check("max_connections_per_address", self.max_connections_per_address, 0)
+        check("drain_s", self.drain_s, 0)
+        check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
             raise ConfigError("--api-key is ''; allowed: a text that is not empty")
+        if wrong := wrong_origin(self.allowed_origins) or wrong_host(self.allowed_hosts):
+            raise ConfigError(wrong)
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether only who shows a key may come in."""
+        return bool(self.api_key) or self.api_key_file is not None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How one model runs. Sizes hold for each served model.
+    """How one model runs. Holds for each served model, unless --model says else for one.
 
     Attributes
     ----------
@@ -101,8 +114,9 @@ class EngineConfig:
         too small to share).
     kv_memory
         Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: 0.9 on a GPU; on a CPU 0.25, at most what max_running requests of full context
-        need, and up to 0.5 where one would not fit else.
+        encoder cache. auto: for all models together 0.9 on a GPU; on a CPU 0.25, for each at most what
+        max_running requests of full context need, and up to 0.5 where one would not fit else. On a CPU it is
+        taken as it is used.
     num_blocks
         Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
     block_size
@@ -128,6 +142,9 @@ class EngineConfig:
     generation_config
         How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
         does; none: without it, as OpenAI's defaults.
+    max_logprob_entries
+        Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
+        Each is some 100 bytes of JSON.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -146,30 +163,32 @@ class EngineConfig:
     ngram_drafts: int = 0
     cuda_graphs: bool = False
     generation_config: Literal["auto", "none"] = "auto"
+    max_logprob_entries: int = 300_000
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
-        _check("num_threads", self.num_threads, 0, 1024)
-        _check("num_blocks", self.num_blocks, 0)
-        _check("block_size", self.block_size, 1, 256)
-        _check("max_context", self.max_context, 0)
-        _check("max_running", self.max_running, 0, 4096)
-        _check("max_waiting", self.max_waiting, 1)
-        _check("plans_in_flight", self.plans_in_flight, 0, 2)
-        _check("ngram_drafts", self.ngram_drafts, 0, 64)
-        _check("step_timeout_s", self.step_timeout_s, 0.1)
-        _memory_size("kv_memory", self.kv_memory)
-        _memory_size("encoder_memory", self.encoder_memory)
+        check("num_threads", self.num_threads, 0, 1024)
+        check("num_blocks", self.num_blocks, 0)
+        check("block_size", self.block_size, 1, 256)
+        check("max_context", self.max_context, 0)
+        check("max_running", self.max_running, 0, 4096)
+        check("max_waiting", self.max_waiting, 1)
+        check("plans_in_flight", self.plans_in_flight, 0, 2)
+        check("ngram_drafts", self.ngram_drafts, 0, 64)
+        check("max_logprob_entries", self.max_logprob_entries, 1)
+        check("step_timeout_s", self.step_timeout_s, 0.1)
+        memory_size("kv_memory", self.kv_memory)
+        memory_size("encoder_memory", self.encoder_memory)
 
     @property
     def kv_size(self) -> MemorySize | None:
         """`kv_memory`, None for auto."""
-        return _memory_size("kv_memory", self.kv_memory)
+        return memory_size("kv_memory", self.kv_memory)
 
     @property
     def encoder_size(self) -> MemorySize | None:
         """`encoder_memory`, None for auto."""
-        return _memory_size("encoder_memory", self.encoder_memory)
+        return memory_size("encoder_memory", self.encoder_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +231,9 @@ class FileConfig:
     max_requests: int = 64
 
     def __post_init__(self) -> None:
-        _check("max_upload_mib", self.max_upload_mib, 0.001)
-        _check("max_audio_s", self.max_audio_s, 0.1)
-        size = _memory_size("media_memory", self.media_memory)
+        check("max_upload_mib", self.max_upload_mib, 0.001)
+        check("max_audio_s", self.max_audio_s, 0.1)
+        size = memory_size("media_memory", self.media_memory)
         if size is None or size.unit != "bytes":
             raise ConfigError(f"--media-memory is {self.media_memory!r}; allowed: a size as 2GiB or 512MiB")
         least_mib = math.ceil(2 * SAMPLE_BYTES_PER_S * self.max_audio_s / _MIB)
@@ -224,12 +243,12 @@ class FileConfig:
                 f"file of --max-audio-s {self.max_audio_s:g} takes half"
             )
         if self.max_image_pixels:
-            _check("max_image_pixels", self.max_image_pixels, 2**16)
-        _check("max_media_items", self.max_media_items, 1)
-        _check("max_clip_s", self.max_clip_s, 0.1)
-        _check("decode_workers", self.decode_workers, 1, 256)
-        _check("decode_timeout_s", self.decode_timeout_s, 0.1)
-        _check("max_requests", self.max_requests, 1)
+            check("max_image_pixels", self.max_image_pixels, 2**16)
+        check("max_media_items", self.max_media_items, 1)
+        check("max_clip_s", self.max_clip_s, 0.1)
+        check("decode_workers", self.decode_workers, 1, 256)
+        check("decode_timeout_s", self.decode_timeout_s, 0.1)
+        check("max_requests", self.max_requests, 1)
 
     @property
     def media_bytes(self) -> int:
@@ -268,7 +287,8 @@ class RealtimeConfig:
     resume_grace_s
         Seconds a session waits for a client whose socket was lost; 0 ends it with its socket.
     max_detached
-        Sessions that wait so at once, of max_sessions; with more the one that has waited longest ends.
+        Sessions that wait so at once, of max_sessions; with more ends, of the caller with most of them, the
+        one that has waited longest.
     outbox_events
         Events that may wait for a slow reader before its session is closed.
     outbox_mib
@@ -289,20 +309,20 @@ class RealtimeConfig:
     outbox_mib: float = 4.0
 
     def __post_init__(self) -> None:
-        _check("max_sessions", self.max_sessions, 1)
-        _check("max_append_mib", self.max_append_mib, 0.001, 64)
-        _check("max_backlog_ms", self.max_backlog_ms, 1_000)
+        check("max_sessions", self.max_sessions, 1)
+        check("max_append_mib", self.max_append_mib, 0.001, 64)
+        check("max_backlog_ms", self.max_backlog_ms, 1_000)
         if self.release_delay not in get_args(Delay):
             allowed = ", ".join(get_args(Delay))
             raise ConfigError(f"--release-delay is {self.release_delay!r}; allowed: {allowed}")
-        _check("force_turn_s", self.force_turn_s, 2)
-        _check("max_turn_s", self.max_turn_s, 1)
-        _check("max_session_s", self.max_session_s, 1)
-        _check("idle_s", self.idle_s, 0.1)
-        _check("resume_grace_s", self.resume_grace_s, 0, 3600)
-        _check("max_detached", self.max_detached, 1)
-        _check("outbox_events", self.outbox_events, 8)
-        _check("outbox_mib", self.outbox_mib, 0.01)
+        check("force_turn_s", self.force_turn_s, 2)
+        check("max_turn_s", self.max_turn_s, 1)
+        check("max_session_s", self.max_session_s, 1)
+        check("idle_s", self.idle_s, 0.1)
+        check("resume_grace_s", self.resume_grace_s, 0, 3600)
+        check("max_detached", self.max_detached, 1)
+        check("outbox_events", self.outbox_events, 8)
+        check("outbox_mib", self.outbox_mib, 0.01)
 
     @property
     def max_append_bytes(self) -> int:
@@ -331,6 +351,9 @@ class ServerConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     files: FileConfig = field(default_factory=FileConfig)
     realtime: RealtimeConfig = field(default_factory=RealtimeConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    model_options: tuple[str, ...] = ()
+    """What holds for one model in place of `engine`, as NAME:OPTION=VALUE; see `engine_of`."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -345,6 +368,16 @@ class ServerConfig:
             raise ConfigError(
                 f"two models share the name {_first_repeated(names)!r}; give --served-model-name"
             )
+
+        for name in names:
+            self.engine_of(name)
+
+    def engine_of(self, name: str) -> EngineConfig:
+        """How the model of that public name runs. Raises ConfigError."""
+        try:
+            return overridden(self.engine, self.model_options, name, self.public_names)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def public_names(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ is one request's MediaError. What a worker runs is `media/worker.py`.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import tempfile
@@ -37,9 +38,14 @@ from ..media.worker import (
 )
 from ..protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
 from ..protocols.messages import EncoderItem, VideoItems
+from .kernel.disk import disk_room, has_no_room
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_AFTER_DEATH_S: Final = 5.0
+"""When to try again what killed its worker: a machine without memory may have some by then."""
 _GRACE_S: Final = 5.0
 """How long idle workers get to leave at shutdown before they are killed."""
 
@@ -153,7 +159,7 @@ class MediaActor:
         self, data: bytes, job: Callable[..., _T | SensoriumError], what: str, read: Callable[[_T, str], _T]
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
-        with tempfile.NamedTemporaryFile(prefix="sensorium-") as target:
+        with disk_room(), tempfile.NamedTemporaryFile(prefix="sensorium-") as target:
             outcome = await self._prepare(data, partial(job, path=target.name), what)
             return await trio.to_thread.run_sync(read, outcome, target.name)
 
@@ -167,12 +173,29 @@ class MediaActor:
             self._requests.add(request)
             try:
                 async with self._limiter:
-                    with tempfile.NamedTemporaryFile(prefix="sensorium-") as source:
+                    with disk_room(), tempfile.NamedTemporaryFile(prefix="sensorium-") as source:
                         await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
-                        return await self._run_job(partial(on_file, job, source.name), what)
+                        return await self._try_job(partial(on_file, job, source.name), what)
             finally:
                 self._requests.discard(request)
         raise UnavailableError("Decoding of files is shutting down.")
+
+    async def _try_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
+        """Run a job again, once, where its worker dies: of what the machine ran out of, most often."""
+        try:
+            return await self._run_job(job, what)
+        except trio_parallel.BrokenWorkerError:
+            logger.warning("a worker died while it decoded; the %s is tried again", what)
+        try:
+            return await self._run_job(job, what)
+        except trio_parallel.BrokenWorkerError:
+            logger.error("two workers died while they decoded one %s", what)
+            raise OverloadedError(
+                f"The process that decoded the {what} was ended; try again later.",
+                code="decoder_died",
+                param=what,
+                retry_after_s=_AFTER_DEATH_S,
+            ) from None
 
     async def _run_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
         if self._context is None:
@@ -186,14 +209,13 @@ class MediaActor:
         except trio.TooSlowError:
             self._num_killed += 1
             outcome = MediaError(f"Decoding the {what} took too long.", param=what)
-        except trio_parallel.BrokenWorkerError:
-            self._num_killed += 1
-            outcome = MediaError(f"The {what} could not be decoded.", param=what)
-        except trio.Cancelled:
+        except (trio_parallel.BrokenWorkerError, trio.Cancelled):
             self._num_killed += 1
             raise
         except Exception as error:
             self._num_failed += 1
+            if has_no_room(error):
+                raise
             raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
         finally:
             self._busy_s += trio.current_time() - start
@@ -258,8 +280,8 @@ class MediaHandle:
         """Decode a file in a worker process. Its format is read from its bytes, never from its name.
 
         `limits` default to the actor's. Raises MediaError or TooLargeError (param `file`), OverloadedError
-        when too many requests wait, UnavailableError at shutdown, InternalError for a defect of ours.
-        Cancellation kills the worker at once.
+        when too many requests wait, the disk is full or workers die, UnavailableError at shutdown,
+        InternalError for a defect of ours. Cancellation kills the worker at once.
         """
         return await self._actor.decode(data, limits or self._actor.config.limits)
 

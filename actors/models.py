@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final, Literal, cast
@@ -81,11 +81,14 @@ def load_model(
     activity: VoiceActivityModel | None = None,
     *,
     max_pixels: int = 0,
+    beside: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
 ) -> LoadedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
     `activity` says what speech models need not be asked about; `max_pixels` is the largest image that will
-    come (0: what the model itself allows).
+    come (0: what the model itself allows). Memory that
+    is given by default is shared with the models `beside` it and the ones to come.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -98,7 +101,8 @@ def load_model(
         max_running=config.max_running or choices.max_running,
         plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
     )
-    memory = _share_out(name, source, config, choices.max_running, max_pixels)
+    wish = _memory_wish(source, config, choices.max_running, max_pixels)
+    memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
     grammars = _grammars(source)
     num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
     info = replace(source.info, name=name, max_context=memory.context)
@@ -160,14 +164,12 @@ def _speech(
     return Transcriber(cast(SpeechFamily, module.open_family(engine, info, source.listens.text)), activity)
 
 
-def _share_out(
-    name: str, source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
-) -> MemoryPlan:
+def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:
     activation_bytes = 0
     if source.activation_bytes is not None:
         vision = read_vision_config(source.folder).bounded(max_pixels or None)
         activation_bytes = source.activation_bytes(vision.max_item_pixels)
-    wish = MemoryWish(
+    return MemoryWish(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
         token_bytes=source.kv_shape.num_bytes(source.dtype),
@@ -181,6 +183,11 @@ def _share_out(
         has_encoder=source.encoder_bytes is not None,
         encoder_memory=config.encoder_size,
     )
+
+
+def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequence[MemoryPlan]) -> MemoryPlan:
+    if wish.device == "cpu":
+        wish = replace(wish, promised_bytes=sum(each.promised_bytes for each in beside))
     try:
         memory = plan_memory(wish, free_bytes(source.device))
     except ModelLoadError as error:

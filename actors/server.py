@@ -12,19 +12,22 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import trio
 from starlette.routing import Router
 
+from ..engine.models.memory import MemoryPlan
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
-from .config import AddressError, ServerConfig
+from .config import ServerConfig
 from .engine.engine import Engine
-from .http.connections import AsgiApp, open_listener, serve_connections
+from .http.access import AccessLog
+from .http.door import Door
+from .http.keys import ApiKeys
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
@@ -34,12 +37,16 @@ from .media import MediaActor, MediaConfig, MediaHandle
 from .media_budget import MediaBudget
 from .metrics import Metrics
 from .models import LoadedModel, load_model
+from .option_checks import AddressError
 from .text.generation import TextModel
 from .text.prompts import MediaLimits, Prompter
+from .wire.guard import ConnectionLimits, Guard, connection_limits
+from .wire.listening import open_listener, serve_connections
+from .wire.websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_GRACE_S = 3.0
+_CLOSE_GRACE_S = 1.0
 """After draining, how long connections may take to say goodbye."""
 _SWITCH_INTERVAL_S = 0.001
 """How long a thread that runs Python may keep others from it (Python's default: 5 ms). The device's thread
@@ -55,36 +62,24 @@ async def serve(
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. Raises AddressError and ModelLoadError before
-    that, and DeviceLostError, after draining, when a device does nothing more for this process. Cancelling
-    ends everything at once.
+    `on_ready` gets the base URL when every model can take work. Raises ConfigError, AddressError and
+    ModelLoadError before that, and DeviceLostError, after draining, when a device does nothing more for this
+    process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = _Engines(stop)
+    keys = ApiKeys(config.listen)
     listener = _listen(config)
+    url, door = _url(listener), Door()
     try:
-        url = _url(listener)
-        activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
-        metrics = Metrics()
-        media = MediaActor(_media_config(config))
-        budget = MediaBudget(max_bytes=config.files.media_bytes)
         async with trio.open_nursery() as actors:
-            await actors.start(media.run)
-            metrics.add_media(media.handle.statistics)
-            models = {}
-            for name, model in zip(config.public_names, config.models, strict=True):
-                loaded = await _start_engine(actors, engines, name, model, config, activity)
-                metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
-                text = _text_model(loaded, config, media.handle, budget)
-                models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
-            hearing = VoiceActivityActor(activity)
-            await actors.start(hearing.run)
-            service = Service(config, models, media.handle, budget, hearing.open_ear, metrics)
-            actors.start_soon(metrics.watch_loop)
-            await actors.start(service.sessions.run)
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
-                connections.start_soon(_listen_until, closed, service, listener)
+                guard = Guard(_connection_limits(config))
+                connections.start_soon(_listen_until, closed, door, config, listener, guard)
+                service = await _load(config, keys, engines, actors)
+                service.metrics.add_connections(lambda: guard.statistics)
+                door.open(application(service))
                 task_status.started(service)
                 # What the models brought stays. Looking through it at each full collection holds the loop
                 # for tens of milliseconds.
@@ -93,12 +88,39 @@ async def serve(
                 on_ready(url)
                 await stop.wait()
                 await _drain(service, config.listen.drain_s)
+                service.give_up_requests()
                 closed.set()  # answers on their way have the grace time to arrive
             actors.cancel_scope.cancel()
         if engines.lost is not None:
             raise engines.lost
     finally:
         listener.close()
+        gc.unfreeze()
+
+
+async def _load(config: ServerConfig, keys: ApiKeys, engines: _Engines, actors: trio.Nursery) -> Service:
+    """Start everything that requests need, in `actors`."""
+    activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
+    metrics = Metrics()
+    media = MediaActor(_media_config(config))
+    budget = MediaBudget(max_bytes=config.files.media_bytes)
+    await actors.start(media.run)
+    metrics.add_media(media.handle.statistics)
+    models: dict[str, ServedModel] = {}
+    plans: list[MemoryPlan] = []
+    for name, model in zip(config.public_names, config.models, strict=True):
+        loaded = await _start_engine(actors, engines, name, model, config, activity, plans)
+        plans.append(loaded.memory)
+        metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
+        text = _text_model(loaded, config, media.handle, budget)
+        models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
+    hearing = VoiceActivityActor(activity)
+    await actors.start(hearing.run)
+    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics, keys)
+    actors.start_soon(metrics.watch_loop)
+    actors.start_soon(keys.watch)
+    await actors.start(service.sessions.run)
+    return service
 
 
 def application(service: Service) -> AsgiApp:
@@ -108,12 +130,15 @@ def application(service: Service) -> AsgiApp:
     return Gate(router, service, frozenset(route.path for route in found))
 
 
-async def _listen_until(closed: trio.Event, service: Service, listener: socket.socket) -> None:
+async def _listen_until(
+    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket, guard: Guard
+) -> None:
     await serve_connections(
-        application(service),
+        AccessLog(app, config.logs),
         listener,
-        max_message_bytes=service.config.realtime.max_message_bytes,
-        send_timeout_s=service.config.listen.send_timeout_s,
+        guard=guard,
+        max_message_bytes=config.realtime.max_message_bytes,
+        send_timeout_s=config.listen.send_timeout_s,
         stop=closed,
         grace_s=_CLOSE_GRACE_S,
     )
@@ -151,9 +176,19 @@ async def _start_engine(
     model: str,
     config: ServerConfig,
     activity: VoiceActivityModel,
+    beside: Sequence[MemoryPlan],
 ) -> LoadedModel:
     started = time.monotonic()
-    work = partial(load_model, name, model, config.engine, activity, max_pixels=config.files.max_image_pixels)
+    work = partial(
+        load_model,
+        name,
+        model,
+        config.engine_of(name),
+        activity,
+        max_pixels=config.files.max_image_pixels,
+        beside=tuple(beside),
+        num_to_come=len(config.models) - len(beside) - 1,
+    )
     loaded = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     await actors.start(engines.run, loaded.engine)
     logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
@@ -171,7 +206,9 @@ def _text_model(
         max_image_pixels=config.files.max_image_pixels or None,
     )
     prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
-    return TextModel(loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine.ngram_drafts)
+    return TextModel(
+        loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine_of(loaded.name).ngram_drafts
+    )
 
 
 async def _drain(service: Service, deadline_s: float) -> None:
@@ -190,6 +227,13 @@ def _listen(config: ServerConfig) -> socket.socket:
         return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _connection_limits(config: ServerConfig) -> ConnectionLimits:
+    listen = config.listen
+    return connection_limits(
+        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
+    )
 
 
 def _url(listener: socket.socket) -> str:

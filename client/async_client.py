@@ -48,9 +48,10 @@ class AsyncClient:
     """Talks to one server. Usable from several tasks of one event loop; `close` it, or use it as a context
     manager.
 
-    `base_url` and `api_key` default to SENSORIUM_BASE_URL and SENSORIUM_API_KEY, then to a server on this
-    machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the server
-    refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too slow.
+    `base_url` and `api_key` default to SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then to a server on
+    this machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the
+    server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
+    slow.
     """
 
     def __init__(

@@ -64,12 +64,12 @@ class ClientOptions(msgspec.Struct, frozen=True):
 def client_options(
     base_url: str | None = None, api_key: str | None = None, timeout: float | None = None
 ) -> ClientOptions:
-    """Settings from arguments, then SENSORIUM_BASE_URL and SENSORIUM_API_KEY, then the defaults.
+    """Settings from arguments, then SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then the defaults.
 
     Raises ValueError naming the setting, its value and what is allowed.
     """
     url = base_url or os.environ.get("SENSORIUM_BASE_URL") or DEFAULT_BASE_URL
-    key = api_key or os.environ.get("SENSORIUM_API_KEY") or None
+    key = api_key or os.environ.get("SENSORIUM_CLIENT_API_KEY") or None
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"base_url is {url!r}: expected http://HOST:PORT or https://HOST")

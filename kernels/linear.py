@@ -1,9 +1,10 @@
 """y = activation(x Wᵀ + b) (+ residual), with weights laid out once for the device.
 
 On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product over a
-weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For up to
-`MAX_NATIVE_ROWS` rows our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it
-reads at the rate of the memory, and a row's result does not depend on how many there are.
+weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For few rows
+our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it reads at the rate of the
+memory: for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit. So a row's result
+does not depend on how many there are, up to `NUM_ALIKE_ROWS`.
 `examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors
 only.
 """
@@ -25,8 +26,17 @@ from .native import CODES, native_for
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
 MAX_NATIVE_ROWS = 64
-"""Rows up to which weights are better streamed by our own loop than by oneDNN's product."""
-_TILE = 64  # outputs that lie together in oneDNN's layout
+"""Rows up to which weights are better streamed by our own loop than by oneDNN's product without AMX."""
+NUM_ALIKE_ROWS = 32
+"""Beside AMX, oneDNN sums long rows in parts when there are more."""
+_AMX_ROWS = 8
+"""The same beside AMX."""
+_SMALL_AMX_ROWS = 16
+"""And for weights so small that oneDNN's call costs more than its product."""
+_SMALL = 1 << 17
+_TILES = (64, 32)
+"""Outputs that lie together in the layouts of oneDNN that our loop reads: without AMX, and with it."""
+_DEPTH = 32  # where there is AMX, inputs are filled up to a multiple of this
 
 _FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -47,13 +57,25 @@ _FUSED: dict[Activation, tuple[str, str]] = {
 class LinearWeight:
     """A weight [out, in] ready for `linear`; `packed` if it is in oneDNN's own layout (then the only copy).
 
-    `tiles` is where the packed memory lies if it has the layout `cpu/linear.c` reads, else 0.
+    `tiles` says how the packed memory lies if `cpu/linear.c` can read it.
     """
 
     weight: Tensor
     bias: Tensor | None
     packed: bool
-    tiles: int = 0
+    tiles: Tiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Packed memory at `address`: [out / width, depth / pair, width, pair] with pairs of bfloat16, or of one
+    float32; outputs and inputs filled up with anything."""
+
+    address: int
+    width: int
+    depth: int
+    max_rows: int
+    """Rows up to which our loop is the faster way."""
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -75,30 +97,57 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> LinearWeight:
     return LinearWeight(weight.contiguous(), bias, packed=False)
 
 
-def _find_tiles(packed: Tensor, weight: Tensor) -> int:
-    """Address of the packed memory if its tiles are [in/2, 64, 2] (float32: [in, 64]), else 0.
+def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
+    """Which of the layouts that we read `packed` has, if any.
 
-    oneDNN chooses layouts as it likes (another one for bfloat16 where the processor has AMX), so what it
-    chose is compared, not assumed: in the first tile, the last, and one that is surely not all zeros.
+    oneDNN chooses as it likes, by processor, type and shape, so what it chose is compared, not assumed: in
+    the first tile, the last, and one that is surely not all zeros.
     """
     operators = torch.ops.mkldnn
-    out, size = weight.shape
-    num_tiles, pair = -(-out // _TILE), 4 // weight.itemsize
+    size = weight.shape[1]
     if native_for(weight) is None or not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
-        return 0
-    tile_bytes = _TILE * size * weight.itemsize
-    if not out or size % pair or operators._nbytes(packed) != num_tiles * tile_bytes:
-        return 0
-    address = int(operators.data_ptr(packed))
+        return None
+    if not weight.numel() or size % (4 // weight.itemsize):
+        return None
+    address, num_bytes = int(operators.data_ptr(packed)), operators._nbytes(packed)
+    for width in _TILES:
+        for depth in {size, -(-size // _DEPTH) * _DEPTH}:
+            tiles = Tiles(address, width, depth, _max_rows(weight, width))
+            if num_bytes == _num_tiles(weight, tiles) * width * depth * weight.itemsize and _holds(
+                tiles, weight
+            ):
+                return tiles
+    return None
+
+
+def _max_rows(weight: Tensor, width: int) -> int:
+    if weight.dtype is torch.float32 or width == _TILES[0]:
+        return MAX_NATIVE_ROWS
+    return _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
+
+
+def _num_tiles(weight: Tensor, tiles: Tiles) -> int:
+    return -(-weight.shape[0] // tiles.width)
+
+
+def _holds(tiles: Tiles, weight: Tensor) -> bool:
+    size, width, pair = weight.shape[1], tiles.width, 4 // weight.itemsize
     most = int(torch.linalg.vector_norm(weight, ord=torch.inf, dim=1).argmax())
-    for number in {0, most // _TILE, num_tiles - 1}:
-        rows = weight[number * _TILE : (number + 1) * _TILE]
+    for number in {0, most // width, _num_tiles(weight, tiles) - 1}:
+        rows = weight[number * width : (number + 1) * width]
         expected = rows.view(-1, size // pair, pair).transpose(0, 1)
-        memory = (ctypes.c_char * tile_bytes).from_address(address + number * tile_bytes)
-        found = torch.frombuffer(memory, dtype=weight.dtype).view(size // pair, _TILE, pair)
-        if not torch.equal(found[:, : rows.shape[0]], expected):
-            return 0
-    return address
+        found = tile_memory(tiles, number, weight.dtype)[: size // pair, : rows.shape[0]]
+        if not torch.equal(found, expected):
+            return False
+    return True
+
+
+def tile_memory(tiles: Tiles, number: int, dtype: torch.dtype) -> Tensor:
+    """One tile as it lies there: [depth / pair, width, pair]. It must not outlive the weight."""
+    pair = 4 // dtype.itemsize
+    num_bytes = tiles.width * tiles.depth * dtype.itemsize
+    memory = (ctypes.c_char * num_bytes).from_address(tiles.address + number * num_bytes)
+    return torch.frombuffer(memory, dtype=dtype).view(tiles.depth // pair, tiles.width, pair)
 
 
 def linear(
@@ -108,9 +157,11 @@ def linear(
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
     known = x.shape[1] == weight.weight.shape[1] and x.dtype is weight.weight.dtype
-    if weight.tiles and known and 0 < x.shape[0] <= MAX_NATIVE_ROWS:
-        y = _linear_native(x, weight, residual)
-        return y if activation == "none" else _FUNCTIONS[activation](y)
+    is_few = weight.tiles is not None and known and 0 < x.shape[0] <= MAX_NATIVE_ROWS
+    if is_few and activation != "none":  # not fused, so that both ways round alike
+        return _FUNCTIONS[activation](linear(x, weight))
+    if is_few and weight.tiles is not None and x.shape[0] <= weight.tiles.max_rows:
+        return _linear_native(x, weight, weight.tiles, residual)
     pointwise = torch.ops.mkldnn._linear_pointwise
     if residual is not None:
         return cast(Tensor, pointwise.binary(x, residual, weight.weight, weight.bias, "add"))
@@ -118,7 +169,7 @@ def linear(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_native(x: Tensor, weight: LinearWeight, residual: Tensor | None) -> Tensor:
+def _linear_native(x: Tensor, weight: LinearWeight, tiles: Tiles, residual: Tensor | None) -> Tensor:
     native = native_for(x)
     assert native is not None, "the weight has tiles"
     rows, size = x.shape
@@ -132,13 +183,15 @@ def _linear_native(x: Tensor, weight: LinearWeight, residual: Tensor | None) -> 
         CODES[x.dtype],
         x.data_ptr(),
         x.stride(0),
-        weight.tiles,
+        tiles.address,
         None if weight.bias is None else weight.bias.data_ptr(),
         None if residual is None else residual.data_ptr(),
         y.data_ptr(),
         rows,
         size,
         out,
+        tiles.width,
+        tiles.depth,
         torch.get_num_threads(),
     )
     return y

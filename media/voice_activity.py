@@ -18,6 +18,7 @@ import onnxruntime
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
+from .level import LevelControl
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -68,7 +69,8 @@ class VoiceActivityModel:
 
 
 class FrameCutter:
-    """Cuts one stream at 16 kHz into frames as the network sees them, however the stream comes."""
+    """Cuts one stream at 16 kHz into frames as the network hears them, however the stream comes: faint ones
+    are amplified (`media/level.py`)."""
 
     def __init__(self) -> None:
         self.num_samples = 0
@@ -79,16 +81,18 @@ class FrameCutter:
     def reset(self) -> None:
         """The next frame does not continue the last one."""
         self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+        self._level = LevelControl()
 
     def push(self, samples: FloatArray) -> list[FloatArray]:
         """The frames completed by `samples` [n], each behind the end of the one before, [576]."""
-        if len(self._pending) + len(samples) < FRAME_SAMPLES:
-            self._pending = np.concatenate((self._pending, samples))
+        fresh = np.concatenate((self._pending, samples))
+        end = len(fresh) // FRAME_SAMPLES * FRAME_SAMPLES
+        self._pending = fresh[end:].copy()
+        if not end:
             return []
-        heard = np.concatenate((self._context, self._pending, samples))
-        end = (len(heard) - CONTEXT_SAMPLES) // FRAME_SAMPLES * FRAME_SAMPLES
-        self._context = heard[end : end + CONTEXT_SAMPLES].copy()
-        self._pending = heard[end + CONTEXT_SAMPLES :].copy()
+        levelled = self._level.apply(fresh[:end].reshape(-1, FRAME_SAMPLES))
+        heard = np.concatenate((self._context, levelled.ravel()))
+        self._context = heard[end:].copy()
         self.num_samples += end
         return [heard[at : at + CONTEXT_SAMPLES + FRAME_SAMPLES] for at in range(0, end, FRAME_SAMPLES)]
 

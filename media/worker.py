@@ -129,5 +129,6 @@ def decode_to_file(data: bytes, limits: DecodeLimits, path: str) -> DecodedAudio
     outcome = decode_job(data, limits)
     if isinstance(outcome, SensoriumError):
         return outcome
-    outcome.samples.tofile(path)
+    with open(path, "wb") as file:
+        file.write(np.ascontiguousarray(outcome.samples).data)
     return replace(outcome, samples=np.zeros(0, np.float32))

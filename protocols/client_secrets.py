@@ -23,11 +23,18 @@ class ExpiresAfter(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=10, le=7200)] = DEFAULT_SECONDS
 
 
-class ClientSecretRequest(Struct, frozen=True):
-    """The body; everything may be left out. `session` is shaped as in `session.update`."""
+class ClientSecretRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body; everything may be left out. `session` is shaped as in `session.update`; `single_use` is an
+    extension: the key opens one session, and may resume it."""
 
     expires_after: ExpiresAfter | UnsetType | None = UNSET
     session: SessionPatch | UnsetType | None = UNSET
+    single_use: bool | None = None
+
+    @property
+    def is_single_use(self) -> bool:
+        """Whether the key opens no second session."""
+        return bool(self.single_use)
 
     @property
     def seconds(self) -> int:

@@ -4,8 +4,11 @@
     ├── ClientError            the client's fault (4xx, or an `error` event that keeps the session)
     │   ├── BadRequestError    400  a field is missing, malformed or out of range; `param` names it
     │   ├── UnauthorizedError  401  no key, or a wrong one
+    │   ├── ForbiddenError     403  a web page that may not use this server
     │   ├── NotFoundError      404  no such model or route
+    │   ├── RequestTimeoutError 408 the request stopped arriving, or arrives too slowly
     │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
+    │   ├── UpgradeRequiredError 426 the address speaks WebSocket, and the request does not
     │   └── MediaError         400  the bytes are not media we can open
     ├── OverloadedError        503  a stated bound was reached; try again after `retry_after_s`
     ├── UnavailableError       503  a shared actor is down and being restarted
@@ -56,11 +59,33 @@ class UnauthorizedError(ClientError):
     default_code = "invalid_api_key"
 
 
+class ForbiddenError(ClientError):
+    """A web page's request that this server does not take (`actors/http/origins.py`)."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "forbidden"
+
+
 class NotFoundError(ClientError):
     """No such model, or a route that no served model supports."""
 
     status = 404
     default_code = "not_found"
+
+
+class RequestTimeoutError(ClientError):
+    """The request stopped arriving, or arrives too slowly."""
+
+    status = 408
+    default_code = "request_timeout"
+
+
+class UpgradeRequiredError(ClientError):
+    """The address speaks WebSocket, and the request does not."""
+
+    status = 426
+    default_code = "upgrade_required"
 
 
 class TooLargeError(ClientError):

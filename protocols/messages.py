@@ -11,6 +11,8 @@ from typing import Annotated, Final, Literal, NewType
 
 import msgspec
 
+from .distributions import Distribution
+
 RequestId = NewType("RequestId", str)
 ItemId = NewType("ItemId", str)
 SessionKey = NewType("SessionKey", str)
@@ -276,6 +278,27 @@ class TokensAligned(msgspec.Struct, frozen=True):
     """len = text_end - text_start + 1, never decreasing."""
 
 
+class RequestTimes(msgspec.Struct, frozen=True):
+    """Of one class of service: how long the engine's requests took, and how large they were.
+
+    Clocks start when a request is queued, with its media decoded and not yet encoded. What is aborted (by
+    a stop string, too) or fails is only in what it reached before.
+    """
+
+    queue_s: Distribution = Distribution()
+    """Until the device first gets something of it."""
+    first_token_s: Distribution = Distribution()
+    between_tokens_s: Distribution = Distribution()
+    """One value for each token but those that came first; several of one step share its time."""
+    whole_s: Distribution = Distribution()
+    prompt_tokens: Distribution = Distribution()
+    output_tokens: Distribution = Distribution()
+
+    def __add__(self, other: RequestTimes) -> RequestTimes:
+        names = self.__struct_fields__
+        return RequestTimes(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
 _Gauge = Annotated[int, msgspec.Meta(title="gauge")]
 
 
@@ -319,6 +342,9 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Seconds the device has spent executing plans."""
     num_restarts: int = 0
     """Times the engine was started again after a crash."""
+    times_live: RequestTimes = RequestTimes()
+    times_interactive: RequestTimes = RequestTimes()
+    times_batch: RequestTimes = RequestTimes()
 
     @property
     def num_waiting(self) -> int:

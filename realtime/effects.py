@@ -67,6 +67,13 @@ class ResetVoiceActivity(msgspec.Struct, frozen=True):
     """What comes next does not continue what was heard: forget the model's state. Positions go on."""
 
 
+class FindCut(msgspec.Struct, frozen=True):
+    """Speech does not pause: say where `[after, before)` is cut best, by a `CutFound` at once."""
+
+    after: int
+    before: int
+
+
 class Close(msgspec.Struct, frozen=True):
     """Close the socket once everything sent before has been written. The last effect of a session."""
 
@@ -82,5 +89,6 @@ Effect = (
     | ForgetItem
     | ForgetBefore
     | ResetVoiceActivity
+    | FindCut
     | Close
 )

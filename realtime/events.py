@@ -42,6 +42,12 @@ class SpeechScored(msgspec.Struct, frozen=True):
     probability: float
 
 
+class CutFound(msgspec.Struct, frozen=True):
+    """Answer to `FindCut`: the likeliest gap between two words, in (after, before]."""
+
+    sample: int
+
+
 class HypothesisReady(msgspec.Struct, frozen=True):
     """Answer to the `Transcribe` with these four values."""
 
@@ -79,6 +85,7 @@ SessionEvent = (
     | AudioAppended
     | AudioRefused
     | SpeechScored
+    | CutFound
     | HypothesisReady
     | HypothesisFailed
     | ClientReturned

@@ -11,10 +11,11 @@ progress are the same thing, and `speech_started` and `speech_stopped` alternate
 turn in mid-speech (commit, clear, detection off) `speech_stopped` comes first.
 
 **Endless speech** is cut after `force_turn_s`. In the last seconds before that a pause of the tail's length
-is enough to end the turn. If none comes, the turn ends at the quietest place of those seconds, and the next
-one begins with that very sample: `speech_stopped`, the commit and `speech_started` follow each other.
-Partials stop a moment before, and the cut lies behind what was asked about, so that no released text can
-belong to the next turn: words at the seam are neither lost nor doubled.
+is enough to end the turn. If none comes, the turn ends at the best place of those seconds (`FindCut`), and
+the next one begins with that very sample: `speech_stopped`, the commit and `speech_started` follow each
+other. In those seconds partials reach only to the best place so far, and the cut does not lie before what was
+asked about, so that no released text can belong to the next turn: words at the seam are neither lost nor
+doubled.
 
 **Without detection** the client's commit ends the turn, which is the whole buffer. Voice activity only
 keeps silence from being transcribed early.
@@ -35,20 +36,20 @@ from ..protocols.transcript import Transcript
 from .buffer import Buffer
 from .config import MIN_COMMIT_MS, SessionConfig
 from .conversation import MAX_PENDING, Conversation, Item
-from .effects import ForgetBefore, ResetVoiceActivity
+from .effects import FindCut, ForgetBefore, ResetVoiceActivity
 from .endings import Ending, ending
 from .outgoing import Outgoing
 from .pace import Pace
-from .seam import QuietPlaces
 from .settings import SessionSettings
 from .transcript import RELEASES
 from .turns import SpeechStarted, SpeechStopped, TurnDetector
 
 _MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
 _SEARCH_S: Final = 8.0
-"""How far before its longest length a turn may be ended by a short pause, or be cut."""
-_HOLD_S: Final = 3.0
-"""How long before it no partial is asked for: most speech has a gap between words in that time."""
+"""How far before its longest length a turn may be ended by a short pause, or be cut: nearly all speech has a
+gap between words in that time."""
+_MIN_SEARCH: Final = ms_to_samples(500)
+"""Less is not searched; the turn goes on until there is so much."""
 _NOTHING_SAID: Final = Transcript(text="", language="", duration=0.0)
 
 
@@ -68,8 +69,7 @@ class Listener:
         force_s = min(config.force_turn_s, config.max_turn_s)
         self._force_turn = ms_to_samples(force_s * 1000)
         self._search = ms_to_samples(min(_SEARCH_S, force_s / 2) * 1000)
-        self._hold = ms_to_samples(min(_HOLD_S, force_s / 4) * 1000)
-        self._quiet_places = QuietPlaces(self._search)
+        self._searched_end = 0
         self._ending: Ending = "unknown"
         self.pace = Pace()
         """How often partial hypotheses are asked for, beside what the client wants."""
@@ -112,10 +112,20 @@ class Listener:
                 self._start_turn(event.start_sample)
             elif isinstance(event, SpeechStopped) and self._detecting:
                 self._end_turn(self._spoken_end)
-        self._quiet_places.push(end_sample, probability, is_speech=not self._detector.silent)
         item = self._conversation.open
         if item is not None and self._detecting:
             self._bound_turn(item, end_sample)
+
+    def cut(self, sample: int, *, now: float) -> None:
+        """The best place in the last seconds of endless speech, as asked for."""
+        item = self._conversation.open
+        if item is None or not self._detecting or not max(item.start, item.asked_end) <= sample:
+            return
+        if self._buffer.scored - item.start >= self._force_turn:
+            self._end_turn(sample)
+            self._announce_start(self._conversation.begin(sample, sample))
+        elif item.asked is None and sample > item.asked_end:
+            self._ask_partial(item, sample, now)
 
     def commit(self) -> None:
         """The client ends the turn. Raises `BadRequestError`, changing nothing, if there is too little.
@@ -237,10 +247,15 @@ class Listener:
         if detector.paused:
             self._end_paused()
         elif length >= self._force_turn and not detector.silent:
-            cut = self._quiet_places.best(after=item.asked_end)
-            if cut is not None:
-                self._end_turn(cut)
-                self._announce_start(self._conversation.begin(cut, cut))
+            self._search_cut(item)
+
+    def _search_cut(self, item: Item) -> None:
+        """Have the last seconds of the turn searched, as far as nothing was asked about them."""
+        end = self._buffer.scored
+        after = max(item.start, item.asked_end, end - self._search)
+        if end - after >= _MIN_SEARCH:
+            self._searched_end = end
+            self._outgoing.do(FindCut(after, end))
 
     def _listen_for_the_end(self) -> None:
         """Let the wait for the end of the turn follow what was said, where the client wants that."""
@@ -305,14 +320,19 @@ class Listener:
         if self._detecting and detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
         scored = self._buffer.scored
-        if self._detecting and scored - item.start >= self._force_turn - self._hold:
-            return  # the turn may be cut behind what was asked about
         wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
         if item.newest is not None:
             wanted_ms = round(wanted_ms * self.pace.factor)
-        if detector.paused or scored - item.asked_end >= ms_to_samples(wanted_ms):
-            self._conversation.ask(item, scored, final=False)
-            self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
+        if not detector.paused and scored - item.asked_end < ms_to_samples(wanted_ms):
+            return
+        if not self._detecting or scored - item.start < self._force_turn - self._search:
+            self._ask_partial(item, scored, now)
+        elif scored - max(item.asked_end, self._searched_end) >= ms_to_samples(wanted_ms):
+            self._search_cut(item)  # the turn may be cut behind what is asked about
+
+    def _ask_partial(self, item: Item, end: int, now: float) -> None:
+        self._conversation.ask(item, end, final=False)
+        self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
 
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""

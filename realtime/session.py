@@ -54,6 +54,7 @@ from .events import (
     AudioAppended,
     AudioRefused,
     ClientReturned,
+    CutFound,
     DrainStarted,
     HypothesisFailed,
     HypothesisReady,
@@ -155,6 +156,8 @@ class Session:
                 self._listener.append(event.num_samples)
             case SpeechScored():
                 self._listener.score(event.end_sample, event.probability)
+            case CutFound():
+                self._listener.cut(event.sample, now=now)
             case HypothesisReady():
                 if not event.final:
                     self._listener.pace.answered(event.item_id, now=now)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+import msgspec
 import trio
 
 from ...engine.planning.events import (
@@ -23,6 +24,7 @@ from ...engine.planning.events import (
     WindowEncoded,
 )
 from ...engine.planning.plan import Plan, Slot, StepResult
+from ...engine.planning.request_times import RequestClocks
 from ...engine.planning.scheduler import Scheduler
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.messages import (
@@ -157,10 +159,13 @@ class SchedulerActor:
         self._report = report
         self._streams: dict[RequestId, StreamId] = {}
         self._aligns: dict[RequestId, Reply[TokensAligned]] = {}
+        self._clocks = RequestClocks()
 
     def statistics(self) -> EngineStatistics:
         """Counters and gauges of the scheduler."""
-        return EngineStatistics() if self._scheduler is None else self._scheduler.statistics()
+        if self._scheduler is None:
+            return EngineStatistics()
+        return msgspec.structs.replace(self._scheduler.statistics(), **self._clocks.times())
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Schedule until cancelled. `make_scheduler` is called first: it may need what others found out."""
@@ -185,6 +190,7 @@ class SchedulerActor:
             plan = scheduler.schedule()
             if not plan:
                 break
+            self._clocks.planned(plan, now=trio.current_time())
             self._execute(plan)
             has_planned = True
         return has_planned
@@ -198,6 +204,7 @@ class SchedulerActor:
             case _Abort(request_id, stream_id):
                 if self._streams.get(request_id) == stream_id:
                     scheduler.abort(request_id)
+                    self._clocks.aborted(request_id)
                     self._streams.pop(request_id, None)
                     self._aligns.pop(request_id, None)
             case _CloseSession(session):
@@ -220,6 +227,7 @@ class SchedulerActor:
                 case _Submit(request, slot, media_slots, stream_id, reply):
                     events = scheduler.submit(request, slot, media_slots)
                     self._streams[request.request_id] = stream_id
+                    self._clocks.submitted(request, now=trio.current_time())
                     reply.set(None)
                 case _Align(command, slot, align_reply):
                     scheduler.align(command, slot)
@@ -232,6 +240,7 @@ class SchedulerActor:
         """Answer, report, or add to `tokens`. At once: the id may have a new user a message later."""
         match event:
             case TokensSampled():
+                self._clocks.sampled(event, now=trio.current_time())
                 tokens.append((self._streams[event.request_id], event))
                 if event.finish_reason is not None:
                     del self._streams[event.request_id]

@@ -27,8 +27,6 @@ from .event_stream import EventStream, Put, SlicedResponse, unless_gone
 from .service import Hold
 from .text_requests import JSON
 
-MAX_ENTRIES: Final = 300_000
-"""Log-probabilities one answer may report, alternatives included: some tens of megabytes of JSON."""
 _INLINE_ENTRIES: Final = 500
 
 UsageSoFar = CompletionUsage | UnsetType | None
@@ -68,8 +66,12 @@ class Answering:
         has_limit: bool,
         lane: Lane,
         cache_salt: str,
+        max_entries: int,
     ) -> None:
-        """`has_limit`: the client named `max_tokens`, so that nothing less will do."""
+        """`has_limit`: the client named `max_tokens`, so that nothing less will do.
+
+        `max_entries`: log-probabilities that may be reported, alternatives included.
+        """
         self._model = model
         self._wish = wish
         self._params = params
@@ -77,6 +79,7 @@ class Answering:
         self._has_limit = has_limit
         self._lane = lane
         self._cache_salt = cache_salt
+        self._max_entries = max_entries
 
     async def respond(self, request: Request, hold: Hold) -> Response:
         """The response, whole or streamed; a client that leaves ends the work."""
@@ -166,15 +169,15 @@ class Answering:
             num_prompt = each * sum(len(prompt.token_ids) for prompt in prompts)
         per_token = 0 if self._params.logprobs is None else num_choices * (1 + self._params.logprobs)
         if not self._has_limit and per_token:
-            most = max(0, MAX_ENTRIES - num_prompt) // (per_token * len(prompts))
+            most = max(0, self._max_entries - num_prompt) // (per_token * len(prompts))
             fit = [fitted(params, max(1, most)) for params in fit]
         num_answer = per_token * sum(params.max_tokens for params in fit)
-        if num_prompt + num_answer <= MAX_ENTRIES:
+        if num_prompt + num_answer <= self._max_entries:
             return fit
         param = "logprobs" if num_answer >= num_prompt else "prompt_logprobs"
         raise BadRequestError(
             f"The answer may have {num_prompt + num_answer:,} log-probabilities, alternatives included; "
-            f"allowed: up to {MAX_ENTRIES:,}. Ask for fewer in `{param}`, or for fewer tokens or answers.",
+            f"allowed: up to {self._max_entries:,}. Ask for fewer in `{param}`, or fewer tokens or answers.",
             param=param,
         )
 

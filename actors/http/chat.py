@@ -33,8 +33,8 @@ from ...protocols.messages import TextGenerated
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
 from .logprobs import chat_logprobs, prompt_logprob_list
-from .service import Service, caller_of
-from .text_requests import admission, cache_salt, read_and_parse, text_model
+from .service import Service
+from .text_requests import admission, read_and_parse, text_model
 
 
 class ChatRoutes:
@@ -45,7 +45,8 @@ class ChatRoutes:
 
     async def chat_completions(self, request: Request) -> Response:
         """Answer a conversation."""
-        hold = admission(self._service, request)
+        caller = self._service.caller(request)
+        hold = admission(self._service, request, caller)
         with hold():
             wish, conversation = await read_and_parse(self._service, request, parse_chat)
             model = text_model(self._service, wish.model)
@@ -60,10 +61,9 @@ class ChatRoutes:
                 params,
                 _ChatShape(model, wish, conversation),
                 has_limit=wish.wanted_tokens is not None,
-                lane=self._service.lane(
-                    caller_of(request), priority=wish.priority or 0, num_answers=wish.num_choices
-                ),
-                cache_salt=cache_salt(self._service, request, wish.cache_salt),
+                lane=self._service.lane(caller, priority=wish.priority or 0, num_answers=wish.num_choices),
+                cache_salt=self._service.cache_salt(caller, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 

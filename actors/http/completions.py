@@ -39,8 +39,8 @@ from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
 from .event_stream import SlicedResponse
 from .logprobs import completion_logprobs, prompt_logprob_list
-from .service import Service, caller_of
-from .text_requests import JSON, admission, cache_salt, read_and_parse, text_model
+from .service import Service
+from .text_requests import JSON, admission, read_and_parse, text_model
 
 
 class CompletionRoutes:
@@ -51,7 +51,8 @@ class CompletionRoutes:
 
     async def completions(self, request: Request) -> Response:
         """Continue prompts."""
-        hold = admission(self._service, request)
+        caller = self._service.caller(request)
+        hold = admission(self._service, request, caller)
         with hold():
             wish, asked = await read_and_parse(self._service, request, _parse)
             model = text_model(self._service, wish.model)
@@ -63,17 +64,18 @@ class CompletionRoutes:
                 _CompletionShape(model, wish, asked),
                 has_limit=True,
                 lane=self._service.lane(
-                    caller_of(request),
+                    caller,
                     priority=wish.priority or 0,
                     num_answers=len(asked) * wish.num_choices,
                 ),
-                cache_salt=cache_salt(self._service, request, wish.cache_salt),
+                cache_salt=self._service.cache_salt(caller, wish.cache_salt),
+                max_entries=self._service.config.engine.max_logprob_entries,
             )
             return await answering.respond(request, hold)
 
     async def tokenize(self, request: Request) -> Response:
         """A text's ids, as `completions` would read it."""
-        with admission(self._service, request)():
+        with admission(self._service, request, self._service.caller(request))():
             wish = await read_and_parse(self._service, request, parse_tokenize)
             model = text_model(self._service, wish.model)
             prompt = await model.prompter.completion(wish.prompt)
@@ -93,7 +95,7 @@ class CompletionRoutes:
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ids."""
-        with admission(self._service, request)():
+        with admission(self._service, request, self._service.caller(request))():
             wish = await read_and_parse(self._service, request, parse_detokenize)
             model = text_model(self._service, wish.model)
             prompt = await model.prompter.completion(wish.tokens, param="tokens")

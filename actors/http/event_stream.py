@@ -24,6 +24,7 @@ from ...protocols.transcript import Transcript
 from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
+from ..wire.exchange import HALF_CLOSED
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class EventStream(Response):
         """Send the response."""
         with self._hold():
             async with open_work() as nursery:
-                nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope)
+                nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope, self._ask)
                 nursery.start_soon(self._do_work)
                 await self._write(send)
                 nursery.cancel_scope.cancel()
@@ -105,6 +106,10 @@ class EventStream(Response):
         self._finished = True
         self._wake.set()
 
+    def _ask(self) -> None:
+        if self._has_begun:
+            self._put(rest.KEEP_ALIVE)
+
     def _put(self, frame: bytes) -> None:
         self._waiting.append(frame)
         self._wake.set()
@@ -137,10 +142,16 @@ class SlicedResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def watch_for_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel `scope` when the client leaves. The request's body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def watch_for_disconnect(
+    receive: Receive, scope: trio.CancelScope, on_silence: Callable[[], None] = lambda: None
+) -> None:
+    """Cancel `scope` when the client leaves. The request's body must have been read.
+
+    `on_silence` is called when it sends nothing more: it has left, too, if it does not take what it is sent.
+    """
+    while (message := await receive())["type"] != "http.disconnect":
+        if message["type"] == HALF_CLOSED:
+            on_silence()
     scope.cancel()
 
 

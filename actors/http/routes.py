@@ -1,22 +1,24 @@
 """The REST routes: transcription, models, health, metrics. Shapes are `protocols/rest.py`, work is elsewhere.
 
-`Gate` stands in front of every route: it asks for the key, counts the request, and turns every error into
-the one error body. A client that leaves cancels what was being done for it. Live sessions:
-`actors/http/websocket.py`.
+`Gate` stands in front of every route: it looks which web page asks, if one does (`actors/http/origins.py`),
+asks for the key, counts the request, and turns every error into the one error body. A client that leaves
+cancels what was being done for it. Live sessions: `actors/http/websocket.py`.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
 
 import msgspec
+import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -32,22 +34,29 @@ from ...protocols.errors import (
     OverloadedError,
     SensoriumError,
     UnavailableError,
+    UpgradeRequiredError,
 )
+from ...protocols.openapi import document
 from ...protocols.transcript import Task, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ...realtime.session import Session
+from ..callers import Caller
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
 from ..speech.model import SpeechModel
+from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .event_stream import SlicedResponse, transcript_stream, unless_gone
-from .service import ServedModel, Service, bearer_key, caller_of
+from .origins import Fields, Origins, is_preflight
+from .service import ServedModel, Service
 from .uploads import read_json_body, read_upload
 
 logger = logging.getLogger(__name__)
 
-_OPEN_PATHS: Final = frozenset({"/health", "/ping"})
+LIVE_PATHS: Final = frozenset({"/live", "/ping"})
+"""Answered with 200 for as long as the process is worth keeping."""
+_OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
 _JSON: Final = "application/json"
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
@@ -63,42 +72,90 @@ class MethodNotAllowedError(ClientError):
 
 
 class Gate:
-    """Everything around a route that is the same for all of them. Passes WebSockets through."""
+    """Everything around a route that is the same for all of them: who may, CORS, errors, the count.
+
+    WebSockets pass after the rules on pages: their route asks for the key itself.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._app = app
         self._service = service
         self._paths = paths
+        self._origins = Origins(service.config.listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._open(scope, receive, send)
             return
-        status = 0
-
-        async def counting_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
         request = Request(scope, receive)
+        cors = self._origins.fields(request.headers)
+        answer, began = _Answer(send, cors), trio.current_time()
         try:
             if scope["path"] not in _OPEN_PATHS:
-                self._service.authenticate(bearer_key(request.headers.get("authorization")))
-            await self._app(scope, receive, counting_send)
+                self._origins.check(request.headers)
+            if is_preflight(request.method, request.headers):
+                cors += self._origins.preflight(request.headers)
+                await Response(status_code=204)(scope, receive, answer.send)
+                return
+            if scope["path"] not in _OPEN_PATHS:
+                self._service.caller(request)
+            with self._service.answering() as in_time:
+                answer.on_plain = partial(self._service.let_finish, in_time)
+                await self._app(scope, receive, answer.send)
+            if in_time.cancelled_caught:
+                await answer.break_off(UnavailableError("The server is shutting down.", code="draining"))
         except ClientDisconnect:
-            status = status or 499
+            answer.status = answer.status or 499
         except Exception as error:
-            if status:  # the answer had begun: all that is left is to break it off
+            if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            await error_response(_shown(error, request))(scope, receive, counting_send)
+            await error_response(_shown(error, request))(scope, receive, answer.send)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             path = "/v1/models/{id}" if scope["path"].startswith("/v1/models/") else path
-            self._service.metrics.requests.labels(path, str(status or 499)).inc()
+            metrics = self._service.metrics
+            metrics.requests.labels(path, str(answer.status or 499)).inc()
+            metrics.request_duration.labels(path).observe(trio.current_time() - began)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one WebSocket. What is wrong with it before its handshake is answered as over HTTP."""
+        try:
+            self._origins.check(Headers(scope=scope))
+            await self._app(scope, receive, send)
+        except SensoriumError as error:
+            await error_response(error)(scope, receive, send)
+
+
+class _Answer:
+    """An answer on its way: what has been said of it."""
+
+    def __init__(self, send: Send, fields: Fields) -> None:
+        self._send = send
+        self._fields = fields
+        """Header fields of every answer."""
+        self.on_plain: Callable[[], None] = lambda: None
+        """Called where the answer that begins is not a stream of events."""
+        self.status = 0
+        """0 while it has not begun."""
+
+    async def send(self, message: Message) -> None:
+        """ASGI's `send`."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            kinds = [value for name, value in message.get("headers", ()) if name == b"content-type"]
+            if not any(kind.startswith(b"text/event-stream") for kind in kinds):
+                self.on_plain()
+            message = {**message, "headers": [*message.get("headers", ()), *self._fields]}
+        await self._send(message)
+
+    async def break_off(self, error: SensoriumError) -> None:
+        """End it, a stream of events, with an error. Raises that where nothing has been sent yet."""
+        if not self.status:
+            raise error
+        body = rest.error_event(error) + rest.DONE
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def routes(service: Service) -> list[Route]:
@@ -106,10 +163,12 @@ def routes(service: Service) -> list[Route]:
     api = Api(service)
     found = [
         _route("/health", api.health, "GET"),
-        _route("/ping", api.ping, "GET", "POST"),
+        _route("/live", api.live, "GET"),
+        _route("/ping", api.live, "GET", "POST"),
         _route("/version", api.version, "GET"),
         _route("/load", api.load, "GET"),
         _route("/metrics", api.metrics, "GET"),
+        _route("/v1/realtime", api.realtime, "GET"),
         _route("/v1/models", api.list_models, "GET"),
         _route("/v1/models/{id:path}", api.get_model, "GET"),
     ]
@@ -127,14 +186,26 @@ def routes(service: Service) -> list[Route]:
         ]
         if any(text.prompter.builder.has_template for text in texts):
             found.append(_route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"))
-    return found
+    return [*found, _described(found, service)]
 
 
-async def not_found(scope: Scope, _: Receive, send: Send) -> None:
+def _described(found: Iterable[Route], service: Service) -> Route:
+    """The route that describes all of them."""
+    paths = {route.path.replace(":path", "") for route in found} | {"/openapi.json"}
+    version = importlib.metadata.version("sensorium")
+    needs_key = service.keys.are_needed
+    body = msgspec.json.encode(document(paths, version=version, needs_key=needs_key))
+
+    async def openapi(_: Request) -> Response:
+        return Response(body, media_type=_JSON)
+
+    return _route("/openapi.json", openapi, "GET")
+
+
+async def not_found(scope: Scope, _: Receive, __: Send) -> None:
     """Where no route matches."""
     if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1000, "reason": ""})  # answered as 403
-        return
+        raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; live sessions are at /v1/realtime.")
     raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
 
 
@@ -147,6 +218,8 @@ def error_response(error: SensoriumError) -> Response:
         headers["Retry-After"] = "1"
     elif error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    elif error.status == 426:
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
     return Response(rest.error_body(error), error.status, headers, _JSON)
 
 
@@ -185,8 +258,8 @@ class Api:
         status = "failed" if "failed" in models.values() else status
         return _json({"status": status, "models": models}, status=503)
 
-    async def ping(self, _: Request) -> Response:
-        """200 as long as the process answers."""
+    async def live(self, _: Request) -> Response:
+        """200 as long as the process answers: while it loads, drains, or starts a model again, too."""
         return _json({"status": "ok"})
 
     async def version(self, _: Request) -> Response:
@@ -200,6 +273,12 @@ class Api:
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
         return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    async def realtime(self, _: Request) -> Response:
+        """Live sessions, asked for without a WebSocket."""
+        raise UpgradeRequiredError(
+            f"Live sessions speak WebSocket, and the request has no `Upgrade: websocket`. {PROXY_HINT}"
+        )
 
     async def list_models(self, _: Request) -> Response:
         """Every served model."""
@@ -224,11 +303,13 @@ class Api:
         wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
         config = self._service.session_config(None, wish.patch)
         session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
-        value, expires_at = self._service.secrets.issue(wish.patch, wish.seconds)
+        value, expires_at = self._service.secrets.issue(
+            wish.patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
+        )
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
     async def _transcribe(self, request: Request, task: Task) -> Response:
-        caller = caller_of(request)
+        caller = self._service.caller(request)
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
@@ -253,7 +334,7 @@ class Api:
         transcriber: SpeechModel,
         data: bytes,
         wish: TranscriptionRequest,
-        caller: str,
+        caller: Caller,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""

@@ -5,20 +5,20 @@ Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/web
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
-from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError, UnauthorizedError
+from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError
 from ...protocols.messages import Lane
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
+from ..callers import Caller, caller_by_address, has_room
 from ..config import ServerConfig
 from ..engine.client import EngineClient
 from ..lanes import lane_of
@@ -30,6 +30,11 @@ from ..metrics import Metrics
 from ..speech.model import SpeechModel
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
+from .keys import ApiKeys
+from .origins import is_loopback
+
+_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""As OpenAI's clients in browsers name it."""
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""
@@ -87,14 +92,15 @@ class Service:
     budget: MediaBudget
     open_ear: OpenEar
     metrics: Metrics
+    keys: ApiKeys
     sessions: SessionRegistry = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
-    num_requests: int = 0
-    num_light: int = 0
-    """Of the requests, those with a small body and no media."""
     is_draining: bool = False
-    _num_open: Counter[str] = field(default_factory=Counter)
+    _heavy: Counter[Caller] = field(default_factory=Counter)
+    _light: Counter[Caller] = field(default_factory=Counter)
+    """Requests in hand with a small body and no media."""
     _quiet: trio.Event = field(default_factory=trio.Event)
+    _answering: set[trio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
@@ -158,72 +164,88 @@ class Service:
             resume_grace_s=limits.resume_grace_s,
         )
 
-    def authenticate(self, key: str | None) -> None:
-        """Raise UnauthorizedError unless `key` is one of ours (or none is needed).
+    @property
+    def num_requests(self) -> int:
+        """Requests in hand."""
+        return self._heavy.total() + self._light.total()
 
-        Takes the same time whichever key is compared and however much of it is right.
-        """
-        accepted = self.config.listen.api_key
-        if not accepted:
-            return
-        given = hashlib.sha256((key or "").encode()).digest()
-        matches = [hmac.compare_digest(given, hashlib.sha256(ours.encode()).digest()) for ours in accepted]
-        if not any(matches):
-            raise UnauthorizedError(
-                "No API key was given; send it as `Authorization: Bearer KEY`."
-                if not key
-                else "The API key is not accepted."
-            )
+    @property
+    def is_shared(self) -> bool:
+        """Whether there may be more than one caller. All of a machine that nobody else reaches are one."""
+        if self.keys.are_needed:
+            return self.keys.num_callers > 1
+        return not is_loopback(self.config.listen.host)
 
-    def admission(self, caller: str, *, is_light: bool = False) -> Hold:
+    def caller(self, connection: HTTPConnection) -> Caller:
+        """Who asks. Raises UnauthorizedError where a key is needed and another one, or none, was sent."""
+        if self.keys.are_needed:
+            return self.keys.check(bearer_key(connection.headers.get("authorization")))
+        return caller_by_address(connection.client.host if connection.client else "")
+
+    def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:
         """What counts a request while it is worked on: a context to enter for each of its stages in turn.
 
-        The first entrance raises OverloadedError if that is one request too many. Light ones (a small body)
-        hold little but their place in an engine, so as many may be in hand as may wait there. A request that
-        was let in is finished, also where the server is told to stop between its stages.
+        The first entrance raises OverloadedError if that is one request too many for its caller
+        (`actors/callers.py`). Light ones (a small body) hold little but their place in an engine, so as many
+        may be in hand as may wait there. A request that was let in is finished, also where the server is told
+        to stop between its stages.
         """
         is_admitted = False
 
         def hold() -> AbstractContextManager[None]:
             nonlocal is_admitted
             if not is_admitted:
-                self._check_admission(is_light=is_light)
+                self._check_admission(caller, is_light=is_light)
             is_admitted = True
             return self._counted(caller, is_light=is_light)
 
         return hold
 
-    def cache_salt(self, key: str | None, asked: str | None) -> str:
+    def cache_salt(self, caller: Caller, asked: str | None) -> str:
         """What keeps a request's cached prompts apart: from those of other keys, and as the client asks.
 
         Where no key is needed, everybody shares. Else two clients never find each other's prompts, nor can
         they tell from `cached_tokens` that somebody has asked the same.
         """
-        if not self.config.listen.api_key:
-            return asked or ""
-        return f"{hashlib.sha256((key or '').encode()).hexdigest()}{asked or ''}"
+        return f"{caller.name if caller.has_key else ''}{asked or ''}"
 
     @contextmanager
-    def _counted(self, caller: str, *, is_light: bool) -> Iterator[None]:
-        self.num_requests += 1
-        self.num_light += is_light
-        self._num_open[caller] += 1
+    def _counted(self, caller: Caller, *, is_light: bool) -> Iterator[None]:
+        held = self._light if is_light else self._heavy
+        held[caller] += 1
         self.metrics.requests_active.inc()
         try:
             yield
         finally:
-            self.num_requests -= 1
-            self.num_light -= is_light
-            self._num_open[caller] -= 1
-            if not self._num_open[caller]:
-                del self._num_open[caller]
+            held[caller] -= 1
+            if not held[caller]:
+                del held[caller]
             self.metrics.requests_active.dec()
             self._quiet.set()
 
-    def lane(self, caller: str, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
+    def lane(self, caller: Caller, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
         """The class of a request in hand, which depends on how many more its caller has open."""
-        num_open = self._num_open[caller]
+        num_open = self._heavy[caller] + self._light[caller]
         return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
+
+    @contextmanager
+    def answering(self) -> Iterator[trio.CancelScope]:
+        """Surrounds the answer to a request; cancelled where the server ends before it."""
+        with trio.CancelScope() as scope:
+            self._answering.add(scope)
+            try:
+                yield scope
+            finally:
+                self._answering.discard(scope)
+
+    def let_finish(self, scope: trio.CancelScope) -> None:
+        """The answer has begun, and cannot be ended any better than by its own end."""
+        self._answering.discard(scope)
+
+    def give_up_requests(self) -> None:
+        """Cancel every answer that is still being made."""
+        for scope in self._answering:
+            scope.cancel()
 
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left."""
@@ -231,21 +253,27 @@ class Service:
             self._quiet = trio.Event()
             await self._quiet.wait()
 
-    def _check_admission(self, *, is_light: bool) -> None:
+    def _check_admission(self, caller: Caller, *, is_light: bool) -> None:
         if self.is_draining:
             raise OverloadedError("The server is shutting down.", code="draining", retry_after_s=5.0)
-        files = self.config.files.max_requests
-        num, most = self.num_requests - self.num_light, files
+        held, most = self._heavy, self.config.files.max_requests
         if is_light:
-            num, most = self.num_light, files + self.config.engine.max_waiting
-        if num >= most:
-            raise OverloadedError("Too many requests are in hand; try again.", retry_after_s=1.0)
+            held, most = self._light, most + self.config.engine.max_waiting
+        if has_room(held[caller], held.total(), most, is_shared=self.is_shared):
+            return
+        whose = "Too many" if held.total() >= most else f"You have {held[caller]} of {most}"
+        raise OverloadedError(f"{whose} requests are in hand; try again.", retry_after_s=1.0)
 
 
-def caller_of(request: Request) -> str:
-    """Who asks: the key that was sent, or else the address."""
-    key = bearer_key(request.headers.get("authorization"))
-    return key or (request.client.host if request.client else "")
+def sent_key(connection: HTTPConnection) -> str | None:
+    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
+    key = bearer_key(connection.headers.get("authorization"))
+    if key is not None:
+        return key
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
+    return None
 
 
 def bearer_key(authorization: str | None) -> str | None:

@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 
 from ...protocols.errors import BadRequestError
+from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.generation import TextModel
-from .service import Hold, Service, bearer_key, caller_of
+from .service import Hold, Service
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
@@ -24,16 +25,11 @@ _TEXT_BODY_BYTES: Final = 8 * 1024 * 1024
 """Beside the media, which are a third longer in base64."""
 
 
-def admission(service: Service, request: Request) -> Hold:
+def admission(service: Service, request: Request, caller: Caller) -> Hold:
     """What counts a request while it is worked on; small ones do not take the places of uploads."""
     length = request.headers.get("content-length", "")
     is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
-    return service.admission(caller_of(request), is_light=is_light)
-
-
-def cache_salt(service: Service, request: Request, asked: str | None) -> str:
-    """See `Service.cache_salt`."""
-    return service.cache_salt(bearer_key(request.headers.get("authorization")), asked)
+    return service.admission(caller, is_light=is_light)
 
 
 async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:

@@ -1,7 +1,7 @@
 """Reads a form or a JSON body from a request while it arrives, within bounds on bytes, time and pace.
 
-What is too large is refused before it is buffered; the rest of the body is then read and thrown away for a
-moment, because closing a connection with unread data would reset it and the client would never see why.
+What is too large is refused before it is buffered; what then becomes of the rest is told in
+`actors/wire/exchange.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from ...protocols.errors import BadRequestError, ClientError, TooLargeError
+from ...protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
+from ..kernel.disk import disk_room
 
+_JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
 """Room for every keyword and language a form may list (`protocols/hints.py`)."""
 _MAX_FIELD_BYTES: Final = 256 * 1024
@@ -27,15 +29,6 @@ _STALL_S: Final = 30.0
 _MIN_BYTES_PER_S: Final = 16 * 1024
 """A body may be this much slower than that altogether; without a pace, a byte now and then would hold one
 of the few places for requests for ever."""
-_DISCARD_S: Final = 3.0
-_DISCARD_BYTES: Final = 256 * 1024 * 1024
-
-
-class RequestTimeoutError(ClientError):
-    """The body stopped arriving, or arrives too slowly."""
-
-    status = 408
-    default_code = "request_timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +44,23 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
 
     Raises starlette's ClientDisconnect if the client leaves meanwhile.
     """
-    body = _Body(request, max_bytes)
-    try:
-        return await _parse(request, body, max_bytes)
-    except ClientError:
-        await body.discard()
-        raise
+    return await _parse(request, _Body(request, max_bytes), max_bytes)
 
 
 async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
     """Read a whole JSON body. Raises as `read_upload` does."""
     body = _Body(request, max_bytes, what="body")
-    try:
-        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise BadRequestError(f"The body must be application/json, not {kind[:80]!r}.")
-        body.check_announced(request.headers.get("content-length", ""))
-        whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
-        async for chunk in body:
-            whole.write(chunk)
-        return whole.getvalue()
-    except ClientError:
-        await body.discard()
-        raise
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", _JSON):
+        raise _not_json(kind)
+    body.check_announced(request.headers.get("content-length", ""))
+    whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
+    async for chunk in body:
+        # A page of anybody's may send bytes without a type, but not JSON, unless it is asked for.
+        if chunk and not kind:
+            raise _not_json("of no type")
+        whole.write(chunk)
+    return whole.getvalue()
 
 
 async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
@@ -86,9 +73,13 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         request.headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
     )
     try:
-        form = await parser.parse()
+        with disk_room():  # what is large is spooled
+            form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
+    if not parser.is_whole:
+        await form.close()
+        raise BadRequestError("The form was cut off: its closing boundary is missing.", code="form_cut_off")
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -107,6 +98,12 @@ class _Parser(MultiPartParser):
     RFC 7578 knows no such parameter, and among Python's codecs are some that a client must not choose:
     they take quadratic time, fail with other errors, or give text that is not Unicode.
     """
+
+    is_whole = False
+    """The closing boundary was there."""
+
+    def on_end(self) -> None:
+        self.is_whole = True
 
     @property
     def _charset(self) -> str:
@@ -154,15 +151,11 @@ class _Body:
             raise _too_large(self._max_bytes, self._what)
         return chunk
 
-    async def discard(self) -> None:
-        """Read and drop the rest, for a bounded time."""
-        self._room = _DISCARD_BYTES
-        with trio.move_on_after(_DISCARD_S):
-            try:
-                async for _ in self:
-                    pass
-            except (ClientDisconnect, ClientError):
-                return
+
+def _not_json(kind: str) -> BadRequestError:
+    return BadRequestError(
+        f"The body must be sent with the header `Content-Type: {_JSON}`; it is {kind[:80]}."
+    )
 
 
 def _too_large(max_bytes: int, what: str = "file") -> TooLargeError:

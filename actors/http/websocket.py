@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -20,20 +21,21 @@ from ...protocols.errors import OverloadedError, SensoriumError, UnauthorizedErr
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.replay import Replay
+from ..callers import Caller, has_room
 from ..live.line import Line, refusal
 from ..live.meter import SessionMeter
 from ..live.outbox import Outbox
 from ..live.session import SessionActor
-from .client_secrets import is_secret
+from .client_secrets import Secret, is_secret
 from .routes import error_response
-from .service import Service, bearer_key
+from .service import Service, sent_key
 
 logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
-_GOODBYES: Final = frozenset({1000, 1001, 1005, 1009})
-"""Close codes of a client that means it: done, going away, no code at all, and our refusal of its message."""
+_GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})
+"""Close codes of a connection that ended on purpose: done, going away, no code at all, and the refusals of
+what the other side sent, ours among them. A client comes back after an accident only."""
 _LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""
@@ -77,26 +79,35 @@ class RealtimeSocket:
             return
 
 
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """Who may come in, and what a session of theirs begins with."""
+
+    caller: Caller
+    initial: SessionPatch
+    secret: Secret | None = None
+
+
 def realtime_route(service: Service) -> WebSocketRoute:
     """The route of live sessions."""
 
     async def endpoint(websocket: WebSocket) -> None:
         try:
-            initial = _admit(service, _key(websocket))
+            admission = _admit(service, websocket)
         except UnauthorizedError as error:
             await websocket.send_denial_response(error_response(error))
             return
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
-        await _serve(service, websocket, initial)
+        await _serve(service, websocket, admission)
 
     return WebSocketRoute("/v1/realtime", endpoint)
 
 
-async def _serve(service: Service, websocket: WebSocket, initial: SessionPatch) -> None:
-    socket, line = _open_line(service, websocket)
+async def _serve(service: Service, websocket: WebSocket, admission: _Admission) -> None:
+    socket, line = _open_line(service, websocket, admission.caller)
     try:
-        line.session = _begin(service, websocket.query_params.get("model"), initial)
+        line.session = _begin(service, websocket.query_params.get("model"), admission)
     except SensoriumError as error:
         wish = await _first_wish(socket) if service.sessions.may_resume else None
         if wish is not None:
@@ -109,7 +120,7 @@ async def _serve(service: Service, websocket: WebSocket, initial: SessionPatch) 
         await service.sessions.serve(line)
 
 
-def _open_line(service: Service, websocket: WebSocket) -> tuple[RealtimeSocket, Line]:
+def _open_line(service: Service, websocket: WebSocket, caller: Caller) -> tuple[RealtimeSocket, Line]:
     limits = service.config.realtime
     socket = RealtimeSocket(websocket)
     outbox = Outbox(
@@ -118,32 +129,39 @@ def _open_line(service: Service, websocket: WebSocket) -> tuple[RealtimeSocket, 
         # Before the connection itself is cut, so that the close frame may still arrive.
         send_timeout_s=service.config.listen.send_timeout_s / 2,
     )
-    return socket, Line(socket, outbox, None)
+    return socket, Line(socket, outbox, None, caller=caller)
 
 
-def _begin(service: Service, model: str | None, initial: SessionPatch) -> SessionActor:
+def _begin(service: Service, model: str | None, admission: _Admission) -> SessionActor:
     """A session for a new client.
 
     Raises UnavailableError while draining, OverloadedError if there are too many sessions, and ClientError
-    for a model that is not served.
+    for a model that is not served, or a secret that has opened its one session.
     """
-    limits = service.config.realtime
+    limits, caller = service.config.realtime, admission.caller
     if service.is_draining:
         raise UnavailableError("The server is shutting down.", code="draining")
-    if len(service.sessions) >= limits.max_sessions:
+    if admission.secret is not None and admission.secret.is_used_up:
+        raise _used_up()
+    num_held, num_taken = service.sessions.held_by(caller), len(service.sessions)
+    if not has_room(num_held, num_taken, limits.max_sessions, is_shared=service.is_shared):
+        whose = "The server already serves" if num_taken >= limits.max_sessions else f"You have {num_held} of"
         raise OverloadedError(
-            f"The server already serves {limits.max_sessions} sessions; try again later.",
-            code="too_many_sessions",
+            f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
         )
-    return SessionActor(
-        service.session_config(model, initial),
+    session = SessionActor(
+        service.session_config(model, admission.initial),
         {name: served.transcriber for name, served in service.transcribing.items()},
         service.open_ear,
         SessionMeter(service.metrics),
         # Half of what may wait for a slow reader, for a resumed client is sent it at once.
         Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
         resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
+        caller=caller,
     )
+    if admission.secret is not None:
+        admission.secret.opened = session.id
+    return session
 
 
 async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
@@ -165,25 +183,22 @@ def _close_code(error: SensoriumError) -> int:
             return 1008
 
 
-def _admit(service: Service, key: str | None) -> SessionPatch:
-    """What the session of this key begins with. Raises UnauthorizedError.
+def _admit(service: Service, websocket: WebSocket) -> _Admission:
+    """Who may come in. Raises UnauthorizedError.
 
-    Also where everybody may come in: a session without the settings of its expired secret would surprise.
+    A secret also where everybody may: a session without the settings of its expired secret would surprise.
     """
-    initial = service.secrets.find(key)
-    if initial is not None:
-        return initial
-    service.authenticate(key)
-    if key is not None and is_secret(key) and not service.config.listen.api_key:
+    key = sent_key(websocket)
+    secret = service.secrets.find(key)
+    if secret is not None and service.keys.knows(secret.owner):
+        if secret.is_used_up and secret.opened not in service.sessions:
+            raise _used_up()
+        return _Admission(secret.owner, secret.patch, secret)
+    if key is not None and is_secret(key) and not service.keys.are_needed:
         raise UnauthorizedError("The client secret has expired, or another server made it.")
-    return SessionPatch()
+    caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
+    return _Admission(caller, SessionPatch())
 
 
-def _key(websocket: WebSocket) -> str | None:
-    header = bearer_key(websocket.headers.get("authorization"))
-    if header is not None:
-        return header
-    for offered in websocket.scope.get("subprotocols", []):
-        if offered.startswith(_KEY_SUBPROTOCOL):
-            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
-    return None
+def _used_up() -> UnauthorizedError:
+    return UnauthorizedError("The client secret has opened its one session.", code="client_secret_used")

@@ -1,14 +1,16 @@
 """What one session hears: bytes in, samples into the store, speech scores to the pure session.
 
 `ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the generic
-driver runs it; it adds to `realtime/session.py` what that room must not know: numpy and resampling. Two
-effects are its own: `Hear`, the samples whose voice activity has to be computed (`actors/live/hearing.py`),
-and `Then`, what the client did behind them. Effects are performed in order, each to its end, so a commit
-finds all audio before it judged. Appends come in pieces small enough to never hold the loop for long.
+driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, resampling, and where
+endless speech is cut best (`media/segments.py`). Two effects are its own: `Hear`, the samples whose voice
+activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind them. Effects
+are performed in order, each to its end, so a commit finds all audio before it judged. Appends come in pieces
+small enough to never hold the loop for long.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,18 +19,22 @@ import numpy as np
 
 from ...media.pcm import PcmDecoder
 from ...media.resample import StreamingResampler
+from ...media.segments import best_cut
+from ...media.voice_activity import FRAME_SAMPLES
 from ...protocols.audio import INTERNAL_RATE, AudioFormat
 from ...protocols.errors import BadRequestError
 from ...protocols.flat import FlatControl
 from ...protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
-from ...realtime.effects import Effect
-from ...realtime.events import AudioAppended, AudioRefused, SessionEvent, SpeechScored
+from ...realtime.effects import Effect, FindCut
+from ...realtime.events import AudioAppended, AudioRefused, CutFound, SessionEvent, SpeechScored
 from ...realtime.flat import FlatSession
 from ...realtime.session import Session
 from .store import AudioStore, Samples
 
 PIECE_BYTES: Final = 16 * 1024
 """Bytes handled in one go: 2 s of G.711 (64 scores) at the most, 0.3 s of 24 kHz PCM16."""
+_KEPT_FRAMES: Final = 320
+"""10 s of scores, more than a session has searched for a cut."""
 _NOTHING: Final = np.zeros(0, np.float32)
 
 
@@ -83,6 +89,8 @@ class ListeningMachine:
         self._decoder = PcmDecoder(self._format)
         self._resampler = StreamingResampler(self._format.rate)
         self._refusing = False
+        self._activity: deque[tuple[int, float]] = deque(maxlen=_KEPT_FRAMES)
+        """The newest scores, for where endless speech is cut."""
 
     @property
     def deadline(self) -> float:
@@ -91,7 +99,7 @@ class ListeningMachine:
 
     def on_deadline(self, *, now: float) -> Sequence[LiveEffect]:
         """Limits of time."""
-        return self.dialect.on_deadline(now=now)
+        return self._settled(self.dialect.on_deadline(now=now), now)
 
     def receive(self, event: Input, *, now: float) -> Sequence[LiveEffect]:
         """React to one event."""
@@ -103,20 +111,44 @@ class ListeningMachine:
                 return [*self._flush(now), Then(event)]
             case InputAudioBufferClear():
                 self._resampler = StreamingResampler(self._format.rate)
-                return self.dialect.receive(event, now=now)
+                return self._tell(event, now)
             case _:
-                return self.dialect.receive(event, now=now)
+                return self._tell(event, now)
 
     def heard(self, scores: Iterable[tuple[int, float]], *, now: float) -> list[Effect]:
         """The voice activity of what was to be heard."""
         effects: list[Effect] = []
         for end_sample, probability in scores:
-            effects += self.dialect.receive(SpeechScored(end_sample, probability), now=now)
+            self._activity.append((end_sample, probability))
+            effects += self._tell(SpeechScored(end_sample, probability), now)
         return effects
+
+    def _tell(self, event: SessionEvent | FlatControl, now: float) -> list[Effect]:
+        return self._settled(self.dialect.receive(event, now=now), now)
+
+    def _settled(self, effects: Iterable[Effect], now: float) -> list[Effect]:
+        """Answer at once where the session wants to know a place; the effects that are left."""
+        settled: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, FindCut):
+                settled += self._tell(CutFound(self._best_cut(effect)), now)
+            else:
+                settled.append(effect)
+        return settled
+
+    def _best_cut(self, asked: FindCut) -> int:
+        """Whole frames are searched: about a millisecond for 8 s."""
+        frames = [
+            (end - FRAME_SAMPLES, probability)
+            for end, probability in self._activity
+            if asked.after <= end - FRAME_SAMPLES and end <= asked.before
+        ]
+        start = frames[0][0] if frames else asked.after
+        return start + best_cut(self.store.copy(start, asked.before), [each for _, each in frames])
 
     def proceed(self, then: Then, *, now: float) -> list[Effect]:
         """All audio before it was heard."""
-        return self.dialect.receive(then.event, now=now)
+        return self._tell(then.event, now)
 
     def configure(self, audio_format: AudioFormat, *, now: float) -> Sequence[LiveEffect]:
         """Bytes from now on are in this format."""
@@ -149,7 +181,7 @@ class ListeningMachine:
             samples = self._decoder.decode(piece.data)
         except BadRequestError as error:
             self._refusing = True
-            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
+            return self._tell(AudioRefused(error, piece.event_id), now)
         return self._hear(self._resampler.push(samples), now)
 
     def _admit(self, piece: AudioPiece, now: float) -> list[Effect] | None:
@@ -160,10 +192,10 @@ class ListeningMachine:
                 code="invalid_audio",
                 param="audio",
             )
-            return self.dialect.receive(AudioRefused(error, piece.event_id), now=now)
+            return self._tell(AudioRefused(error, piece.event_id), now)
         return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
 
     def _hear(self, samples: Samples, now: float) -> Sequence[LiveEffect]:
         self.store.append(samples)
         self.num_samples_received += len(samples)
-        return [*self.dialect.receive(AudioAppended(len(samples)), now=now), Hear(samples)]
+        return [*self._tell(AudioAppended(len(samples)), now), Hear(samples)]

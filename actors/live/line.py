@@ -21,6 +21,7 @@ import trio
 from ...protocols.codec import encode_event
 from ...protocols.realtime import Error, ErrorDetail
 from ...protocols.realtime_lifecycle import SessionResume
+from ..callers import NOBODY, Caller
 from .outbox import Outbox, SlowReaderError
 
 if TYPE_CHECKING:
@@ -61,8 +62,11 @@ class Line:
     None: there is no session (yet); what is in the outbox is sent all the same, and what comes is dropped.
     """
 
-    def __init__(self, socket: Socket, outbox: Outbox, session: SessionActor | None) -> None:
+    def __init__(
+        self, socket: Socket, outbox: Outbox, session: SessionActor | None, *, caller: Caller = NOBODY
+    ) -> None:
         self._socket = socket
+        self.caller = caller
         self.outbox = outbox
         self.session = session
         self._waiting: deque[str | bytes] = deque()

@@ -2,10 +2,11 @@
 
 A session runs in a task of its own here, so that it outlives its socket. When the socket ends without the
 client's goodbye (a closing handshake with code 1000, 1001 or none), the session is *detached*: it answers
-what it was asked, keeps the events, and waits `grace_s`. A connection whose first event is `session.resume`
-with its token takes it over, also from another socket that is still open: the newest wins. Detached sessions
-count as sessions; at most `max_detached` wait, and the one that has waited longest goes first. A session that
-ends by itself while detached (a limit, a drain) is kept as long, so that its last words can be read.
+what it was asked, keeps the events, and waits `grace_s`. A connection of the same caller whose first event is
+`session.resume` with its token takes it over, also from another socket that is still open: the newest wins.
+Detached sessions count as sessions; at most `max_detached` wait, and with more, of the caller with most of
+them the one that has waited longest ends. A session that ends by itself while detached (a limit, a drain) is
+kept as long, so that its last words can be read.
 
 Read next: `actors/http/websocket.py`, where sessions begin.
 """
@@ -13,12 +14,14 @@ Read next: `actors/http/websocket.py`, where sessions begin.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import trio
 
 from ...protocols.errors import ClientError
 from ...protocols.realtime_lifecycle import SessionResume
+from ..callers import Caller, greediest
 from ..metrics import Metrics
 from .line import Line, refusal
 from .session import SessionActor, no_such_session
@@ -46,8 +49,16 @@ class SessionRegistry:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, session_id: object) -> bool:
+        """Whether that session is still there, with or without a client."""
+        return session_id in self._sessions
+
     def __iter__(self) -> Iterator[SessionActor]:
         return iter(tuple(self._sessions.values()))
+
+    def held_by(self, caller: Caller) -> int:
+        """Sessions that a caller began."""
+        return sum(session.caller == caller for session in self._sessions.values())
 
     @property
     def num_detached(self) -> int:
@@ -89,7 +100,7 @@ class SessionRegistry:
         begun = line.session
         try:
             session = self._sessions.get(wish.session_id)
-            if session is None or session is begun:
+            if session is None or session is begun or not line.caller.may_resume(session.caller):
                 raise no_such_session()
             await session.resume(wish, line)
         except ClientError as error:
@@ -124,11 +135,18 @@ class SessionRegistry:
             self._remove(session, "client")
             return
         if len(self._detached) >= self._max_detached:
-            self._remove(self._sessions[next(iter(self._detached))], "lost")
+            self._remove(self._to_give_way(session.caller), "lost")
         scope = trio.CancelScope(deadline=trio.current_time() + self._grace_s)
         self._detached[session.id] = scope
         self._metrics.sessions_detached.inc()
         self._nursery.start_soon(self._wait, session, scope)
+
+    def _to_give_way(self, caller: Caller) -> SessionActor:
+        """Which of the detached sessions ends when one more of `caller` is to wait."""
+        waiting = [self._sessions[session_id] for session_id in self._detached]
+        held = Counter([caller, *(session.caller for session in waiting)])
+        loser = greediest(held, caller)
+        return next((session for session in waiting if session.caller == loser), waiting[0])
 
     async def _wait(self, session: SessionActor, scope: trio.CancelScope) -> None:
         with scope:

@@ -40,6 +40,7 @@ from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, Se
 from ...realtime.pace import Pace
 from ...realtime.replay import Replay
 from ...realtime.session import Session
+from ..callers import NOBODY, Caller
 from ..kernel.actor import drive
 from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
@@ -73,12 +74,15 @@ class SessionActor:
         replay: Replay,
         *,
         resume_token: str | None = None,
+        caller: Caller = NOBODY,
     ) -> None:
         session = Session(config, _new_id, resume_token=resume_token)
         self._machine = ListeningMachine(session)
         self._ear = open_ear()
         self.id = session.id
         """Public id of the session."""
+        self.caller = caller
+        """Who began it."""
         self.turns = LiveTurns(
             speech, config.model, self._machine.store.copy, self._hear_back, session_id=session.id
         )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ...media.segments import split
+from ...media.segments import find_cut, split
+from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.languages import known_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
@@ -29,14 +30,18 @@ LanguageSource = Literal["detection", "answer", "model"]
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """Ranges are at most `size` samples long, and cut at the quietest place of their last `search`."""
+    """Ranges are at most `size` samples long, and cut at the best place of their last `search`."""
 
     size: int
     search: int
 
-    def split(self, samples: Samples) -> list[Range]:
-        """The ranges of a whole recording. Milliseconds a minute: for a thread."""
-        return split(samples, window_samples=self.size, search_samples=self.search)
+    def split(self, samples: Samples, activity: VoiceActivityModel | None = None) -> list[Range]:
+        """The ranges of a whole recording. 0.1 s a minute: for a thread."""
+        return split(samples, window_samples=self.size, search_samples=self.search, activity=activity)
+
+    def cut(self, samples: Samples, activity: VoiceActivityModel | None = None) -> int:
+        """Where a range ends that begins with `samples`, which are `size`, and goes on behind them."""
+        return find_cut(samples, search_samples=self.search, activity=activity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

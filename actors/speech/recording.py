@@ -15,7 +15,6 @@ from uuid import uuid4
 import numpy as np
 import trio
 
-from ...media.segments import find_cut
 from ...media.speech_gate import SpeechGate, speaks_for
 from ...media.speech_regions import speech_regions
 from ...media.voice_activity import VoiceActivityModel
@@ -171,7 +170,7 @@ class LiveRecording(Recording):
         while end - self.open_start > size:
             start = self.open_start
             samples = await self.samples((start, start + size))
-            cut = await trio.to_thread.run_sync(partial(find_cut, samples, search_samples=self._rule.search))
+            cut = await trio.to_thread.run_sync(self._rule.cut, samples, self._activity)
             self._cuts.append(start + cut)
         bounds = [self._start, *self._cuts, end]
         for start in self._known.keys() - set(bounds):

@@ -59,7 +59,9 @@ class Transcriber:
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
-        ranges = await trio.to_thread.run_sync(self.family.facts.cut_rule.split, samples)
+        ranges = await trio.to_thread.run_sync(
+            self.family.facts.cut_rule.split, samples, self._activity, limiter=self._threads
+        )
         recording = Recording(
             self.family, lambda start, end: samples[start:end], self._activity, threads=self._threads
         )

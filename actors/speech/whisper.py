@@ -34,8 +34,9 @@ from .model import Samples
 NO_SPEECH_PROBABILITY: Final = 0.6
 NO_SPEECH_LOGPROB: Final = -1.0
 """Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
-SEARCH_S: Final = 3.0
-"""A window is cut at the quietest place of its last seconds: these, or a quarter of a shorter window."""
+SEARCH_S: Final = 8.0
+"""A window is cut at the best place of its last seconds: these, or a quarter of a shorter window. Of speech
+without a pause 3 s hold no gap between words in one of eight (`examples/benchmarks/bench_hearing.py`)."""
 
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:

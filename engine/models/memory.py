@@ -20,7 +20,8 @@ _UNITS: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1024, "MIB
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)?\s*", re.IGNORECASE)
 
 DEFAULT_SHARE: Final = {"cpu": 0.25, "cuda": 0.9}
-"""Of what is free after weights and encoder cache. A CPU's memory is also everybody else's."""
+"""Of what is free after weights and encoder cache, for all models of a server together. A CPU's memory is
+also everybody else's."""
 _SHARE_FOR_ONE: Final = 0.5
 """What a CPU gives where a single request needs more than its share."""
 _ENCODER_SHARE: Final = 0.1
@@ -70,6 +71,10 @@ class MemoryWish:
     """What encoding the largest image takes while it lasts."""
     has_encoder: bool = False
     encoder_memory: MemorySize | None = None
+    promised_bytes: int = 0
+    """What other models were given and have not touched yet, so that it still looks free."""
+    num_models: int = 1
+    """Models that have been given nothing yet, this one included: they share the default."""
 
     @property
     def context(self) -> int:
@@ -89,6 +94,12 @@ class MemoryPlan:
     block_size: int
     block_bytes: int
     context: int
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    @property
+    def promised_bytes(self) -> int:
+        """What is not taken at once but will be: on a CPU memory is taken where it is written to."""
+        return self.num_blocks * self.block_bytes + self.encoder_bytes if self.device == "cpu" else 0
 
     @property
     def num_tokens(self) -> int:
@@ -118,11 +129,12 @@ def show(num_bytes: float) -> str:
 
 
 def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
-    """Share out `free_bytes`.
+    """Share out `free_bytes`, less what was promised to others.
 
     Raises ModelLoadError, naming sizes and options, if the weights do not fit, if more was asked for than
     there is, or if not even one request of the full (or shortened) context would fit.
     """
+    free_bytes = max(0, free_bytes - wish.promised_bytes)
     left = free_bytes - wish.weight_bytes
     if left < 0:
         raise ModelLoadError(
@@ -150,6 +162,7 @@ def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
         block_size=wish.block_size,
         block_bytes=block_bytes,
         context=wish.context,
+        device=wish.device,
     )
     if num_blocks < needed:
         raise ModelLoadError(_too_small(wish, plan, needed, after_encoder))
@@ -174,9 +187,11 @@ def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:
     block_bytes = wish.token_bytes * wish.block_size
     if wish.num_blocks is not None:
         return wish.num_blocks
-    size = wish.kv_memory or MemorySize(DEFAULT_SHARE[wish.device], "share")
-    num_blocks = size.of(free_bytes) // block_bytes
-    if wish.kv_memory is None and wish.device == "cpu":
+    if wish.kv_memory is not None:
+        return wish.kv_memory.of(free_bytes) // block_bytes
+    everybodys = DEFAULT_SHARE[wish.device] * (free_bytes + wish.promised_bytes)
+    num_blocks = int(max(0.0, everybodys - wish.promised_bytes) / wish.num_models) // block_bytes
+    if wish.device == "cpu":
         each = blocks_of(wish.context, wish.block_size)
         if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:
             return each

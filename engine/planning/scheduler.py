@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.messages import (
@@ -187,10 +188,11 @@ class Scheduler:
     def statistics(self) -> EngineStatistics:
         """Counters and gauges; those of the encoder cache are zero here."""
         kv = self._kv
-        gauges: dict[str, int] = {}
+        numbers: dict[str, Any] = {**kv.counters()}
         for place, service in enumerate(SERVICES):
-            gauges[f"num_waiting_{service}"] = self._num_waiting(place)
-            gauges[f"num_running_{service}"] = self._queues.num_running[place]
+            numbers[f"num_waiting_{service}"] = self._num_waiting(place)
+            numbers[f"num_running_{service}"] = self._queues.num_running[place]
+        numbers |= {f"num_{name}": count for name, count in self._counts.items()}
         return EngineStatistics(
             num_free_blocks=kv.pool.num_free,
             num_total_blocks=kv.pool.num_total,
@@ -198,9 +200,7 @@ class Scheduler:
             num_cached_blocks=kv.pool.num_kept,
             num_sessions_parked=len(kv.sessions),
             busy_s=self._busy_s,
-            **gauges,
-            **kv.counters(),
-            **{f"num_{name}": count for name, count in self._counts.items()},
+            **numbers,
         )
 
     def check(self) -> None:

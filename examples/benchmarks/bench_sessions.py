@@ -32,7 +32,7 @@ import soundfile
 import soxr
 import trio
 from sensorium.actors.config import ListenConfig, RealtimeConfig, ServerConfig
-from sensorium.actors.http.connections import open_listener, serve_connections
+from sensorium.actors.http.keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
 from sensorium.actors.media import MediaActor
@@ -40,6 +40,8 @@ from sensorium.actors.media_budget import MediaBudget
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.server import application
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.wire.guard import Guard, connection_limits
+from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
@@ -139,7 +141,9 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         await nursery.start(media.run)
         hearing = VoiceActivityActor(VoiceActivityModel())
         await nursery.start(hearing.run)
-        service = Service(config, models, media.handle, MediaBudget(), hearing.open_ear, metrics)
+        service = Service(
+            config, models, media.handle, MediaBudget(), hearing.open_ear, metrics, ApiKeys(config.listen)
+        )
         await nursery.start(service.sessions.run)
         listener = open_listener("127.0.0.1", 0)
         closed = trio.Event()
@@ -148,6 +152,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
             await serve_connections(
                 application(service),
                 listener,
+                guard=Guard(connection_limits(0, 0, idle_s=30.0)),
                 max_message_bytes=config.realtime.max_message_bytes,
                 send_timeout_s=20.0,
                 stop=closed,

@@ -21,7 +21,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 HELD_OUT_ONE_IN = 12
 # Shorter sentences ("Hello Emma.") are never reserved: nothing else has their words in place.
 HELD_OUT_MIN_WORDS = 4
-MAX_NUMBER = 999
+MAX_NUMBER = 9_999
 
 _FOLDER = Path(__file__).parent / "grammars"
 _SLOT = re.compile(r"\{(\w+)(?::(\d+)-(\d+))?\}")
@@ -63,23 +63,16 @@ _ORDINALS_DE = {1: "erste", 3: "dritte", 7: "siebte", 8: "achte"}
 
 
 def number_words(number: int, language: Language) -> str:
-    """The cardinal 0 to 999 in words, as it is read aloud."""
+    """The cardinal 0 to 9,999 in words, as it is read aloud."""
     if not 0 <= number <= MAX_NUMBER:
         raise ValueError(f"number is {number}, allowed are 0 to {MAX_NUMBER}")
     units = _UNITS[language]
     if number < len(units):
         return units[number]
     if number < 100:
-        ten, one = _TENS[language][number // 10 - 2], number % 10
-        if one == 0:
-            return ten
-        match language:
-            case "en":
-                return f"{ten} {units[one]}"
-            case "es":
-                return f"{ten} y {units[one]}"
-            case "de":
-                return f"{'ein' if one == 1 else units[one]}und{ten}"
+        return _tens(number, language)
+    if number >= 1000:
+        return _thousands(number, language)
     hundred, rest = divmod(number, 100)
     match language:
         case "en":
@@ -88,6 +81,34 @@ def number_words(number: int, language: Language) -> str:
             head = "cien" if number == 100 else _HUNDREDS_ES[hundred - 1]
         case "de":
             head = f"{'ein' if hundred == 1 else units[hundred]}hundert"
+    if rest == 0:
+        return head
+    return f"{head}{'' if language == 'de' else ' '}{number_words(rest, language)}"
+
+
+def _tens(number: int, language: Language) -> str:
+    ten, one = _TENS[language][number // 10 - 2], number % 10
+    if one == 0:
+        return ten
+    unit = _UNITS[language][one]
+    match language:
+        case "en":
+            return f"{ten} {unit}"
+        case "es":
+            return f"{ten} y {unit}"
+        case "de":
+            return f"{'ein' if one == 1 else unit}und{ten}"
+
+
+def _thousands(number: int, language: Language) -> str:
+    thousand, rest = divmod(number, 1000)
+    match language:
+        case "en":
+            head = f"{_UNITS['en'][thousand]} thousand"
+        case "es":
+            head = "mil" if thousand == 1 else f"{_UNITS['es'][thousand]} mil"
+        case "de":
+            head = f"{'ein' if thousand == 1 else _UNITS['de'][thousand]}tausend"
     if rest == 0:
         return head
     return f"{head}{'' if language == 'de' else ' '}{number_words(rest, language)}"

@@ -125,6 +125,7 @@ class Speaker:
         if self._rate_hz <= 0:
             raise RuntimeError("espeak-ng did not start; is the espeak-ng package installed?")
         self._library.espeak_SetSynthCallback(self._callback)
+        self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
 
     def say(
         self, text: str, voice: str, words_per_minute: int = 170, pitch: int = 50, spread: int = 50
@@ -146,6 +147,17 @@ class Speaker:
         ends = [*starts[1:], (last - first) / self._rate_hz]
         words = tuple(map(Word, text.split(), starts, ends))
         return np.ascontiguousarray(audio, dtype=np.float32), words
+
+    def phonemes(self, text: str, voice: str) -> str:
+        """How the voice says it, in espeak-ng's letters."""
+        if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
+            raise ValueError(f"espeak-ng has no voice {voice!r}")
+        # The library moves the pointer behind the clause it has read, and to nothing at the end.
+        rest = ctypes.c_char_p(text.encode())
+        parts: list[str] = []
+        while rest.value is not None:
+            parts.append(self._library.espeak_TextToPhonemes(ctypes.byref(rest), _UTF8, 0).decode())
+        return " ".join(parts)
 
     def _received(
         self, wave: "ctypes._Pointer[ctypes.c_short]", num_samples: int, events: "ctypes._Pointer[_Event]"
@@ -286,7 +298,7 @@ def in_a_room(recording: Recording, rng: random.Random) -> Recording:
     audio = recording.audio
     peak = max(float(np.abs(audio).max()), 1e-6)
     if rng.random() < 0.35:
-        audio = _reverberated(audio, rng)
+        audio = reverberated(audio, rng)
     audio = audio * np.float32(rng.uniform(0.12, 0.9) / max(peak, float(np.abs(audio).max())))
     if rng.random() < 0.65:
         speech_rms = float(np.sqrt(np.mean(audio**2))) + 1e-6
@@ -312,7 +324,7 @@ def noise(num_samples: int, rng: random.Random) -> Audio:
     return np.asarray(wave / (np.sqrt(np.mean(wave**2)) + 1e-9), dtype=np.float32)
 
 
-def _reverberated(audio: Audio, rng: random.Random) -> Audio:
+def reverberated(audio: Audio, rng: random.Random) -> Audio:
     """The audio with an exponentially fading noise tail (60 dB in 0.1 to 0.35 s) behind it."""
     generator = np.random.default_rng(rng.getrandbits(64))
     fade_s = rng.uniform(0.1, 0.35)

@@ -1,15 +1,24 @@
-"""Training utterances of tiny-qwen3-asr: one to several stored recordings in a row, and batches of them.
+"""Training batches of tiny-qwen3-asr: utterances from the pool of clips, each with its prompt and answer.
 
-The recordings are `tiny_whisper_data.py`'s; joined, they span several of the tower's windows. Which ones form
-the batch of a step depends on seed and step only.
+Which utterances form the batch of a step depends on seed and step only, not on how often training was
+stopped. Steps come in units; the first units draw from the first shards, so that training can begin while
+the others are still being spoken, and hold one clip an utterance, which finds the alignment early.
 """
 
-import random
+from __future__ import annotations
 
-import numpy as np
-import tiny_whisper_data as data
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
 import torch
-from speech_grammar import LANGUAGES, load_grammar, normalised
+from contexts import drawn_context
+from open_text import OpenText
+from speech_grammar import Language, normalised
+from spoken_clips import Clip, Frames, Shard, read_shard, shard_path
+from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
 from tiny_qwen3_asr_model import (
     AUDIO_END,
     AUDIO_PAD,
@@ -26,13 +35,25 @@ from tiny_qwen3_asr_model import (
 from tiny_whisper_tokens import LETTERS
 from tokenizers import Tokenizer
 
-CONTEXT_SHARE = 0.1
-"""Rows whose system message holds a sentence that has nothing to do with the audio."""
-JOINED_SHARES = (0.55, 0.8, 0.93)
-"""Up to these draws a row is one, two, three recordings; else four or five."""
-PAUSE_FRAMES = (5, 120)
-Utterance = list[int]
-"""Indices of the recordings that follow each other."""
+STEPS_PER_UNIT: Final = 40
+FIRST_SHARDS, SHARDS_PER_UNIT = 20, 1
+SHORT_UNITS: Final = 2
+"""Units at the beginning that join no clips."""
+SILENT_SHARE: Final = 0.03
+LENGTH_SHARES: Final = (0.55, 0.83)
+"""Up to the first draw an utterance is one clip, up to the second it is of middle length, else long."""
+MIDDLE_FRAMES, LONG_FRAMES = (300, 1_400), (1_200, 2_900)
+SAME_VOICE, SAME_LANGUAGE = 0.5, 0.72
+"""Up to these draws the clips of an utterance share their voice, their language; else nothing."""
+PAUSE_FRAMES: Final = 60
+"""What a pause adds to an utterance's length, about."""
+EXPECTED_PADDING: Final = 90
+
+Place = tuple[int, int]
+"""Shard and place in it of a clip."""
+
+_LETTERS: Final = {letter: index for index, letter in enumerate(LETTERS)}
+_WAIT_S: Final = 2.0
 
 
 def rows_of(num_frames: int) -> int:
@@ -43,88 +64,131 @@ def rows_of(num_frames: int) -> int:
     return whole * CHUNK_ROWS + rest
 
 
+class Pool:
+    """The shards in a folder, as many as a unit may use, and where to find a voice's clips."""
+
+    def __init__(self, folder: Path, num_shards: int) -> None:
+        self._folder = folder
+        self._num_shards = num_shards
+        self._shards: list[Shard] = []
+
+    def load(self, unit: int) -> None:
+        """Have the unit's shards, waiting for those that are still being made."""
+        wanted = self.shards_of(unit)
+        while len(self._shards) < wanted:
+            shard = len(self._shards)
+            while not shard_path(self._folder, shard).exists():
+                time.sleep(_WAIT_S)
+            self._shards.append(read_shard(self._folder, shard))
+
+    def shards_of(self, unit: int) -> int:
+        """How many shards a unit draws from."""
+        return min(self._num_shards, FIRST_SHARDS + unit * SHARDS_PER_UNIT)
+
+    def places(self, unit: int) -> dict[str, list[Place]]:
+        """The clips of every voice and of every language that the unit may use."""
+        groups: dict[str, list[Place]] = defaultdict(list)
+        for number, shard in enumerate(self._shards[: self.shards_of(unit)]):
+            for index, clip in enumerate(shard.clips):
+                groups[clip.voice].append((number, index))
+                groups[f"language {clip.language}"].append((number, index))
+        return groups
+
+    def clip(self, place: Place) -> tuple[Clip, Frames]:
+        """A clip and its frames."""
+        shard = self._shards[place[0]]
+        return shard.clips[place[1]], shard.frames[place[1]]
+
+
 class Batches:
     """The batch of every step: utterances of like length share one."""
 
     def __init__(
-        self, corpus: data.Corpus, tokenizer: Tokenizer, *, seed: int, frames_per_batch: int
+        self,
+        pool: Pool,
+        texts: dict[Language, OpenText],
+        tokenizer: Tokenizer,
+        *,
+        seed: int,
+        frames_per_batch: int,
     ) -> None:
-        self._corpus = corpus
+        self._pool = pool
+        self._texts = texts
         self._tokenizer = tokenizer
         self._seed = seed
         self._budget = frames_per_batch
-        self._cache: dict[str, list[int]] = {}
-        self._plans: list[list[list[Utterance]]] = []
-        self._first_steps: list[int] = []
+        self._noises = Noises(seed)
+        self._fixed: dict[str, list[int]] = {}
+        self._unit = -1
+        self._plan: list[list[list[Place]]] = []
 
     def batch(self, step: int) -> AsrBatch:
         """The batch of a step; depends on seed and step alone."""
-        while not self._plans or step >= self._first_steps[-1] + len(self._plans[-1]):
-            self._first_steps.append(self._first_steps[-1] + len(self._plans[-1]) if self._plans else 0)
-            self._plans.append(self._planned(len(self._plans)))
-        epoch = max(i for i, first in enumerate(self._first_steps) if first <= step)
+        unit, index = divmod(step, STEPS_PER_UNIT)
+        if unit != self._unit:
+            self._pool.load(unit)
+            self._unit, self._plan = unit, self._planned(unit)
         rng = random.Random(f"{self._seed}/asr batch/{step}")
-        return self._collate(self._plans[epoch][step - self._first_steps[epoch]], rng)
+        utterances = [
+            joined([self._pool.clip(place) for place in places], self._noises, rng)
+            if places
+            else nothing_said(self._noises, rng)
+            for places in self._plan[index]
+        ]
+        return self.collate(utterances, rng)
 
-    def _planned(self, epoch: int) -> list[list[Utterance]]:
-        rng = random.Random(f"{self._seed}/asr epoch/{epoch}")
-        entries = self._corpus.entries
-        utterances: list[Utterance] = []
-        for language in LANGUAGES:
-            order = [i for i, entry in enumerate(entries) if entry.language == language]
-            rng.shuffle(order)
-            while order:
-                draw = rng.random()
-                wanted = 1 + sum(draw > share for share in JOINED_SHARES) if epoch > 0 else 1
-                if wanted == 4:
-                    wanted += rng.randint(0, 1)
-                part, order = order[:wanted], order[wanted:]
-                # What was cut off in mid-word can only come last.
-                part.sort(key=lambda index: not self._is_whole(index))
-                whole = [index for index in part if self._is_whole(index)]
-                broken = [index for index in part if not self._is_whole(index)]
-                utterances.append(whole + broken[:1])
-                utterances += [[index] for index in broken[1:]]
-        lengths = [sum(entries[i].num_frames + 60 for i in part) for part in utterances]
-        order = list(range(len(utterances)))
-        rng.shuffle(order)
-        pool_size = len(order) if epoch == 0 else 2048
-        batches: list[list[Utterance]] = []
-        for start in range(0, len(order), pool_size):
-            pool = sorted(order[start : start + pool_size], key=lengths.__getitem__)
-            batch: list[Utterance] = []
-            frames = 0
-            for index in pool:
-                if batch and frames + lengths[index] > self._budget:
-                    batches.append(batch)
-                    batch, frames = [], 0
-                batch.append(utterances[index])
-                frames += lengths[index]
-            batches.append(batch)
-        if epoch > 0:
-            rng.shuffle(batches)
+    def _planned(self, unit: int) -> list[list[list[Place]]]:
+        rng = random.Random(f"{self._seed}/asr unit/{unit}")
+        groups = self._pool.places(unit)
+        everything = [
+            place for name in sorted(groups) if name.startswith("language") for place in groups[name]
+        ]
+        utterances: list[tuple[int, list[Place]]] = []
+        total = 0
+        while total < STEPS_PER_UNIT * self._budget:
+            places = [] if rng.random() < SILENT_SHARE else self._drawn(groups, everything, unit, rng)
+            frames = sum(self._pool.clip(place)[0].num_frames + PAUSE_FRAMES for place in places) or 400
+            utterances.append((frames + EXPECTED_PADDING, places))
+            total += frames + EXPECTED_PADDING
+        utterances.sort(key=lambda each: each[0])
+        batches: list[list[list[Place]]] = [[] for _ in range(STEPS_PER_UNIT)]
+        done = 0
+        for frames, places in utterances:
+            batches[min(STEPS_PER_UNIT - 1, done * STEPS_PER_UNIT // total)].append(places)
+            done += frames
+        # A unit has so many short utterances that none of its batches is empty.
+        rng.shuffle(batches)
         return batches
 
-    def _is_whole(self, index: int) -> bool:
-        sentences = self._corpus.entries[index].sentences
-        return not sentences or sentences[-1].text[-1] in ".?!"
+    def _drawn(
+        self, groups: dict[str, list[Place]], everything: list[Place], unit: int, rng: random.Random
+    ) -> list[Place]:
+        places = [rng.choice(everything)]
+        draw = rng.random()
+        if draw < LENGTH_SHARES[0] or unit < SHORT_UNITS:
+            return places
+        wanted = rng.randint(*(MIDDLE_FRAMES if draw < LENGTH_SHARES[1] else LONG_FRAMES))
+        clip = self._pool.clip(places[0])[0]
+        draw = rng.random()
+        candidates = everything
+        if draw < SAME_LANGUAGE:
+            candidates = groups[clip.voice if draw < SAME_VOICE else f"language {clip.language}"]
+        length = clip.num_frames
+        while length < wanted:
+            places.append(rng.choice(candidates))
+            length += self._pool.clip(places[-1])[0].num_frames + PAUSE_FRAMES
+        return places
 
-    def _text(self, text: str) -> list[int]:
-        if text not in self._cache:
-            self._cache[text] = list(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        return self._cache[text]
-
-    def _ids(self, *parts: str) -> list[int]:
-        return [token for part in parts for token in self._text(part)]
-
-    def _collate(self, utterances: list[list[int]], rng: random.Random) -> AsrBatch:
+    def collate(self, utterances: list[Utterance], rng: random.Random) -> AsrBatch:
+        """The tensors of one step, with a drawn context for each utterance."""
         chunks: list[torch.Tensor] = []
         window_chunks: list[int] = []
         window_rows: list[int] = []
         utterance_windows: list[int] = []
-        inputs, labels, audio, letters = [], [], [], []
-        for part in utterances:
-            features = self._features(part, rng)
+        rows = []
+        letters = []
+        for utterance in utterances:
+            features = _features(utterance.frames, rng)
             num_frames = features.shape[1]
             num_chunks = -(-num_frames // CHUNK_FRAMES)
             padded = torch.zeros(features.shape[0], num_chunks * CHUNK_FRAMES)
@@ -134,68 +198,59 @@ class Batches:
             utterance_windows.append(len(windows))
             for first in windows:
                 window_chunks.append(min(WINDOW_CHUNKS, num_chunks - first))
-                window_rows.append(
-                    rows_of(min(num_frames - first * CHUNK_FRAMES, WINDOW_CHUNKS * CHUNK_FRAMES))
-                )
-            row_inputs, row_labels, row_audio = self._row(part, rows_of(num_frames), rng)
-            inputs.append(row_inputs)
-            labels.append(row_labels)
-            audio.append(row_audio)
-            spoken = normalised(" ".join(self._sentences(part)))
-            letters.append([LETTERS.index(letter) for letter in spoken])
-        longest = max(len(row) for row in inputs)
+                left = num_frames - first * CHUNK_FRAMES
+                window_rows.append(rows_of(min(left, WINDOW_CHUNKS * CHUNK_FRAMES)))
+            rows.append(self._row(utterance, rows_of(num_frames), rng))
+            letters.append([_LETTERS[letter] for letter in normalised(utterance.text)])
+        longest = max(len(inputs) for inputs, _, _ in rows)
         return AsrBatch(
             torch.stack(chunks),
             window_chunks,
             window_rows,
             utterance_windows,
-            torch.tensor([row + [0] * (longest - len(row)) for row in inputs]),
-            torch.tensor([row + [-100] * (longest - len(row)) for row in labels]),
-            torch.tensor([row + [False] * (longest - len(row)) for row in audio]),
+            torch.tensor([inputs + [0] * (longest - len(inputs)) for inputs, _, _ in rows]),
+            torch.tensor([labels + [-100] * (longest - len(labels)) for _, labels, _ in rows]),
+            torch.tensor([audio + [False] * (longest - len(audio)) for _, _, audio in rows]),
             torch.tensor([letter for row in letters for letter in row]),
             torch.tensor([len(row) for row in letters]),
         )
 
-    def _sentences(self, part: list[int]) -> list[str]:
-        return [sentence.text for index in part for sentence in self._corpus.entries[index].sentences]
-
     def _row(
-        self, part: list[int], num_rows: int, rng: random.Random
+        self, utterance: Utterance, num_rows: int, rng: random.Random
     ) -> tuple[list[int], list[int], list[bool]]:
-        language = self._corpus.entries[part[0]].language
-        context = ""
-        if rng.random() < CONTEXT_SHARE:
-            context = load_grammar(language).training_sentence(rng)
-        sentences = self._sentences(part)
-        name = LANGUAGE_NAMES[language] if sentences else "None"
-        head = self._ids(MESSAGE_START, "system\n", *([context] if context else []), MESSAGE_END, "\n")
-        head += self._ids(MESSAGE_START, "user\n", AUDIO_START)
+        language = utterance.language
+        context = drawn_context(utterance.text, self._texts[language or "en"], rng)
+        name = LANGUAGE_NAMES[language] if language else "None"
+        head = [*self._ids(MESSAGE_START, "system\n"), *self._encoded(context)]
+        head += self._ids(MESSAGE_END, "\n", MESSAGE_START, "user\n", AUDIO_START)
         pad = self._ids(AUDIO_PAD) * num_rows
         middle = self._ids(AUDIO_END, MESSAGE_END, "\n", MESSAGE_START, "assistant\n")
         answer = self._ids(f"language {name}", TEXT_TAG)
-        answer += self._tokenizer.encode(" ".join(sentences), add_special_tokens=False).ids
-        answer += self._ids(MESSAGE_END)
+        answer += [*self._encoded(utterance.text), *self._ids(MESSAGE_END)]
         inputs = [*head, *pad, *middle, *answer[:-1]]
-        forced = len(head) + len(pad) + len(middle) - 1
-        labels = [-100] * forced + answer
+        # inputs lack the answer's last token, labels are what follows each input.
+        labels = [-100] * (len(inputs) - len(answer)) + answer
         audio = [False] * len(head) + [True] * len(pad) + [False] * (len(inputs) - len(head) - len(pad))
         return inputs, labels, audio
 
-    def _features(self, part: list[int], rng: random.Random) -> torch.Tensor:
-        """float32 [mels, frames] as the feature extractor gives them, with light masking."""
-        pieces: list[torch.Tensor] = []
-        for index in part:
-            if pieces:
-                quiet = pieces[-1][-1:] - 0.5 * rng.random()
-                pieces.append(quiet.expand(rng.randint(*PAUSE_FRAMES), -1))
-            pieces.append(torch.from_numpy(np.array(self._corpus.frames(index))).float())
-        raw = torch.cat(pieces)
-        if rng.random() < 0.3:
-            raw = raw[: len(raw) - rng.randint(0, 3)]
-        features = ((torch.maximum(raw, raw.amax() - 8.0) + 4.0) / 4.0).t().contiguous()
-        for _ in range(2):
-            first = rng.randint(0, features.shape[0] - 1)
-            features[first : first + rng.randint(0, 8)] = 0.0
-            start = rng.randint(0, features.shape[1])
-            features[:, start : start + rng.randint(0, 8)] = 0.0
-        return features
+    def _encoded(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+    def _ids(self, *parts: str) -> list[int]:
+        for part in parts:
+            if part not in self._fixed:
+                self._fixed[part] = self._encoded(part)
+        return [token for part in parts for token in self._fixed[part]]
+
+
+def _features(raw: LogMels, rng: random.Random) -> torch.Tensor:
+    """float32 [mels, frames] as the feature extractor gives them, with light masking."""
+    frames = torch.from_numpy(raw)
+    features = ((torch.maximum(frames, frames.amax() - 8.0) + 4.0) / 4.0).t().contiguous()
+    for _ in range(2):
+        first = rng.randint(0, features.shape[0] - 1)
+        features[first : first + rng.randint(0, 8)] = 0.0
+    for _ in range(1 + features.shape[1] // 400):
+        start = rng.randint(0, features.shape[1])
+        features[:, start : start + rng.randint(0, 8)] = 0.0
+    return features

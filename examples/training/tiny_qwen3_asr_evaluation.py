@@ -1,17 +1,21 @@
-"""How well tiny-qwen3-asr hears: word error rates on sentences and voices it never met.
+"""How well tiny-qwen3-asr hears: word error rates for every kind of speech, none of which it was trained on.
 
-By `transformers`, greedy, the language detected, on the exported folder. The recordings are those that
-`tiny_whisper_evaluation.py` makes.
+By `transformers`, greedy, the language detected, on the exported folder, from audio as the server gets it.
+Every second recording is by a voice that no model was trained with. `tiny_qwen3_asr_questions.py` makes the
+recordings.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from contexts import context
 from speech_grammar import LANGUAGES
-from speech_synthesis import HELD_OUT_VOICES, SAMPLE_RATE_HZ, Audio
+from speech_synthesis import SAMPLE_RATE_HZ, Audio
 from tiny_qwen3_asr_data import rows_of
 from tiny_qwen3_asr_model import (
     AUDIO_END,
@@ -23,12 +27,12 @@ from tiny_qwen3_asr_model import (
     TEXT_TAG,
     feature_extractor,
 )
-from tiny_whisper_evaluation import held_out_recordings, recordings_without_speech, silence_line, word_errors
+from tiny_qwen3_asr_questions import JOINED, ORDERS, Question, Questions
+from tiny_whisper_evaluation import silence_line, word_errors
 from tokenizers import Tokenizer
 from transformers import Qwen3ASRForConditionalGeneration
 
-_NUM_JOINED = 4
-_PAUSE_S = 0.4
+MAX_NEW_TOKENS: Final = 320
 
 
 class Recogniser:
@@ -40,13 +44,14 @@ class Recogniser:
         model = Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         self._model = cast(Any, model).eval()
 
-    def answer(self, audio: Audio) -> tuple[str, str]:
-        """The header of the answer, and its text."""
+    def answer(self, audio: Audio, told: str = "") -> tuple[str, str]:
+        """The header of the answer, and its text; `told` is the context in the prompt."""
         features = self._extractor(
             audio, sampling_rate=SAMPLE_RATE_HZ, padding="longest", return_attention_mask=True
         )
         num_rows = rows_of(int(features["attention_mask"].sum()))
-        prompt = self._ids(f"{MESSAGE_START}system\n{MESSAGE_END}\n{MESSAGE_START}user\n{AUDIO_START}")
+        prompt = self._ids(f"{MESSAGE_START}system\n") + self._ids(told)
+        prompt += self._ids(f"{MESSAGE_END}\n{MESSAGE_START}user\n{AUDIO_START}")
         prompt += self._ids(AUDIO_PAD) * num_rows
         prompt += self._ids(f"{AUDIO_END}{MESSAGE_END}\n{MESSAGE_START}assistant\n")
         with torch.no_grad():
@@ -54,7 +59,7 @@ class Recogniser:
                 input_ids=torch.tensor([prompt]),
                 input_features=torch.as_tensor(features["input_features"]),
                 input_features_mask=torch.as_tensor(features["attention_mask"]),
-                max_new_tokens=256,
+                max_new_tokens=MAX_NEW_TOKENS,
                 do_sample=False,
             )
         answer = self._tokenizer.decode(output[0, len(prompt) :].tolist())
@@ -65,44 +70,66 @@ class Recogniser:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def evaluate(folder: Path, num_per_language: int, seed: int) -> str:
-    """The table of figures the model card quotes."""
+def evaluate(folder: Path, words: Path, count: int, seed: int) -> str:
+    """The table of figures the model card quotes; `count` recordings of each kind and language."""
     recogniser = Recogniser(folder)
-    lines = ["language  voices    sentences   WER   detected right"]
-    pooled = np.zeros(4)
-    for language in LANGUAGES:
-        groups = {"training": np.zeros(4), "held out": np.zeros(4)}
-        for recording, voice in held_out_recordings(language, num_per_language, seed):
-            header, text = recogniser.answer(recording.audio)
-            wrong, words = word_errors(recording.text, text)
-            group = "held out" if voice == HELD_OUT_VOICES[language] else "training"
-            groups[group] += (1, words, wrong, header == f"language {LANGUAGE_NAMES[language]}")
-        for group, sums in groups.items():
-            lines.append(_line(language, group, sums))
-            pooled += sums
-    lines.append(_line("all", "all", pooled))
-    lines.append(_joined_line(recogniser, num_per_language // 4, seed))
-    silent = [recogniser.answer(audio)[1] for audio in recordings_without_speech(seed)]
+    questions = Questions(words, seed)
+    lines = [
+        f"{'kind':10s} {'number':>6s} {'  '.join(f'{name:>6s}' for name in (*LANGUAGES, 'all'))}  language"
+    ]
+    lines += [_kind_line(recogniser, kind, questions.of_kind(kind, count)) for kind in ORDERS]
+    lines += [_kind_line(recogniser, kind, questions.joined(kind, max(1, count // 4))) for kind in JOINED]
+    lines += _told_lines(recogniser, questions.of_kind("rare", count))
+    lines += _unrelated_lines(recogniser, questions, count)
+    silent = [recogniser.answer(audio)[1] for audio in questions.silent(count)]
     return "\n".join([*lines, silence_line(silent)])
 
 
-def _joined_line(recogniser: Recogniser, num_per_language: int, seed: int) -> str:
-    """Several sentences behind each other, longer than one window."""
-    pause = np.zeros(int(_PAUSE_S * SAMPLE_RATE_HZ), np.float32)
-    errors = num_words = num_joined = 0
-    seconds = 0.0
-    for language in LANGUAGES:
-        recordings = [recording for recording, _ in held_out_recordings(language, num_per_language, seed + 1)]
-        for first in range(0, len(recordings), _NUM_JOINED):
-            part = recordings[first : first + _NUM_JOINED]
-            audio = np.concatenate([piece for each in part for piece in (each.audio, pause)])
-            wrong, words = word_errors(" ".join(each.text for each in part), recogniser.answer(audio)[1])
-            errors, num_words, num_joined = errors + wrong, num_words + words, num_joined + 1
-            seconds += len(audio) / SAMPLE_RATE_HZ
-    rate, mean_s = errors / max(1, num_words), seconds / max(1, num_joined)
-    return f"{_NUM_JOINED} sentences in a row: WER {rate:.2%} ({num_joined} recordings of {mean_s:.0f} s)"
+def _kind_line(recogniser: Recogniser, kind: str, asked: Sequence[Question]) -> str:
+    wrong = dict.fromkeys(LANGUAGES, 0)
+    words = dict.fromkeys(LANGUAGES, 0)
+    right = 0
+    for question in asked:
+        header, text = recogniser.answer(question.audio)
+        errors, length = word_errors(question.text, text)
+        wrong[question.language] += errors
+        words[question.language] += length
+        right += header == f"language {LANGUAGE_NAMES[question.language]}"
+    rates = [wrong[name] / max(1, words[name]) for name in LANGUAGES]
+    rates.append(sum(wrong.values()) / max(1, sum(words.values())))
+    shown = "  ".join(f"{rate:6.1%}" for rate in rates)
+    return f"{kind:10s} {len(asked):6d} {shown}  {right / len(asked):8.1%}"
 
 
-def _line(language: str, group: str, sums: npt.NDArray[np.float64]) -> str:
-    count, words, wrong, right = sums
-    return f"{language:8s}  {group:8s}  {count:9.0f} {wrong / words:6.2%} {right / count:14.2%}"
+def _told_lines(recogniser: Recogniser, asked: Sequence[Question]) -> list[str]:
+    """Invented words that are written right, and all words, when the model is told of them in other ways."""
+    lines = [f"{'told':10s} {'number':>6s}  invented words right     WER"]
+    for way in ("nothing", "keywords", "prompt"):
+        right = total = wrong = words = 0
+        for question in asked:
+            match way:
+                case "keywords":
+                    told = context(question.keywords, "")
+                case "prompt":
+                    told = context((), question.prompt)
+                case _:
+                    told = ""
+            text = recogniser.answer(question.audio, told)[1]
+            heard = text.replace(".", "").split()
+            right += sum(word in heard for word in question.invented)
+            total += len(question.invented)
+            errors, length = word_errors(question.text, text)
+            wrong, words = wrong + errors, words + length
+        lines.append(f"{way:10s} {total:6d}  {right / max(1, total):20.1%}  {wrong / max(1, words):6.1%}")
+    return lines
+
+
+def _unrelated_lines(recogniser: Recogniser, questions: Questions, count: int) -> list[str]:
+    """Words and a prompt that have nothing to do with the audio must change nothing."""
+    asked = questions.of_kind("grammar", count)
+    strangers = questions.of_kind("rare", count)
+    pooled = np.zeros(2, int)
+    for question, stranger in zip(asked, strangers, strict=True):
+        text = recogniser.answer(question.audio, context(stranger.keywords, stranger.prompt))[1]
+        pooled += word_errors(question.text, text)
+    return [f"grammar with keywords and a prompt of something else: WER {pooled[0] / pooled[1]:.1%}"]

@@ -32,8 +32,10 @@ from transformers import (
 )
 from transformers.masking_utils import eager_mask
 
-NUM_TEXT_TOKENS: Final = 640
+NUM_TEXT_TOKENS: Final = 1_000
 WIDTH: Final = 192
+TOWER_LAYERS, DECODER_LAYERS = 6, 4
+DECODER_MLP: Final = 768
 CHUNK_FRAMES: Final = 100
 CHUNK_ROWS: Final = 13
 WINDOW_CHUNKS: Final = 8
@@ -93,7 +95,7 @@ def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
         audio_config={
             "num_mel_bins": NUM_MELS,
             "d_model": WIDTH,
-            "encoder_layers": 4,
+            "encoder_layers": TOWER_LAYERS,
             "encoder_attention_heads": 4,
             "encoder_ffn_dim": 4 * WIDTH,
             "output_dim": WIDTH,
@@ -102,8 +104,8 @@ def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
         text_config={
             "vocab_size": tokenizer.get_vocab_size(with_added_tokens=True),
             "hidden_size": WIDTH,
-            "intermediate_size": 512,
-            "num_hidden_layers": 4,
+            "intermediate_size": DECODER_MLP,
+            "num_hidden_layers": DECODER_LAYERS,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "head_dim": 48,

@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tiny_whisper_data as data
@@ -24,7 +25,7 @@ from speech_synthesis import training_texts
 from tiny_whisper_evaluation import evaluate, word_error_rate
 from tiny_whisper_model import CTC_WEIGHT, TrainedWhisper, alignment_heads, export, model_config
 from tiny_whisper_tokens import RowMaker, build_tokenizer
-from trainer import Training
+from trainer import Training, cosine_rate
 from transformers import WhisperTokenizer
 
 CHECKPOINT = Path(__file__).parents[2] / "engine" / "checkpoints" / "tiny-whisper"
@@ -69,7 +70,8 @@ class Trainer:
         self._corpus = corpus
         self._sampler = data.BatchSampler(corpus, RowMaker(tokenizer), options.batch_size, options.seed)
         self._model = TrainedWhisper(model_config(tokenizer))
-        self._training = Training(self._model, options.num_steps, options.state)
+        rate = partial(cosine_rate, num_steps=options.num_steps)
+        self._training = Training(self._model, rate)
 
     def run(self) -> None:
         """Train to the last step, saving, exporting and logging on the way."""
@@ -84,17 +86,17 @@ class Trainer:
                     f"{self._training.step:6d} {elapsed_s:6.0f} s  {loss:.3f}  ctc {ctc_loss:.3f}", flush=True
                 )
             if self._training.step % SAVE_EVERY == 0:
-                self._training.save()
+                self._training.save(self._options.state)
             if (
                 self._training.step % self._options.export_every == 0
                 or self._training.step == self._options.num_steps
             ):
-                self._training.save()
+                self._training.save(self._options.state)
                 self._export()
 
     def restore(self) -> None:
         """Continue from the last saved step."""
-        self._training.restore()
+        self._training.restore(self._options.state)
 
     def _train_step(self) -> tuple[float, float]:
         last = self._training.step >= (1 - LAST_SHARE) * self._options.num_steps

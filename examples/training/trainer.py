@@ -1,24 +1,27 @@
-"""What the training scripts share: the optimiser, a running mean of the weights, and their state on disk.
+"""What the training scripts share: the optimisers, a running mean of the weights, and their state on disk.
 
-Knows a module and a number of steps; neither audio nor what the losses mean. `train_tiny_whisper.py` and
-`train_tiny_qwen3_asr.py` use it.
+Knows a module and a learning rate for every step; neither audio nor what the losses mean. Several processes
+train together where `torch.distributed` runs: each brings the gradient of its own batch.
+`train_tiny_whisper.py` and `train_tiny_qwen3_asr.py` use it.
 """
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 PEAK_LEARNING_RATE = 1.5e-3
 WARMUP_SHARE = 0.06
-WEIGHT_DECAY = 0.01
+WARMUP_STEPS = 100
+WEIGHT_DECAY, MATRIX_WEIGHT_DECAY = 0.01, 0.05
 EMA_DECAY = 0.999
 
 
-def learning_rate(step: int, num_steps: int) -> float:
+def cosine_rate(step: int, num_steps: int) -> float:
     """Linear warm-up, then a cosine down to a hundredth of the peak."""
     warmup = max(1, int(WARMUP_SHARE * num_steps))
     if step < warmup:
@@ -27,28 +30,51 @@ def learning_rate(step: int, num_steps: int) -> float:
     return PEAK_LEARNING_RATE * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-class Training:
-    """A module being trained for `num_steps`; `step` are done."""
+def steady_rate(step: int, num_steps: int, num_decaying: int) -> float:
+    """Linear warm-up, the peak for as long as one likes, and a straight way down in the last steps."""
+    rising = (step + 1) / WARMUP_STEPS
+    falling = (num_steps - step) / max(1, num_decaying)
+    return PEAK_LEARNING_RATE * max(0.01, min(1.0, rising, falling))
 
-    def __init__(self, model: nn.Module, num_steps: int, path: Path) -> None:
+
+class Training:
+    """A module being trained, `step` steps of it done; Muon steps its `matrices`, AdamW the rest."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rate: Callable[[int], float],
+        *,
+        matrices: Sequence[torch.Tensor] = (),
+    ) -> None:
         self.step = 0
+        self.rate = rate
         self._model = model
-        self._num_steps = num_steps
-        self._path = path
         self._parameters: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY, foreach=True
-        )
+        chosen = {id(matrix) for matrix in matrices}
+        others = [p for p in self._parameters if id(p) not in chosen]
+        self._optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY, foreach=True)
+        ]
+        if matrices:
+            self._optimizers.append(
+                torch.optim.Muon(
+                    matrices, lr=0.0, weight_decay=MATRIX_WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"
+                )
+            )
         self._mean = [p.detach().clone() for p in self._parameters]
 
     def take(self, loss: torch.Tensor) -> None:
-        """One step down the gradient of `loss`."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self._num_steps)
+        """One step down the gradient of `loss`, averaged over the processes."""
         torch.autograd.backward(loss)
+        if distributed.is_initialized():
+            _average([p.grad for p in self._parameters if p.grad is not None])
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate(self.step)
+            optimizer.step()
+            optimizer.zero_grad()
         # A short memory at first, or the mean would hold on to the random start.
         decay = min(EMA_DECAY, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
@@ -60,23 +86,32 @@ class Training:
         named = (name for name, parameter in self._model.named_parameters() if parameter.requires_grad)
         return dict(zip(named, self._mean, strict=True))
 
-    def save(self) -> None:
+    def save(self, path: Path) -> None:
         """Write the state, at once or not at all."""
-        temporary = self._path.with_suffix(".tmp")
+        temporary = path.with_suffix(".tmp")
         state = {
             "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "mean": self._mean,
             "step": self.step,
         }
         torch.save(state, temporary)
-        os.replace(temporary, self._path)
+        os.replace(temporary, path)
 
-    def restore(self) -> None:
-        """Continue from the last saved state."""
-        state: dict[str, Any] = torch.load(self._path, weights_only=True)
+    def restore(self, path: Path) -> None:
+        """Continue from a saved state."""
+        state: dict[str, Any] = torch.load(path, weights_only=True)
         self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self._mean = state["mean"]
         self.step = state["step"]
         print(f"resuming at step {self.step}", flush=True)
+
+
+def _average(gradients: list[torch.Tensor]) -> None:
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+    torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])

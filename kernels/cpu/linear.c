@@ -1,25 +1,91 @@
 /* y = x Wᵀ (+ bias) (+ residual) for few rows: a decode step, which reads every weight once.
  *
- * W lies as oneDNN packs it: [out/64, in/2, 64, 2] in bfloat16, [out/64, in, 64] in float. While the rows
- * meet one tile of 64 outputs, the next tile is fetched, so that reading and computing overlap.
+ * W lies as oneDNN packs it, in tiles of `tile` outputs, 64 or 32: [out/tile, depth/2, tile, 2] in bfloat16,
+ * [out/tile, depth, tile] in float, where `depth` is `in` or a little more. While the rows meet 64 outputs,
+ * the next 64 are fetched, so that reading and computing overlap. Tiles of 32 are what oneDNN wants where
+ * the processor has AMX.
  */
 #include "tile.h"
 #define WIDTH 64
+#define AMX_WORDS 16
+#define AMX_ROWS 3 /* 3 × 8 sums and what meets them fit AVX-512's 32 registers */
 
-INLINE void one_tile(const int bf16, long passes, long rows, const word *x, long stride, const uint32_t *w,
-                     long n, float *sums) {
+/* The weights of 64 outputs: `n` words of each, `stride` words apart; where the second 32 begin. */
+typedef struct {
+    const uint32_t *from;
+    long n, stride, half, words;
+} Tiles;
+
+/* What a pass over some of the rows fetches of the next 64 outputs. */
+INLINE Ahead share_of_next(Tiles w, long pass, long passes) {
+    long step = 256 / passes;
+    Ahead ahead = {(const char *)(w.from + w.words) + pass * step * w.n, step, 0};
+    return ahead;
+}
+
+INLINE void one_tile(const int bf16, long rows, const word *x, long stride, Tiles w, float *sums) {
+    long passes = (rows + MAX_ROWS - 1) / MAX_ROWS;
     for (long pass = 0; pass < passes; pass++) {
         long first = pass * rows / passes, count = (pass + 1) * rows / passes - first;
-        long step = 256 / passes; /* this pass's share of a row of the next tile */
-        Ahead ahead = {(const char *)(w + n * WIDTH) + pass * step * n, step, 0};
+        Ahead ahead = share_of_next(w, pass, passes);
         const word *a = x + first * stride;
         float *c = sums + first * WIDTH;
         if (passes == 1)
-            wide_tile(bf16, 0, count, 0, a, stride, w, WIDTH, n, c, WIDTH, ahead);
+            wide_tile(bf16, 0, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
         else if (passes <= 3)
-            wide_tile(bf16, 2, count, 0, a, stride, w, WIDTH, n, c, WIDTH, ahead);
+            wide_tile(bf16, 2, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
         else
-            wide_tile(bf16, 1, count, 0, a, stride, w, WIDTH, n, c, WIDTH, ahead);
+            wide_tile(bf16, 1, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
+    }
+}
+
+/* Up to three rows of floats times bfloat16 weights, summed as AMX sums: 16 words at a time, the first and
+ * the second of each pair apart. So this and oneDNN's product, which takes many rows, agree in every bit. */
+INLINE void amx_rows(const int rows, const int lines, const float *x, long stride, Tiles w, float *sums,
+                     Ahead ahead) {
+    const words upper = (words){} + 0xFFFF0000u;
+    for (long begin = 0; begin < w.n; begin += AMX_WORDS) {
+        long end = begin + AMX_WORDS < w.n ? begin + AMX_WORDS : w.n;
+        floats first[AMX_ROWS][MAX_COLS] = {}, second[AMX_ROWS][MAX_COLS] = {};
+        for (long k = begin; k < end; k++) {
+#pragma GCC unroll 2
+            for (int l = 0; l < lines; l++) __builtin_prefetch(ahead.from + k * ahead.step + l * 64, 0, 2);
+#pragma GCC unroll 4
+            for (int j = 0; j < MAX_COLS; j++) {
+                words b = *(const words *)(w.from + k * w.stride + j / 2 * w.half + j % 2 * LANES);
+                words low = b << 16, high = b & upper;
+#pragma GCC unroll 3
+                for (int i = 0; i < rows; i++) {
+                    union {
+                        float value;
+                        uint32_t bits;
+                    } even = {x[i * stride + 2 * k]}, odd = {x[i * stride + 2 * k + 1]};
+                    first[i][j] = multiply_add(0, first[i][j], even.bits, low);
+                    second[i][j] = multiply_add(0, second[i][j], odd.bits, high);
+                }
+            }
+        }
+#pragma GCC unroll 3
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < MAX_COLS; j++)
+                *(floats *)(sums + i * WIDTH + j * LANES) += first[i][j] + second[i][j];
+    }
+}
+
+INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float *sums) {
+    long passes = (rows + AMX_ROWS - 1) / AMX_ROWS;
+    memset(sums, 0, (size_t)(rows * WIDTH) * sizeof *sums);
+    for (long pass = 0; pass < passes; pass++) {
+        long first = pass * rows / passes, count = (pass + 1) * rows / passes - first;
+        Ahead ahead = share_of_next(w, pass, passes);
+        const float *a = x + first * stride;
+        float *c = sums + first * WIDTH;
+        switch (count) {
+            case 1: amx_rows(1, 2, a, stride, w, c, ahead); break;
+            case 2: amx_rows(2, 2, a, stride, w, c, ahead); break;
+            default: amx_rows(3, 2, a, stride, w, c, ahead);
+        }
     }
 }
 
@@ -43,25 +109,40 @@ INLINE void finish(const int bf16, long rows, long width, long out, const float 
 }
 
 INLINE void run(const int bf16, const void *x, long x_stride, const void *w, const void *bias,
-                const void *residual, void *y, long rows, long in, long out, int threads) {
-    long size = bf16 ? 2 : 4, n = bf16 ? in / 2 : in, stride = bf16 ? x_stride / 2 : x_stride;
-    long tiles = (out + WIDTH - 1) / WIDTH, passes = (rows + MAX_ROWS - 1) / MAX_ROWS;
+                const void *residual, void *y, long rows, long in, long out, long tile, long depth,
+                int threads) {
+    long size = bf16 ? 2 : 4, stride = bf16 ? x_stride / 2 : x_stride;
+    long words = (bf16 ? depth / 2 : depth) * WIDTH, half = tile == WIDTH ? WIDTH / 2 : words / 2;
+    long tiles = (out + WIDTH - 1) / WIDTH;
+    float *wide = 0;
+    if (bf16 && tile < WIDTH) {
+        wide = malloc((size_t)(rows * in) * sizeof *wide);
+        for (long i = 0; i < rows; i++)
+            for (long k = 0; k < in; k++) wide[i * in + k] = widen(((const uint16_t *)x)[i * x_stride + k]);
+    }
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long t = 0; t < tiles; t++) {
         float sums[rows * WIDTH];
         long width = out - t * WIDTH < WIDTH ? out - t * WIDTH : WIDTH, at = t * WIDTH * size;
-        one_tile(bf16, passes, rows, x, stride, (const uint32_t *)w + t * n * WIDTH, n, sums);
+        Tiles own = {(const uint32_t *)w + t * words, bf16 ? in / 2 : in, tile, half, words};
+        if (width <= tile && tile < WIDTH) own.half = 0; /* there are no second 32 */
+        if (wide)
+            one_amx_tile(rows, wide, in, own, sums);
+        else
+            one_tile(bf16, rows, x, stride, own, sums);
         finish(bf16, rows, width, out, sums, bias ? (const char *)bias + at : 0,
                residual ? (const char *)residual + at : 0, (char *)y + at);
     }
+    free(wide);
 }
 
 /* x [rows, in] with x_stride elements from row to row (even in bfloat16); y and residual [rows, out]
  * contiguous. */
 void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
-                      const void *residual, void *y, long rows, long in, long out, int threads) {
+                      const void *residual, void *y, long rows, long in, long out, long tile, long depth,
+                      int threads) {
     if (bf16)
-        run(1, x, x_stride, w, bias, residual, y, rows, in, out, threads);
+        run(1, x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, threads);
     else
-        run(0, x, x_stride, w, bias, residual, y, rows, in, out, threads);
+        run(0, x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, threads);
 }

@@ -110,7 +110,7 @@ typedef struct {
 } Ahead;
 
 INLINE void tile(const int bf16, const int rows, const int cols, const int lines, const int add,
-                 const word *a, long a_stride, const uint32_t *b, long b_stride, long n, float *c,
+                 const word *a, long a_stride, const uint32_t *b, long b_stride, long b_half, long n, float *c,
                  long c_stride, Ahead ahead) {
     floats sum[MAX_ROWS][MAX_COLS];
 #pragma GCC unroll 6
@@ -121,7 +121,8 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
     for (long k = 0; k < n; k++) {
         words line[MAX_COLS];
 #pragma GCC unroll 4
-        for (int j = 0; j < cols; j++) line[j] = *(const words *)(b + k * b_stride + j * LANES);
+        for (int j = 0; j < cols; j++)
+            line[j] = *(const words *)(b + k * b_stride + j / 2 * b_half + j % 2 * LANES);
 #pragma GCC unroll 4
         for (int l = 0; l < lines; l++) __builtin_prefetch(ahead.from + k * ahead.step + l * 64, 0, 2);
 #pragma GCC unroll 6
@@ -137,7 +138,7 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
 }
 
 #define ROWS_CASE(R, COLS, LINES) \
-    case R: tile(bf16, R, COLS, LINES, add, a, a_stride, b, b_stride, n, c, c_stride, ahead); break;
+    case R: tile(bf16, R, COLS, LINES, add, a, a_stride, b, b_stride, b_half, n, c, c_stride, ahead); break;
 #define ROWS_SWITCH(COLS, LINES)                                                      \
     switch (rows) {                                                                   \
         ROWS_CASE(1, COLS, LINES)                                                     \
@@ -145,15 +146,16 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
             ROWS_CASE(5, COLS, LINES) ROWS_CASE(6, COLS, LINES)                       \
     }
 
-/* Up to six rows times 64 columns. */
+/* Up to six rows times 64 columns, the second 32 of which lie `b_half` words behind the first. */
 INLINE void wide_tile(const int bf16, const int lines, long rows, const int add, const word *a,
-                      long a_stride, const uint32_t *b, long b_stride, long n, float *c, long c_stride,
-                      Ahead ahead){ROWS_SWITCH(4, lines)}
+                      long a_stride, const uint32_t *b, long b_stride, long b_half, long n, float *c,
+                      long c_stride, Ahead ahead){ROWS_SWITCH(4, lines)}
 
 /* Up to six rows times 16 columns. */
 INLINE void narrow_tile(const int bf16, long rows, const int add, const word *a, long a_stride,
                         const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
     const Ahead ahead = {0, 0, 0};
+    const long b_half = 0;
     ROWS_SWITCH(1, 0)
 }
 
@@ -169,7 +171,8 @@ INLINE void product(const int bf16, long rows, long cols, const int add, const w
             const word *from = a + first * a_stride;
             float *to = c + first * c_stride + j;
             if (wide)
-                wide_tile(bf16, 0, count, add, from, a_stride, b + j, b_stride, n, to, c_stride, nothing);
+                wide_tile(bf16, 0, count, add, from, a_stride, b + j, b_stride, 2 * LANES, n, to, c_stride,
+                          nothing);
             else
                 narrow_tile(bf16, count, add, from, a_stride, b + j, b_stride, n, to, c_stride);
         }

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from sensorium.actors.config import (
-    ConfigError,
     EngineConfig,
     FileConfig,
     ListenConfig,
     RealtimeConfig,
     ServerConfig,
 )
+from sensorium.actors.option_checks import ConfigError
 from sensorium.engine.models.memory import MemorySize
 
 
@@ -21,6 +21,16 @@ from sensorium.engine.models.memory import MemorySize
     [
         (lambda: ListenConfig(port=-1), "--port is -1; allowed: 0 to 65535"),
         (lambda: ListenConfig(api_key=(" ",)), "--api-key is ''; allowed: a text that is not empty"),
+        (
+            lambda: ListenConfig(allowed_origins=("https://app.example.com/",)),
+            "--allowed-origins is 'https://app.example.com/'; allowed: *, null, or a scheme and a host as "
+            "https://app.example.com, without a path",
+        ),
+        (
+            lambda: ListenConfig(allowed_hosts=("https://app.example.com",)),
+            "--allowed-hosts is 'https://app.example.com'; allowed: *, or a name as asr.example.com or "
+            "*.example.com, without scheme and port",
+        ),
         (lambda: ListenConfig(drain_s=-1), "--drain-s is -1; allowed: at least 0"),
         (lambda: EngineConfig(block_size=0), "--block-size is 0; allowed: 1 to 256"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,13 +54,13 @@ def num_processes() -> int:
     return len(multiprocessing.active_children())
 
 
-async def until_working() -> int:
-    """Wait until a worker uses the processor; its process id."""
+async def until_working(besides: int = 0) -> int:
+    """Wait until a worker uses the processor, another one than `besides`; its process id."""
     while True:
         for child in multiprocessing.active_children():
             with open(f"/proc/{child.pid}/stat", encoding="ascii") as file:  # noqa: ASYNC230 (a file in memory)
                 ticks = int(file.read().rsplit(")", 1)[1].split()[11])
-            if ticks > 0.6 * os.sysconf("SC_CLK_TCK") and child.pid is not None:
+            if ticks > 0.6 * os.sysconf("SC_CLK_TCK") and child.pid is not None and child.pid != besides:
                 return child.pid
         await trio.sleep(0.02)
 
@@ -120,23 +121,57 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGKILL])
-async def test_a_crash_is_that_requests_error_alone(sent: signal.Signals) -> None:
+async def test_a_worker_that_dies_is_not_the_files_fault(sent: signal.Signals) -> None:
+    """It is tried again, once; then its client may."""
     async with running(MediaConfig(max_workers=1)) as (_, handle):
-        errors: list[MediaError] = []
+        errors: list[OverloadedError] = []
 
         async def doomed() -> None:
-            with pytest.raises(MediaError, match="could not be decoded") as caught:
+            with pytest.raises(OverloadedError, match="try again") as caught:
                 await handle.decode(LONG, limits=UNLIMITED)
             errors.append(caught.value)
 
-        with trio.fail_after(20):
+        with trio.fail_after(40):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(doomed)
-                os.kill(await until_working(), sent)
+                first = await until_working()
+                os.kill(first, sent)
+                os.kill(await until_working(besides=first), sent)
                 # Waits behind the doomed one, and is served by the next worker.
                 assert len((await handle.decode(plain_wav(tone(1.0)))).samples) == 16_000
         assert len(errors) == 1
-        assert handle.statistics().num_killed == 1
+        assert (errors[0].status, errors[0].code) == (503, "decoder_died")
+        assert handle.statistics().num_killed == 2
+
+
+async def test_a_file_outlives_the_death_of_one_worker() -> None:
+    async with running(MediaConfig(max_workers=1)) as (_, handle):
+        lengths: list[int] = []
+
+        async def decode() -> None:
+            lengths.append(len((await handle.decode(LONG, limits=UNLIMITED)).samples))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(decode)
+            os.kill(await until_working(), signal.SIGKILL)
+        assert lengths == [4 * 1800 * 16_000]
+
+
+async def test_a_full_disk_is_nobodys_mistake() -> None:
+    """The kernel refuses the largest file this process may write as it refuses one too many."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with running(MediaConfig(max_workers=1)) as (_, handle):
+        for num_bytes, seconds in ((100_000, 10.0), (400_000, 10.0)):  # of the file itself, of its samples
+            resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+            try:
+                with pytest.raises(OverloadedError, match="no room") as caught:
+                    await handle.decode(plain_wav(tone(seconds)))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert (caught.value.status, caught.value.code) == (503, "insufficient_storage")
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    async with running(MediaConfig(max_workers=1)) as (_, handle):
+        assert len((await handle.decode(plain_wav(tone(10.0)))).samples) == 160_000
 
 
 async def test_an_idle_worker_that_died_is_replaced() -> None:

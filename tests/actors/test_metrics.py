@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import trio
 from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, TIMES
 from sensorium.actors.kernel.actor import InboxStatistics
 from sensorium.actors.media import MediaActor, MediaStatistics
-from sensorium.actors.metrics import BY_SERVICE, ENGINE, INBOX, MEDIA, Metrics
-from sensorium.protocols.messages import GAUGES, EngineStatistics, Service
+from sensorium.actors.metrics import Metrics
+from sensorium.protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
 from support.fake_engine import make_fake_engine, request
 from trio.testing import MockClock
 
@@ -22,8 +26,9 @@ from trio.testing import MockClock
     [
         (
             ENGINE | {f"{field}_{service}": "" for field in BY_SERVICE for service in get_args(Service)},
-            EngineStatistics.__struct_fields__,
+            [name for name in EngineStatistics.__struct_fields__ if not name.startswith("times_")],
         ),
+        (TIMES, RequestTimes.__struct_fields__),
         (INBOX, [field.name for field in fields(InboxStatistics) if field.name not in ("name", "capacity")]),
         (MEDIA, [field.name for field in fields(MediaStatistics)]),
     ],
@@ -65,6 +70,68 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
         assert value(metrics, "sensorium_inbox_refused_total", model="fake", actor=actor) == 0
     assert value(metrics, "sensorium_media_files_total") == 0
     assert b"sensorium_inbox_depth" in metrics.render()
+
+
+async def test_a_scrape_tells_how_long_requests_took(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    engine, metrics = make_fake_engine(), Metrics()
+    metrics.add_engine("fake", engine.statistics)
+    await nursery.start(engine.run)
+    for number in range(3):
+        await engine.complete(request(f"r{number}", max_tokens=5))
+    of = {"model": "fake", "service": "interactive"}
+    for name in ("queue", "time_to_first_token", "engine_request"):
+        assert value(metrics, f"sensorium_{name}_seconds_count", **of) == 3, name
+    assert value(metrics, "sensorium_inter_token_seconds_count", **of) == 3 * 4
+    assert value(metrics, "sensorium_request_output_tokens_sum", **of) == 3 * 5
+    assert value(metrics, "sensorium_request_prompt_tokens_bucket", **of, le="+Inf") == 3
+    assert value(metrics, "sensorium_queue_seconds_count", model="fake", service="live") == 0
+
+
+def test_names_are_as_promtool_would_have_them() -> None:
+    """The rules of `promtool check metrics`, over everything a server can export."""
+    text = full().render().decode()
+    families = list(text_string_to_metric_families(text))
+    for family in families:
+        exported = f"{family.name}_total" if family.type == "counter" else family.name
+        assert family.documentation or family.name.startswith("python_"), f"{exported} has no help"
+        assert exported.endswith("_total") == (family.type == "counter"), exported
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", exported), exported
+        words = exported.split("_")
+        assert not {"gauge", "counter", "histogram", "summary"} & {*words}, exported
+        assert not {"s", "ms", "mb", "kb", "mib", "milliseconds", "megabytes", "percent"} & {*words}, exported
+        if family.type != "histogram":
+            assert words[-1] not in ("count", "sum", "bucket", "created"), exported
+            assert not any("le" in sample.labels for sample in family.samples), exported
+        for unit in ("seconds", "bytes"):
+            assert unit not in words or words[-1] in (unit, "total", "info"), (
+                f"{exported}: its unit comes last"
+            )
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    assert {"process_resident_memory_bytes", "process_open_fds", "python_info"} <= set(names)
+
+
+def test_the_manual_names_every_metric() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    named = set(re.findall(r"^\| `(sensorium_\w+)", manual, re.MULTILINE))
+    exported = {
+        f"{each.name}_total" if each.type == "counter" else each.name for each in full().registry.collect()
+    }
+    assert named == {name for name in exported if name.startswith("sensorium_")}
+
+
+def full() -> Metrics:
+    """With one of everything, counted at least once."""
+    metrics = Metrics()
+    metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
+    metrics.add_media(MediaStatistics)
+    metrics.requests.labels("/health", "200").inc()
+    metrics.request_duration.labels("/health").observe(0.1)
+    metrics.sessions.labels("1000").inc()
+    metrics.audio_seconds.labels("file").inc()
+    return metrics
 
 
 def collected(metrics: Metrics) -> Iterator[Metric]:

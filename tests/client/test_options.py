@@ -9,13 +9,13 @@ from sensorium.client.options import client_options
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SENSORIUM_BASE_URL", raising=False)
-    monkeypatch.delenv("SENSORIUM_API_KEY", raising=False)
+    monkeypatch.delenv("SENSORIUM_CLIENT_API_KEY", raising=False)
 
 
 def test_arguments_win_over_the_environment_and_that_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client_options().base_url == "http://127.0.0.1:8000"
     monkeypatch.setenv("SENSORIUM_BASE_URL", "https://speech.example")
-    monkeypatch.setenv("SENSORIUM_API_KEY", "secret")
+    monkeypatch.setenv("SENSORIUM_CLIENT_API_KEY", "secret")
     assert client_options().headers == {"Authorization": "Bearer secret"}
     assert client_options().base_url == "https://speech.example"
     assert client_options("http://other:1", "mine", 5.0).headers == {"Authorization": "Bearer mine"}

@@ -62,7 +62,7 @@ def test_where_no_key_is_needed_everybody_shares(folders: dict[str, Path]) -> No
 def test_a_streamed_request_that_was_arriving_when_the_server_stops_is_answered(server: Server) -> None:
     body = json.dumps({"prompt": PROMPT, "max_tokens": 4, "stream": True}).encode()
     head = (
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\n"
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", server.port)) as connection:

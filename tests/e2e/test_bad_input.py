@@ -143,7 +143,9 @@ def test_an_unknown_model_in_the_url(server: Server) -> None:
 def test_an_unknown_path_is_refused(server: Server) -> None:
     with pytest.raises(InvalidStatus) as caught, connect(f"{server.realtime}/nowhere"):
         pass
-    assert caught.value.response.status_code in {403, 404}
+    assert caught.value.response.status_code == 404
+    assert caught.value.response.body is not None
+    assert json.loads(caught.value.response.body)["error"]["code"] == "not_found"
 
 
 def test_a_socket_that_vanishes_in_the_middle_of_a_turn(server: Server, lights: bytes) -> None:

@@ -307,9 +307,9 @@ def test_bad_input_fails_alone(
 def test_a_client_that_leaves_while_its_images_are_opened(text_server: Server) -> None:
     images = [image_part(png(seed, (900, 900))) for seed in range(6)]
     data = json.dumps({"model": "vision", "messages": user(*images)}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+    head = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", text_server.port)) as connection:
-        connection.sendall(head + data)
+        connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}".encode() + data)
         wait_until(lambda: text_server.service.num_requests > 0)
     text_server.wait_quiet()
     assert text_server.service.budget.num_bytes == 0

@@ -201,24 +201,50 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["[serve]\napi_key = ['k']\n", "[listen]\n", "[no.such]\nx = 1\n", "port = \n"]
+    ("text", "named"),
+    [
+        ("[engine]\napi_key = ['k']\n", "[engine]"),
+        ("[no.such]\nx = 1\n", "[no]"),
+        ("port = \n", "not TOML"),
+        ("prot = 1\n", "prot is no option"),
+        ("listen = 1\n", "listen is no option"),
+        ("[[serve]]\nport = 1\n", "serve is no option"),
+        ("[serve]\napi-keys = ['k']\n", "[serve] api-keys is no option"),
+        ("[serve.listen]\napi_key = ['k']\n", "[serve] listen is no option"),
+        ("[transcribe]\nport = 1\n", "[transcribe] port is no option"),
+        ("'*' = 1\n", "* is no option"),
+    ],
 )
-def test_a_configuration_file_with_tables_or_faults_is_one_line(tmp_path: Path, text: str) -> None:
+def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    """And one line, before anything is served without the key that the file may have asked for."""
     file = tmp_path / "server.toml"
     file.write_text(text)
     done = run("serve", "--config", str(file))
     assert done.returncode == 1
     assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
+    assert named in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["prot = 1\n", "listen = 1\n", "[[serve]]\nport = 1\n"])
-def test_an_unknown_key_in_a_configuration_file_is_an_error(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "server.toml"
-    file.write_text(text)
-    done = run("serve", "--config", str(file))
-    assert done.returncode == 2
-    assert "Unknown option" in done.stdout + done.stderr
+def test_one_configuration_file_serves_several_commands(lights: bytes, tmp_path: Path) -> None:
+    """Each by a table; and the variables of a server are nothing to a client's commands."""
+    file, audio = tmp_path / "sensorium.toml", tmp_path / "a.wav"
+    audio.write_bytes(lights)
+    file.write_text(
+        "[serve]\nport = 0\nmodels = ['tiny-whisper']\nserved-model-name = ['mine']\n"
+        "api_key = ['k']\n[transcribe]\napi_key = 'k'\nformat = 'json'\n[bench-text]\nrounds = 1\n"
+    )
+    with serving("--config", str(file)) as (_, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        at = {"SENSORIUM_BASE_URL": url, "SENSORIUM_API_KEY": "another", "SENSORIUM_MODEL": "none"}
+        done = run("transcribe", str(audio), "--config", str(file), **at)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["text"]
+        plain = run("transcribe", str(audio), SENSORIUM_CLIENT_API_KEY="k", **at)
+        assert plain.returncode == 0, plain.stderr
+        assert plain.stdout.strip() == json.loads(done.stdout)["text"].strip()
 
 
 def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_errors_are_the_clients_exceptions(client: OpenAI) -> None:
 
 def raw_request(body: dict[str, object]) -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n"
     return f"{head}Content-Type: application/json\r\n\r\n".encode() + data
 
 

@@ -141,7 +141,7 @@ def test_a_small_file_that_decodes_to_hours(server: Server, lights: bytes) -> No
 
 def test_too_many_requests_are_told_to_come_back(server: Server) -> None:
     head = (
-        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
         b"Content-Type: multipart/form-data; boundary=x\r\nAuthorization: Bearer s3cret\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", server.port)) as one:
@@ -209,7 +209,7 @@ def test_a_reader_that_stops_loses_its_session_and_nobody_elses(server: Server, 
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         connection.sendall(
-            b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
             b"Authorization: Bearer s3cret\r\n\r\n"
         )

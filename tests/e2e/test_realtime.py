@@ -213,10 +213,10 @@ def test_latencies_and_audio_are_counted(server: Server, lights: bytes) -> None:
         return next((float(line.split()[-1]) for line in lines if line.startswith(name + " ")), 0.0)
 
     before = read("sensorium_final_seconds_count")
-    heard = read('sensorium_audio_seconds_received_total{source="realtime"}')
+    heard = read('sensorium_audio_received_seconds_total{source="realtime"}')
     talk(server, pcm(lights))
     assert read("sensorium_final_seconds_count") == before + 1
-    more = read('sensorium_audio_seconds_received_total{source="realtime"}') - heard
+    more = read('sensorium_audio_received_seconds_total{source="realtime"}') - heard
     assert more == pytest.approx(len(pcm(lights)) / 32_000 + 1.0, abs=0.1)
 
 

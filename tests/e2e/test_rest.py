@@ -13,6 +13,7 @@ import wave
 import httpx
 import pytest
 from openai import AsyncOpenAI, NotFoundError, OpenAI
+from sensorium.actors.http.routes import routes
 from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -156,7 +157,7 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         line.rsplit(" ", 1) for line in metrics.text.splitlines() if line and not line.startswith("#")
     )
     assert float(samples['sensorium_windows_encoded_total{model="tiny-whisper"}']) > 0
-    assert float(samples['sensorium_audio_seconds_received_total{source="file"}']) > 1
+    assert float(samples['sensorium_audio_received_seconds_total{source="file"}']) > 1
     route = 'sensorium_requests_total{route="/v1/audio/transcriptions",status="200"}'
     assert float(samples[route]) > 0
     assert float(samples["sensorium_sessions_active"]) == 0
@@ -263,8 +264,20 @@ def multipart(data: bytes, **fields: str) -> bytes:
     head = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
     body = b"".join([*parts, head, data, b"\r\n--cut--\r\n"])
     return (
-        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\n"
+        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: multipart/form-data; boundary=cut\r\n"
         + f"Content-Length: {len(body)}\r\n\r\n".encode()
         + body
     )
+
+
+def test_the_openapi_document_names_exactly_what_there_is(server: Server) -> None:
+    made = httpx.get(f"{server.url}/openapi.json").json()
+    assert made["openapi"] == "3.1.0"
+    served = {route.path.replace(":path", "") for route in routes(server.service)}
+    assert set(made["paths"]) == served
+    for path, item in made["paths"].items():
+        methods = {name.upper() for name in item if name != "parameters"}
+        for method in ("GET", "POST"):
+            answer = httpx.request(method, f"{server.url}{path}")
+            assert (answer.status_code == 405) == (method not in methods), (method, path)

@@ -62,4 +62,4 @@ def test_each_request_and_session_names_its_model(server: Server, lights: bytes)
 def test_both_are_in_the_metrics(server: Server) -> None:
     text = httpx.get(f"{server.url}/metrics").text
     for name in server.service.models:
-        assert f'sensorium_kv_blocks_total{{model="{name}"}}' in text
+        assert f'sensorium_kv_blocks{{model="{name}"}}' in text

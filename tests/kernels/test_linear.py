@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 
 import pytest
@@ -10,7 +9,9 @@ import torch
 from sensorium.kernels import linear as module
 from sensorium.kernels.linear import (
     MAX_NATIVE_ROWS,
+    NUM_ALIKE_ROWS,
     Activation,
+    LinearWeight,
     can_pack,
     linear,
     linear_reference,
@@ -103,14 +104,12 @@ def test_packed_memory_is_read_only_where_its_layout_is_known(dtype: torch.dtype
     for place in (0, 100, -1):  # memory that holds something else than it should, wherever that shows
         other = weight.clone()
         other[place] = other[place].flip(0) * 100
-        assert module._find_tiles(made.weight, other) == 0
+        assert module._find_tiles(made.weight, other) is None
     assert module._find_tiles(made.weight, weight) == made.tiles
-    if made.tiles:
-        memory = (ctypes.c_char * weight.nbytes).from_address(made.tiles)
-        found = torch.frombuffer(memory, dtype=dtype).view(
-            3, 64 * weight.itemsize // 4, 64, 4 // weight.itemsize
-        )
-        assert torch.equal(found.permute(0, 2, 1, 3).reshape(192, 64), weight)
+    if made.tiles is not None:
+        numbers = range(192 // made.tiles.width)
+        found = torch.stack([module.tile_memory(made.tiles, number, dtype) for number in numbers])
+        assert torch.equal(found.permute(0, 2, 1, 3).reshape(192, -1)[:, :64], weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -125,12 +124,31 @@ def test_a_layout_that_cannot_be_told_by_its_ends_is_not_guessed(dtype: torch.dt
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_does_not_depend_on_how_many_there_are(dtype: torch.dtype) -> None:
-    weight = pack_linear(torch.randn(192, 256).to(dtype))
-    x = torch.randn(MAX_NATIVE_ROWS, 256).to(dtype)
-    together = linear(x, weight)
-    for rows in (1, 2, 5, 16, 33):
-        assert torch.equal(linear(x[:rows], weight), together[:rows])
+@pytest.mark.parametrize("activation", ["none", "gelu", "residual"])
+@pytest.mark.parametrize(("out", "size"), [(192, 256), (520, 512)])
+def test_a_row_does_not_depend_on_how_many_there_are(
+    dtype: torch.dtype, activation: str, out: int, size: int
+) -> None:
+    """To the last bit, however few rows take our own loop here."""
+    weight = pack_linear(torch.randn(out, size).to(dtype), torch.randn(out).to(dtype))
+    x, residual = (torch.randn(NUM_ALIKE_ROWS, columns).to(dtype) for columns in (size, out))
+    x[:, size // 2 :] = -x[:, : size // 2]  # sums cancel but for what rounding leaves
+    weight_of_halves = weight if dtype is torch.float32 else _halved(out, size)
+
+    def result(rows: int) -> torch.Tensor:
+        if activation == "residual":
+            return linear(x[:rows], weight_of_halves, residual=residual[:rows])
+        return linear(x[:rows], weight_of_halves, activation="gelu" if activation == "gelu" else "none")
+
+    together = result(NUM_ALIKE_ROWS)
+    for rows in (1, 2, 3, 5, 8, 9, 16, 17):
+        assert torch.equal(result(rows), together[:rows]), rows
+
+
+def _halved(out: int, size: int) -> LinearWeight:
+    """A weight whose second half of inputs is its first."""
+    half = torch.randn(out, size // 2, dtype=torch.bfloat16)
+    return pack_linear(torch.cat([half, half], 1))
 
 
 def test_a_packed_weight_does_not_hold_the_original() -> None:

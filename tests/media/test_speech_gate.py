@@ -101,18 +101,43 @@ def test_a_growing_stretch_is_judged_like_the_whole(start: int, sizes: list[int]
     assert gate.has_speech(asked) == has_speech(MODEL, samples[:asked])
 
 
-def test_speech_that_needs_no_gain_is_heard_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_no_further_than_the_speech_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     model, scored = counting_model(monkeypatch)
     speech = spoken()
     gate = SpeechGate(model)
     gate.push(speech)
-    assert gate.has_speech(len(speech))
     num_heard = len(scored)
     first = next(n for n in range(0, len(speech), FRAME_SAMPLES) if has_speech(MODEL, speech[:n]))
     assert num_heard * FRAME_SAMPLES < first + 5 * FRAME_SAMPLES
     assert not gate.has_speech(first - FRAME_SAMPLES)
     assert gate.has_speech(first)
-    assert len(scored) > num_heard, "now the amplified audio was heard too"
+    assert len(scored) == num_heard
+
+
+class Scores(VoiceActivityModel):
+    """Scores that were written down."""
+
+    def __init__(self, scores: list[float]) -> None:
+        self._scores = iter(scores)
+
+    def score(self, frames: FloatArray, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.array([next(self._scores)], np.float32), states
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_speech"),
+    [
+        ([0.1] * 20 + [0.9] + [0.1] * 20, False),
+        ([0.35, 0.1, 0.1, 0.4, 0.1] * 2 + [0.1] * 40, False),
+        ([0.29] * 100, False),
+        ([0.1, 0.9, 0.8, 0.6, 0.1], True),
+        ([0.35] * 6, True),
+    ],
+)
+def test_a_frame_that_resembles_speech_is_none(scores: list[float], is_speech: bool) -> None:
+    """Music has such frames, here and there."""
+    samples = white_noise(len(scores) * FRAME_SAMPLES / 16_000, level_db=-30)
+    assert has_speech(Scores(scores), samples) == is_speech
 
 
 def test_less_than_a_frame_is_no_speech() -> None:

@@ -131,8 +131,8 @@ def test_turns_of_the_default_length_are_about_a_minute() -> None:
     talk = Talk(0)
     talk.hear(spoken(400, 0.7))
     (first, second) = (end - start for start, end in talk.ranges())
-    assert 57_000 <= first <= 60_200
-    assert 57_000 <= second <= 60_200
+    assert 57_000 <= first <= 60_600
+    assert 57_000 <= second <= 60_600
 
 
 frames = st.lists(

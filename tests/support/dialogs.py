@@ -22,6 +22,7 @@ from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.effects import (
     Close,
     Effect,
+    FindCut,
     ForgetBefore,
     ForgetItem,
     Send,
@@ -29,6 +30,7 @@ from sensorium.realtime.effects import (
 )
 from sensorium.realtime.events import (
     AudioAppended,
+    CutFound,
     HypothesisFailed,
     HypothesisReady,
     SessionEvent,
@@ -81,6 +83,8 @@ class Dialog:
         self.forgotten = 0
         self.num_samples = 0
         self._scored = 0
+        self._heard: list[float] = []
+        """The voice activity of all frames."""
         self._seq = 0
         self._num_read = 0
         self.closed: Close | None = None
@@ -116,11 +120,20 @@ class Dialog:
                 case ForgetBefore():
                     assert effect.sample > self.forgotten
                     self.forgotten = effect.sample
+                case FindCut():
+                    self.tell(CutFound(self._best_cut(effect.after, effect.before)))
                 case Close():
                     self.closed = effect
                 case _:
                     pass
         self.session.check()
+
+    def _best_cut(self, after: int, before: int) -> int:
+        """The middle of the frame that is least like speech, the latest of several."""
+        assert self.forgotten <= after < before <= self._scored
+        frames = range(-(-after // FRAME_SAMPLES), before // FRAME_SAMPLES)
+        least = min(reversed(frames), key=lambda frame: self._heard[frame])
+        return least * FRAME_SAMPLES + FRAME_SAMPLES // 2
 
     def _check_completed(self, completed: dict[str, Any]) -> None:
         """The transcript is the final answer about exactly the committed audio."""
@@ -169,6 +182,7 @@ class Dialog:
         self.tell(AudioAppended(num_samples))
         while self._scored + FRAME_SAMPLES <= self.num_samples:
             self._scored += FRAME_SAMPLES
+            self._heard.append(probability)
             self.tell(SpeechScored(self._scored, probability))
 
     def speak(self, ms: float, reply: str | None = None) -> None:

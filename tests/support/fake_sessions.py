@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from sensorium.actors.callers import NOBODY, Caller
 from sensorium.actors.live.hearing import OpenEar
 from sensorium.actors.live.line import Line
 from sensorium.actors.live.meter import SessionMeter
@@ -186,7 +187,7 @@ class Sessions:
     def _count(self) -> None:
         self.num_ended += 1
 
-    def make(self) -> SessionActor:
+    def make(self, caller: Caller = NOBODY) -> SessionActor:
         """A session that nobody serves yet."""
         return SessionActor(
             self._config,
@@ -195,23 +196,24 @@ class Sessions:
             SessionMeter(self.metrics),
             Replay(max_events=self._replay_events, max_bytes=100_000),
             resume_token=TOKEN,
+            caller=caller,
         )
 
-    def line(self, socket: FakeSocket, session: SessionActor | None) -> Line:
+    def line(self, socket: FakeSocket, session: SessionActor | None, caller: Caller = NOBODY) -> Line:
         """A line on a socket."""
         outbox = Outbox(max_events=1000, max_bytes=1_000_000, send_timeout_s=5.0)
-        return Line(socket, outbox, session)
+        return Line(socket, outbox, session, caller=caller)
 
-    async def connect(self, nursery: trio.Nursery) -> FakeSocket:
+    async def connect(self, nursery: trio.Nursery, caller: Caller = NOBODY) -> FakeSocket:
         """A client with a session of its own; `session.created` has arrived."""
         socket = FakeSocket()
-        nursery.start_soon(self.registry.serve, self.line(socket, self.make()))
+        nursery.start_soon(self.registry.serve, self.line(socket, self.make(caller), caller))
         await wait_all_tasks_blocked()
         return socket
 
-    async def resume(self, nursery: trio.Nursery, wish: Event) -> FakeSocket:
+    async def resume(self, nursery: trio.Nursery, wish: Event, caller: Caller = NOBODY) -> FakeSocket:
         """A connection whose first event is that wish."""
-        socket = await self.connect(nursery)
+        socket = await self.connect(nursery, caller)
         socket.client_sends(wish)
         await wait_all_tasks_blocked()
         return socket

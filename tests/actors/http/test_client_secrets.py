@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from sensorium.actors.callers import caller_by_key
 from sensorium.actors.http.client_secrets import ClientSecrets
 from sensorium.protocols.client_secrets import parse_client_secret
 from sensorium.protocols.errors import OverloadedError
@@ -11,14 +12,20 @@ from sensorium.protocols.realtime_session import SessionPatch
 from trio.testing import MockClock
 
 PATCH = SessionPatch(model="m")
+ALICE, BOB = caller_by_key("alice"), caller_by_key("bob")
+
+
+def patch_of(secrets: ClientSecrets, value: str) -> SessionPatch | None:
+    found = secrets.find(value)
+    return None if found is None else found.patch
 
 
 async def test_a_secret_is_valid_until_it_expires(autojump_clock: MockClock) -> None:
     secrets = ClientSecrets()
     value, _ = secrets.issue(PATCH, 60)
     await trio.sleep(59)
-    assert secrets.find(value) == PATCH
-    assert secrets.find(value) == PATCH  # it opens any number of sessions
+    assert patch_of(secrets, value) == PATCH
+    assert patch_of(secrets, value) == PATCH  # it opens any number of sessions
     await trio.sleep(1)
     assert secrets.find(value) is None
 
@@ -40,7 +47,7 @@ async def test_expired_secrets_make_room(autojump_clock: MockClock) -> None:
     await trio.sleep(10)
     secrets.issue(PATCH, 10)
     assert len(secrets) == 2
-    assert secrets.find(kept) == PATCH
+    assert patch_of(secrets, kept) == PATCH
 
 
 async def test_what_they_hold_together_is_bounded(autojump_clock: MockClock) -> None:
@@ -52,9 +59,32 @@ async def test_what_they_hold_together_is_bounded(autojump_clock: MockClock) -> 
     secrets.issue(patch, 10)
     with pytest.raises(OverloadedError):
         secrets.issue(patch, 10)
-    found = secrets.find(first)
+    found = patch_of(secrets, first)
     assert found is not None
     assert found.audio == patch.audio
     await trio.sleep(10)
     secrets.issue(patch, 10)
     assert len(secrets) == 1
+
+
+async def test_one_callers_many_secrets_give_way_to_anothers(autojump_clock: MockClock) -> None:
+    """Those that expire first, and never those of the caller that has fewer."""
+    secrets = ClientSecrets(max_secrets=4)
+    alices = secrets.issue(PATCH, 10, owner=ALICE)[0]
+    bobs = [secrets.issue(PATCH, 100 - place, owner=BOB)[0] for place in range(3)]
+    with pytest.raises(OverloadedError):
+        secrets.issue(PATCH, 200, owner=BOB)
+    more = secrets.issue(PATCH, 10, owner=ALICE)[0]
+    assert [patch_of(secrets, value) is None for value in (alices, more, *bobs)] == [False] * 4 + [True]
+    with pytest.raises(OverloadedError):
+        secrets.issue(PATCH, 10, owner=ALICE)  # they have as many now
+
+
+async def test_settings_give_way_by_their_size(autojump_clock: MockClock) -> None:
+    secrets = ClientSecrets(max_bytes=25_000)
+    body = b'{"session": {"audio": {"input": {"transcription": {"prompt": "%s"}}}}}'
+    large, small = (parse_client_secret(body % (b"x" * size)).patch for size in (10_000, 100))
+    bobs = [secrets.issue(large, 60, owner=BOB)[0] for _ in range(2)]
+    alices = [secrets.issue(small, 10, owner=ALICE)[0] for _ in range(40)]
+    assert all(patch_of(secrets, value) == small for value in alices)
+    assert [patch_of(secrets, value) for value in bobs] == [None, large]

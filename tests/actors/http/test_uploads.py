@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 import trio
-from sensorium.actors.http.uploads import RequestTimeoutError, Upload, read_upload
-from sensorium.protocols.errors import BadRequestError, TooLargeError
+from sensorium.actors.http.uploads import Upload, read_upload
+from sensorium.protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
 from starlette.requests import Request
 from starlette.types import Message
 

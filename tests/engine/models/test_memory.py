@@ -68,6 +68,33 @@ def test_a_cpu_gives_up_to_half_so_that_one_request_fits() -> None:
         plan_memory(wish, 2 * GIB + REQUEST)
 
 
+def test_models_share_the_default_and_no_more_than_that_together() -> None:
+    wish = replace(WISH, device="cpu", weight_bytes=0, max_running=1000)
+    promised, given = 0, []
+    for num_models in (3, 2, 1):
+        plan = plan_memory(
+            replace(wish, num_models=num_models, promised_bytes=promised), 24 * GIB
+        )  # nothing was touched: it all still looks free
+        given.append(plan.promised_bytes)
+        promised += plan.promised_bytes
+    assert given == [2 * GIB] * 3
+    small = replace(wish, num_models=1, max_running=1)
+    assert plan_memory(small, 24 * GIB).promised_bytes == REQUEST, "others get what one cannot use"
+
+
+def test_what_was_promised_to_others_is_not_given_again() -> None:
+    wish = replace(WISH, device="cpu", promised_bytes=10 * GIB, kv_memory=MemorySize(GIB, "bytes"))
+    assert plan_memory(wish, 14 * GIB).num_tokens * WISH.token_bytes == GIB
+    with pytest.raises(ModelLoadError, match="are free"):
+        plan_memory(wish, 12 * GIB)
+
+
+def test_a_gpu_is_shared_by_the_models_to_come() -> None:
+    plan = plan_memory(replace(WISH, num_models=2), 12 * GIB)
+    assert plan.num_blocks == int(0.45 * 10 * GIB) // (16 * WISH.token_bytes)
+    assert plan.promised_bytes == 0, "it is taken at once"
+
+
 def test_the_largest_image_has_its_room() -> None:
     plan = plan_memory(replace(WISH, activation_bytes=GIB), 12 * GIB)
     assert plan.num_blocks == int(0.9 * 9 * GIB) // (16 * WISH.token_bytes)

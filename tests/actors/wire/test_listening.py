@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from hypercorn.config import Config
-from hypercorn.protocol import h2, h11, ws_stream
-from sensorium.actors.http.connections import TimedStream, guarded, open_listener, serve_connections
+from sensorium.actors.wire.guard import ConnectionLimits, Guard
+from sensorium.actors.wire.listening import open_listener, serve_connections
+from sensorium.actors.wire.stream import Wire
 from starlette.types import Receive, Scope, Send
 
 pytestmark = pytest.mark.slow
@@ -21,6 +21,8 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
 )
+
+LIMITS = ConnectionLimits(max_connections=8, max_per_address=8, idle_s=30.0)
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +46,13 @@ async def serving() -> AsyncIterator[int]:
 
     async def serve() -> None:
         await serve_connections(
-            echo, listener, max_message_bytes=1000, send_timeout_s=5.0, stop=stop, grace_s=1.0
+            echo,
+            listener,
+            guard=Guard(LIMITS),
+            max_message_bytes=1000,
+            send_timeout_s=5.0,
+            stop=stop,
+            grace_s=1.0,
         )
 
     async with trio.open_nursery() as nursery:
@@ -120,14 +128,15 @@ async def sending(data: bytes, *, send_timeout_s: float) -> AsyncIterator[Sendin
     with listener:
         await peer.connect(listener.getsockname())
         accepted = trio.socket.from_stdlib_socket(listener.accept()[0])
-    stream = TimedStream(trio.SocketStream(accepted), send_timeout_s=send_timeout_s)
+    wire = Wire(accepted, send_timeout_s=send_timeout_s)
 
     async def send() -> None:
+        wire.write(data)
         try:
-            await stream.send_all(data)
+            await wire.flush()
         except trio.BrokenResourceError:
             found.is_cut = True
-        await stream.aclose()
+        wire.close()
         found.ended.set()
 
     async with trio.SocketStream(peer) as found_peer, trio.open_nursery() as nursery:
@@ -172,22 +181,3 @@ async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:
         listener = open_listener("127.0.0.1", 0, send_timeout_s=send_timeout_s)
         with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (ws_stream, "WebsocketBuffer"),
-        (ws_stream, "Connection"),
-        (ws_stream, "server_extensions_handshake"),
-        (h11, "WSStream"),
-        (h2, "WSStream"),
-        (Config, "websocket_max_message_size"),
-    ],
-)
-def test_a_hypercorn_that_would_not_be_guarded_is_an_error_at_the_start(
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
-) -> None:
-    monkeypatch.delattr(owner, name)
-    with pytest.raises(RuntimeError, match=rf"hypercorn .* has no .*{name}"):
-        guarded(1000)

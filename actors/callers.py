@@ -1,0 +1,71 @@
+"""Who asks, and what is fair between those who do.
+
+A caller is an API key (ephemeral keys count for the key that made them); where no key is needed, an address.
+Every bound that callers share knows what each of them holds of it, and keeps one of two rules:
+
+- What is held until its owner lets go of it (requests in hand, live sessions): nobody takes more than
+  `GREED` times what is left for others, and whoever holds none takes what is free (`has_room`).
+- What can be taken away (sessions that wait for a lost client, ephemeral keys): when all is held, the caller
+  that holds most gives way (`greediest`).
+
+So a newcomer finds a place however much one other caller wants, and callers that all want more end up with
+the same. Where there is but one caller, it has everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+GREED: Final = 7
+"""So that one caller gets seven eighths, and two get seven fifteenths each."""
+_IPV6_NETWORK: Final = 64
+"""Bits of an IPv6 address that its owner cannot choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`name` is the digest of a key, or an address."""
+
+    name: str
+    has_key: bool = False
+
+    def may_resume(self, owner: Caller) -> bool:
+        """Whether a session of `owner` may be its own: an address may change on the way, a key does not."""
+        return self == owner or not owner.has_key
+
+
+NOBODY: Final = Caller("")
+
+
+def caller_by_key(key: str) -> Caller:
+    """The holder of an accepted key."""
+    return Caller(hashlib.sha256(key.encode(errors="replace")).hexdigest(), has_key=True)
+
+
+def caller_by_address(host: str) -> Caller:
+    """Whoever comes from there; an IPv6 network is one caller."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return Caller(host)
+    if address.version == 6:
+        return Caller(str(ipaddress.ip_network((address, _IPV6_NETWORK), strict=False)))
+    return Caller(str(address))
+
+
+def has_room(num_held: int, num_taken: int, most: int, *, is_shared: bool = True) -> bool:
+    """Whether a caller that holds `num_held` may take another of `most` places, `num_taken` of which are
+    taken. Not `is_shared`: nobody else may come."""
+    num_left = most - num_taken - 1
+    if num_left < 0:
+        return False
+    return not is_shared or num_held == 0 or num_held + 1 <= GREED * num_left
+
+
+def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:
+    """Who holds most; `asks` itself if it is one of those."""
+    return max(held, key=lambda caller: (held[caller], caller == asks))

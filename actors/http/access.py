@@ -1,0 +1,139 @@
+"""Every request gets an id, and a line in the log when it is answered. Plain ASGI, around everything else.
+
+The id is the client's own `X-Request-Id` where that is fit to be written into a log, and is sent back by the
+same header, also with errors and in the handshake of a WebSocket. Read `actors/logs.py` for how it reaches
+other lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..logs import FIELDS, REQUEST_ID, LogConfig
+from .service import sent_key
+
+logger = logging.getLogger("sensorium.access")
+
+_HEADER: Final = "x-request-id"
+_FIT: Final = re.compile(r"[A-Za-z0-9._:;=@/+~-]{1,128}")
+_MAX_PATH: Final = 200
+_CLIENT_LEFT: Final = 499
+"""As nginx says it: nobody waited for the answer."""
+
+
+def request_id_of(given: str | None) -> str:
+    """The id of a request: what its client calls it, if that is short and plain, or else a new one."""
+    return given if given and _FIT.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+
+
+def caller_shown(connection: HTTPConnection) -> str:
+    """Who asks, as a log may say it: the address, and of the key no more than tells it from others.
+
+    `printf %s KEY | sha256sum` begins with the same eight digits.
+    """
+    address = connection.client.host if connection.client else "-"
+    key = sent_key(connection)
+    return f"{address} key:{hashlib.sha256(key.encode()).hexdigest()[:8]}" if key else address
+
+
+class AccessLog:
+    """Around an ASGI application: request ids, and the access log where it is wanted."""
+
+    def __init__(self, app: ASGIApp, config: LogConfig) -> None:
+        self._app = app
+        self._is_on = config.access_log == "on"
+        self._skipped = frozenset(config.access_log_skip)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or one WebSocket."""
+        connection = HTTPConnection(scope)
+        request_id = request_id_of(connection.headers.get(_HEADER))
+        is_written = self._is_on and scope["path"] not in self._skipped
+        exchange = _Exchange(connection, request_id, send, is_written)
+        token = REQUEST_ID.set(request_id)
+        try:
+            await self._app(scope, receive, exchange.send)
+        finally:
+            exchange.ended()
+            REQUEST_ID.reset(token)
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request and its answer so far."""
+
+    connection: HTTPConnection
+    request_id: str
+    to_client: Send
+    is_written: bool
+    status: int = 0
+    close_code: int | None = None
+    num_bytes: int = 0
+    began: float = 0.0
+    is_complete: bool = False
+
+    def __post_init__(self) -> None:
+        self.began = trio.current_time()
+
+    async def send(self, message: Message) -> None:
+        """Pass a message of the application's on to the client."""
+        match message["type"]:
+            case "http.response.start" | "websocket.http.response.start":
+                self.status = message["status"]
+                message = self._with_id(message)
+            case "websocket.accept":
+                self.status = 101
+                message = self._with_id(message)
+                self._write()
+            case "http.response.body" | "websocket.http.response.body":
+                self.num_bytes += len(message.get("body", b""))
+                self.is_complete = not message.get("more_body", False)
+            case "websocket.send":
+                self.num_bytes += len(message.get("text") or message.get("bytes") or b"")
+            case "websocket.close":
+                self.close_code = message.get("code", 1000)
+                self.status = self.status or 403
+                self.is_complete = True
+        await self.to_client(message)
+
+    def ended(self) -> None:
+        """Nothing more is done for it."""
+        self.status = self.status or _CLIENT_LEFT
+        self._write(is_end=True)
+
+    def _with_id(self, message: Message) -> Message:
+        headers = [*message.get("headers", ()), (_HEADER.encode(), self.request_id.encode())]
+        return {**message, "headers": headers}
+
+    def _write(self, *, is_end: bool = False) -> None:
+        if not self.is_written or not logger.isEnabledFor(logging.INFO):
+            return
+        scope = self.connection.scope
+        is_socket = scope["type"] == "websocket"
+        method = "WEBSOCKET" if is_socket else scope["method"][:16]
+        path = scope["path"][:_MAX_PATH]
+        ms = 1000 * (trio.current_time() - self.began)
+        caller = caller_shown(self.connection)
+        fields: dict[str, object] = {"method": method, "path": path, "status": self.status, "caller": caller}
+        if not is_end:
+            logger.info("%s %s %d opened %s", method, path, self.status, caller, extra={FIELDS: fields})
+            return
+        fields |= {"bytes": self.num_bytes, "ms": round(ms, 1), "complete": self.is_complete}
+        how = "" if self.is_complete else " cut"
+        if is_socket and self.status == 101:
+            fields["close_code"] = self.close_code
+            how = " left" if self.close_code is None else f" closed {self.close_code}"
+        logger.info(
+            "%s %s %d%s %d B %.1f ms %s",
+            *(method, path, self.status, how, self.num_bytes, ms, caller),
+            extra={FIELDS: fields},
+        )

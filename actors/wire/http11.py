@@ -1,0 +1,158 @@
+"""One HTTP/1.1 connection, request by request: h11 keeps the protocol, an ASGI application answers.
+
+HTTP/2 is not spoken: with it every frame costs, of whichever stream or of none, and a proxy that ends TLS in
+front speaks it better. Read next: `actors/wire/exchange.py` for one request, `actors/wire/websocket.py` for
+what follows an upgrade, `actors/wire/listening.py` for where connections come from.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import h11
+import trio
+
+from ...protocols.errors import (
+    BadRequestError,
+    ClientError,
+    InternalError,
+    OverloadedError,
+    RequestTimeoutError,
+    SensoriumError,
+)
+from .exchange import Exchange, Link
+from .guard import Guard, Seat
+from .requests import Address, body_length, is_upgrade, scope_of
+from .stream import Wire
+from .websocket import AsgiApp, WebSocketConnection, handshake
+
+logger = logging.getLogger(__name__)
+
+_HEAD_S: Final = 10.0
+"""From the first byte of a request to the end of its head."""
+_SPARE_HEAD_S: Final = 2.0
+_SILENCE_S: Final = 5.0
+_LINGER_S: Final = 30.0
+"""How long a client may go on sending a body that is not wanted, and pause in it."""
+_OPEN_PATHS: Final = frozenset({b"/health", b"/live", b"/ping"})
+"""Answered also where there is no room for anything else."""
+
+
+class VersionError(ClientError):
+    """Another version of HTTP."""
+
+    status = 505
+    default_code = "http_version_not_supported"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConnection:
+    """Serves `app` to one client."""
+
+    app: AsgiApp
+    wire: Wire
+    guard: Guard
+    seat: Seat
+    client: Address
+    server: Address
+    max_message_bytes: int
+
+    async def run(self) -> None:
+        """Answer requests until either side has enough, then close."""
+        link = Link(self.wire)
+        try:
+            while (request := await self._next_request(link)) is not None:
+                if not await self._answer(link, request):
+                    break
+            if self.seat.is_held and not self.wire.has_ended:
+                self.guard.idle(self.seat, is_lingering=True)
+                await self.wire.finish(silence_s=_SILENCE_S, total_s=_LINGER_S)
+        except trio.BrokenResourceError:
+            pass
+        finally:
+            self.guard.busy(self.seat)
+            self.wire.close()
+
+    async def _next_request(self, link: Link) -> h11.Request | None:
+        """The head of the next request; None if there is none, or none that could be answered."""
+        has_begun = bool(link.h11.trailing_data[0])
+        self.guard.idle(self.seat)
+        wait_s = _SPARE_HEAD_S if self.seat.is_spare else self.guard.limits.idle_s
+        try:
+            with trio.move_on_after(wait_s) as waiting:
+                while (event := link.h11.next_event()) is h11.NEED_DATA:
+                    data = await self.wire.receive()
+                    if data and not has_begun:
+                        has_begun = True
+                        waiting.deadline = min(waiting.deadline, trio.current_time() + _HEAD_S)
+                    link.h11.receive_data(data)
+                return event if isinstance(event, h11.Request) else None
+        except h11.RemoteProtocolError as error:
+            message = f"The request is not HTTP/1.1: {error}."
+            await self._refuse(link, BadRequestError(message), error.error_status_hint)
+        finally:
+            self.guard.busy(self.seat)
+        if has_begun:
+            await self._refuse(link, RequestTimeoutError("The head of the request arrives too slowly."))
+        return None
+
+    async def _refuse(self, link: Link, error: SensoriumError, status: int | None = None) -> None:
+        """Answer what is no request. Sends nothing where an answer has been sent already."""
+        if link.h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            unknown = h11.Request(method=b"GET", target=b"*", headers=[(b"host", b"")])
+            await Exchange(link, unknown, is_last=True).refuse(error, status)
+
+    async def _answer(self, link: Link, request: h11.Request) -> bool:
+        """Whether another request may follow."""
+        is_foreign = request.http_version > b"1.1"
+        is_last = is_foreign or self.seat.is_spare or self.guard.is_closing
+        exchange = Exchange(link, request, is_last=is_last)
+        path = bytes(request.target).partition(b"?")[0]
+        if is_foreign:
+            await exchange.refuse(VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front."))
+        elif self.seat.is_spare and path not in _OPEN_PATHS:
+            busy = OverloadedError(
+                "The server has no room for another connection.", code="too_many_connections"
+            )
+            await exchange.refuse(busy, None, (b"retry-after", b"1"))
+        elif is_upgrade(request):
+            await self._upgrade(link, request, exchange)
+        else:
+            await self._run_app(request, exchange)
+        return not self.wire.is_broken and await exchange.finish()
+
+    async def _run_app(self, request: h11.Request, exchange: Exchange) -> None:
+        scope = scope_of(request, client=self.client, server=self.server)
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        except Exception:
+            logger.exception("a request failed; its connection is closed, the others go on")
+        if exchange.is_complete or self.wire.is_broken:
+            return
+        if exchange.status:  # broken off: what has been sent must not look whole
+            self.wire.reset()
+        elif exchange.fault is not None:
+            await exchange.refuse(BadRequestError(f"The body is not HTTP/1.1: {exchange.fault}."))
+        else:
+            await exchange.refuse(InternalError("The server failed on this request."))
+
+    async def _upgrade(self, link: Link, request: h11.Request, exchange: Exchange) -> None:
+        try:
+            response = handshake(request)
+            if body_length(request) != 0:
+                raise BadRequestError("A request that opens a WebSocket has no body.")
+        except ClientError as error:
+            upgrade = [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
+            await exchange.refuse(error, None, *(upgrade if error.status == 426 else ()))
+            return
+        await link.next_event()  # the end of the request, so that what follows is the WebSocket's
+        read_ahead, _ = link.h11.trailing_data
+        socket = WebSocketConnection(
+            self.wire, exchange, response, read_ahead, max_message_bytes=self.max_message_bytes
+        )
+        scope = scope_of(request, client=self.client, server=self.server)
+        await socket.run(self.app, scope, self.guard.statistics)
+        if not (exchange.is_complete or self.wire.is_broken):
+            await exchange.refuse(InternalError("The server failed on this request."))

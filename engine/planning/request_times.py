@@ -1,0 +1,93 @@
+"""How long requests wait, and how soon their tokens come: one clock for each, read into distributions.
+
+Pure: the time is an argument. `actors/engine/scheduler.py` tells what happens; what the distributions mean is
+said in `protocols/messages.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...protocols.distributions import SECONDS, TOKENS, Tally
+from ...protocols.messages import Generate, RequestId, RequestTimes, TokensSampled
+from .lanes import SERVICES
+from .plan import Plan
+
+
+@dataclass(slots=True)
+class _Clock:
+    """One request."""
+
+    tallies: _Tallies
+    num_prompt_tokens: int
+    submitted: float
+    is_planned: bool = False
+    last_token: float | None = None
+    num_tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Tallies:
+    """The distributions of one class of service."""
+
+    queue_s: Tally = field(default_factory=lambda: Tally(SECONDS))
+    first_token_s: Tally = field(default_factory=lambda: Tally(SECONDS))
+    between_tokens_s: Tally = field(default_factory=lambda: Tally(SECONDS))
+    whole_s: Tally = field(default_factory=lambda: Tally(SECONDS))
+    prompt_tokens: Tally = field(default_factory=lambda: Tally(TOKENS))
+    output_tokens: Tally = field(default_factory=lambda: Tally(TOKENS))
+
+
+class RequestClocks:
+    """The clocks of all requests of one scheduler."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[RequestId, _Clock] = {}
+        self._tallies = {service: _Tallies() for service in SERVICES}
+
+    def submitted(self, request: Generate, *, now: float) -> None:
+        """A request is in the queue."""
+        tallies = self._tallies[request.lane.service]
+        self._clocks[request.request_id] = _Clock(tallies, len(request.prompt_token_ids), now)
+
+    def planned(self, plan: Plan, *, now: float) -> None:
+        """The device gets a plan. A request that was put back to the queue has left it once already."""
+        for step in plan.sequences:
+            if step.begin is None:
+                continue
+            clock = self._clocks.get(step.begin.request_id)
+            if clock is not None and not clock.is_planned:
+                clock.is_planned = True
+                clock.tallies.queue_s.add(now - clock.submitted)
+
+    def sampled(self, event: TokensSampled, *, now: float) -> None:
+        """A request has new tokens, its last ones if there is a reason why it ends."""
+        clock = self._clocks.get(event.request_id)
+        if clock is None:
+            return
+        if num := len(event.token_ids):
+            clock.num_tokens += num
+            if clock.last_token is None:
+                clock.tallies.first_token_s.add(now - clock.submitted)
+            else:
+                clock.tallies.between_tokens_s.add((now - clock.last_token) / num, num)
+            clock.last_token = now
+        if event.finish_reason is not None:
+            del self._clocks[event.request_id]
+            if event.finish_reason in ("stop", "length"):
+                clock.tallies.whole_s.add(now - clock.submitted)
+                clock.tallies.prompt_tokens.add(clock.num_prompt_tokens)
+                clock.tallies.output_tokens.add(clock.num_tokens)
+
+    def aborted(self, request_id: RequestId) -> None:
+        """Nobody waits for the request any more."""
+        self._clocks.pop(request_id, None)
+
+    def times(self) -> dict[str, RequestTimes]:
+        """By field of `EngineStatistics`."""
+        return {
+            f"times_{service}": RequestTimes(
+                **{name: getattr(tallies, name).distribution() for name in RequestTimes.__struct_fields__}
+            )
+            for service, tallies in self._tallies.items()
+        }

@@ -1,0 +1,71 @@
+"""What an utterance's prompt says beside the audio: words to expect, a sentence, both or nothing.
+
+In the form in which the server puts `keywords` and `prompt` into a prompt. Some of the words are said in
+the utterance and some are not, so that a model learns to write them as they are spelt here, and only when
+it hears them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from open_text import OpenText, drawn_kind
+
+EMPTY_SHARE: Final = 0.45
+KEYWORDS_SHARE: Final = 0.85
+"""Up to this draw there are keywords, from `PROMPT_FROM` on there is a prompt."""
+PROMPT_FROM: Final = 0.7
+MAX_SAID, MAX_OTHERS = 3, 6
+UNCOMMON_WEIGHT: Final = 8
+
+
+def context(keywords: Sequence[str], prompt: str) -> str:
+    """The text of the system message."""
+    return "\n".join(part for part in (", ".join(keywords), prompt) if part)
+
+
+def drawn_context(text: str, words: OpenText, rng: random.Random) -> str:
+    """A context for an utterance whose text is known."""
+    if rng.random() < EMPTY_SHARE:
+        return ""
+    said = told(text, words, rng, rng.randint(0, MAX_SAID))
+    draw = rng.random()
+    keywords: list[str] = []
+    if draw < KEYWORDS_SHARE:
+        others = [_other(words, rng) for _ in range(rng.randint(0, MAX_OTHERS))]
+        keywords = [*said, *others]
+        rng.shuffle(keywords)
+    prompt = ""
+    if draw > PROMPT_FROM:
+        prompt = words.phrase(drawn_kind(rng), rng)
+        if draw > KEYWORDS_SHARE and said:
+            prompt = with_words(prompt, said, rng)
+    return context(keywords, prompt)
+
+
+def told(text: str, words: OpenText, rng: random.Random, count: int) -> list[str]:
+    """Up to so many of the text's words, mostly those that a listener may not know."""
+    spoken = dict.fromkeys(word for each in text.split() if len(word := each.strip("¿?.,")) > 3)
+    chosen: list[str] = []
+    left = list(spoken)
+    while left and len(chosen) < count:
+        weights = [1 if word.lower() in words.common else UNCOMMON_WEIGHT for word in left]
+        chosen.append(left.pop(rng.choices(range(len(left)), weights)[0]))
+    return chosen
+
+
+def with_words(sentence: str, said: Sequence[str], rng: random.Random) -> str:
+    """The sentence with the words somewhere in it."""
+    parts = sentence.split()
+    for word in said:
+        parts.insert(rng.randrange(len(parts)), word)
+    return " ".join(parts)
+
+
+def _other(words: OpenText, rng: random.Random) -> str:
+    draw = rng.random()
+    if draw < 0.5:
+        return words.invented.word(rng, held_out=False)
+    return rng.choice(words.lists.names) if draw < 0.8 else words.words(1, rng)[0]

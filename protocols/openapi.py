@@ -1,0 +1,337 @@
+"""What a server's REST routes take and give, as an OpenAPI 3.1 document made of the structs themselves.
+
+Bodies, answers and events are `msgspec` structs of this room; what they do not say (forms, a message's
+parts) is written here. `actors/http/routes.py` serves it at `/openapi.json`. Live sessions are no REST:
+`protocols/realtime.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from .chat import ChatChunk, ChatCompletion, ChatRequest
+from .client_secrets import ClientSecret, ClientSecretRequest
+from .completions import (
+    Completion,
+    CompletionRequest,
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+from .rest import (
+    ModelCard,
+    ModelList,
+    TranscriptionBody,
+    TranscriptTextDelta,
+    TranscriptTextDone,
+    VerboseTranscriptionBody,
+)
+from .transcription_form import ResponseFormat
+
+Schema = dict[str, Any]
+_REF: Final = "#/components/schemas/{name}"
+_ERRORS: Final = {
+    "400": "Something in the request is wrong; `param` names it.",
+    "401": "No API key, or one that is not accepted.",
+    "404": "No such route or model.",
+    "405": "The route does not take this method.",
+    "408": "The request did not arrive in time.",
+    "413": "Too large.",
+    "415": "The body is of another content type.",
+    "500": "The server failed on this request.",
+    "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
+}
+_REFUSED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search")
+"""Known only so that the refusal can say what to use instead."""
+
+
+class Status(Struct, frozen=True):
+    """Of the probes."""
+
+    status: Literal["ok", "loading", "draining", "unavailable", "failed"]
+    models: dict[str, str] | None = None
+
+
+class Version(Struct, frozen=True):
+    """`/version`."""
+
+    version: str
+
+
+class Load(Struct, frozen=True):
+    """`/load`: requests and live sessions in hand."""
+
+    server_load: int
+
+
+class ErrorDetail(Struct, frozen=True):
+    """What went wrong, and whose fault it is."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(Struct, frozen=True):
+    """The one body of every answer that is not 2xx."""
+
+    error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one route."""
+
+    summary: str
+    method: str = "get"
+    body: type[Struct] | Schema | None = None
+    """A struct is JSON, a schema a multipart form."""
+    is_body_needed: bool = True
+    answers: tuple[type[Struct], ...] = ()
+    other_answers: tuple[str, ...] = ()
+    """Content types of answers that are text."""
+    events: tuple[type[Struct], ...] = ()
+    """What `stream` gives instead."""
+    is_open: bool = False
+    """Needs no key."""
+
+
+_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
+_FILE_FORM: Final[Schema] = {
+    "type": "object",
+    "required": ["file"],
+    "additionalProperties": False,
+    "properties": {
+        "file": {"type": "string", "format": "binary", "description": "Any audio or video container."},
+        "model": {"type": "string"},
+        "prompt": {"type": "string", "maxLength": 10_000},
+        "response_format": {"enum": list(get_args(ResponseFormat)), "default": "json"},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "seed": {"type": "integer"},
+    },
+}
+_SPEECH_FORM: Final[Schema] = _FILE_FORM | {
+    "properties": _FILE_FORM["properties"]
+    | {
+        "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
+        "languages": _TEXTS,
+        "keywords": _TEXTS,
+        "hotwords": {"type": "string"},
+        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
+        "include": {"type": "array", "items": {"enum": ["logprobs"]}},
+        "stream": {"type": "boolean"},
+        "chunking_strategy": {"type": "string"},
+    }
+}
+_MESSAGE: Final[Schema] = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {"type": "array", "items": {"$ref": _REF.format(name="ChatContentPart")}},
+            ]
+        },
+        "name": {"type": ["string", "null"]},
+        "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}},
+        "tool_call_id": {"type": ["string", "null"]},
+    },
+}
+_URL: Final[Schema] = {
+    "type": "object",
+    "required": ["url"],
+    "properties": {"url": {"type": "string", "description": "A data: URI."}},
+}
+_PART: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["text", "refusal", "image_url", "video_url", "input_audio"]},
+        "text": {"type": "string"},
+        "refusal": {"type": "string"},
+        "image_url": _URL,
+        "video_url": _URL,
+        "input_audio": {
+            "type": "object",
+            "required": ["data"],
+            "properties": {
+                "data": {"type": "string", "contentEncoding": "base64"},
+                "format": {"type": "string"},
+            },
+        },
+    },
+}
+
+_TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
+_TranscriptionBodies: Final = (TranscriptionBody, VerboseTranscriptionBody)
+OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
+    "/health": (Operation(summary="200 when every model can take work", answers=(Status,), is_open=True),),
+    "/live": (Operation(summary="200 while the process answers", answers=(Status,), is_open=True),),
+    "/ping": (
+        Operation(summary="As /live", answers=(Status,), is_open=True),
+        Operation(summary="As /live", method="post", answers=(Status,), is_open=True),
+    ),
+    "/version": (Operation(summary="The package's version", answers=(Version,)),),
+    "/load": (Operation(summary="Requests and sessions in hand", answers=(Load,)),),
+    "/metrics": (Operation(summary="Prometheus' text format", other_answers=("text/plain",)),),
+    "/openapi.json": (Operation(summary="This document", other_answers=("application/json",)),),
+    "/v1/models": (Operation(summary="Every served model", answers=(ModelList,)),),
+    "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,)),),
+    "/v1/audio/transcriptions": (
+        Operation(
+            summary="A file's text in its own language",
+            method="post",
+            body=_SPEECH_FORM,
+            answers=_TranscriptionBodies,
+            other_answers=_TRANSCRIPT,
+            events=(TranscriptTextDelta, TranscriptTextDone),
+        ),
+    ),
+    "/v1/audio/translations": (
+        Operation(
+            summary="A file's text in English",
+            method="post",
+            body=_FILE_FORM,
+            answers=_TranscriptionBodies,
+            other_answers=_TRANSCRIPT,
+        ),
+    ),
+    "/v1/realtime/client_secrets": (
+        Operation(
+            summary="A short-lived key for live sessions",
+            method="post",
+            body=ClientSecretRequest,
+            is_body_needed=False,
+            answers=(ClientSecret,),
+        ),
+    ),
+    "/v1/completions": (
+        Operation(
+            summary="Continue a text",
+            method="post",
+            body=CompletionRequest,
+            answers=(Completion,),
+            events=(Completion,),
+        ),
+    ),
+    "/v1/chat/completions": (
+        Operation(
+            summary="Answer a conversation, with images, videos or audio where the model takes them",
+            method="post",
+            body=ChatRequest,
+            answers=(ChatCompletion,),
+            events=(ChatChunk,),
+        ),
+    ),
+    "/tokenize": (
+        Operation(
+            summary="A text's tokens", method="post", body=TokenizeRequest, answers=(TokenizeResponse,)
+        ),
+    ),
+    "/detokenize": (
+        Operation(
+            summary="Tokens as text", method="post", body=DetokenizeRequest, answers=(DetokenizeResponse,)
+        ),
+    ),
+}
+"""Everything any server can answer, by path."""
+
+
+def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema:
+    """The OpenAPI document of a server that answers `paths`."""
+    served = {path: operations for path, operations in OPERATIONS.items() if path in paths}
+    kinds: dict[type[Struct], None] = {Error: None}
+    for operation in (each for operations in served.values() for each in operations):
+        body = (operation.body,) if isinstance(operation.body, type) else ()
+        kinds |= dict.fromkeys((*body, *operation.answers, *operation.events))
+    _, schemas = msgspec.json.schema_components(list(kinds), ref_template=_REF)
+    if "ChatRequest" in schemas:
+        schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": _REF.format(name="ChatMessage")}
+        schemas |= {"ChatMessage": _MESSAGE, "ChatContentPart": _PART}
+    for schema in schemas.values():
+        for name in _REFUSED:
+            schema.get("properties", {}).pop(name, None)
+    security: list[Schema] = [{"key": []}] if needs_key else []
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sensorium",
+            "version": version,
+            "description": "Audio and vision stream in, text streams out. Live sessions are a WebSocket at "
+            "`/v1/realtime`. Every answer has an `X-Request-Id`.",
+        },
+        "paths": {
+            path: _parameters(path) | {each.method: _operation(path, each, needs_key) for each in operations}
+            for path, operations in served.items()
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": security,
+    }
+
+
+def _parameters(path: str) -> Schema:
+    if "{id}" not in path:
+        return {}
+    return {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+
+
+def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
+    made: Schema = {
+        "summary": operation.summary,
+        "operationId": f"{operation.method}{path.replace('/', '_').replace('{', '').replace('}', '')}",
+        "responses": {
+            "200": {"description": "What was asked for.", "content": _content(operation)},
+            **{
+                status: {"description": text, "content": {"application/json": {"schema": _ref(Error)}}}
+                for status, text in _ERRORS.items()
+                if not (path == "/health" and status == "503")
+            },
+        },
+    }
+    if path == "/health":
+        unready = {"application/json": {"schema": _ref(Status)}}
+        made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
+    if needs_key and operation.is_open:
+        made["security"] = []
+    if operation.body is not None:
+        is_json = isinstance(operation.body, type)
+        schema = _ref(operation.body) if isinstance(operation.body, type) else operation.body
+        content = {"application/json" if is_json else "multipart/form-data": {"schema": schema}}
+        made["requestBody"] = {"required": operation.is_body_needed, "content": content}
+    return made
+
+
+def _content(operation: Operation) -> Schema:
+    content: Schema = {each: {"schema": {}} for each in operation.other_answers}
+    if operation.answers:
+        content["application/json"] = {"schema": _any_of(operation.answers)}
+    told: tuple[type[Struct], ...] = (*operation.events, Error)
+    if operation.events:
+        content["text/event-stream"] = {
+            "schema": {
+                "type": "string",
+                "description": "Each `data:` is one of these (or an Error), the last one `[DONE]`.",
+                "contentMediaType": "application/json",
+                "contentSchema": _any_of(told),
+            }
+        }
+    return content
+
+
+def _any_of(kinds: tuple[type[Struct], ...]) -> Schema:
+    return _ref(kinds[0]) if len(kinds) == 1 else {"anyOf": [_ref(kind) for kind in kinds]}
+
+
+def _ref(kind: type[Struct]) -> Schema:
+    return {"$ref": _REF.format(name=kind.__name__)}

@@ -1,0 +1,62 @@
+"""What the server's process writes to standard error: its own lines and nothing else."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from support.raw_socket import raw_session
+from support.server import Server
+from support.text_folder import byte_level_tokenizer, make_text_folder
+from transformers import LlamaConfig
+
+pytestmark = pytest.mark.slow
+
+
+def test_each_line_of_a_json_log_is_an_object_that_names_its_request(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    llama = LlamaConfig(vocab_size=byte_level_tokenizer().get_vocab_size(), **sizes)
+    folder = make_text_folder(tmp_path / "llama", llama)  # transformers loads it, with a bar
+    command = [sys.executable, "-m", "sensorium", "serve", str(folder), "tiny-whisper", "--port", "0"]
+    command += ["--log-format", "json", "--num-threads", "1", "--api-key", "s3cret"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().removeprefix("listening on ").strip()
+            with httpx.Client(base_url=url, headers={"Authorization": "Bearer s3cret"}) as client:
+                client.get("/health")
+                made = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
+                lost = client.get("/nowhere%0a", headers={"X-Request-Id": "mine"})
+            with raw_session(
+                f"ws{url.removeprefix('http')}/v1/realtime",
+                additional_headers={"Authorization": "Bearer s3cret"},
+            ):
+                pass
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, stderr = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert all(line["level"] == "info" for line in lines), stderr
+    assert lost.headers["x-request-id"] == "mine"
+    by_id = {line["request_id"]: line for line in lines if line["logger"] == "sensorium.access"}
+    assert by_id[made.headers["x-request-id"]]["path"] == "/v1/completions"
+    assert by_id["mine"]["status"] == 404
+    assert not any(line.get("path") == "/health" for line in lines)
+    assert [line["status"] for line in lines if line.get("method") == "WEBSOCKET"] == [101, 101]
+    assert "s3cret" not in stderr
+
+
+def test_every_answer_has_an_id_and_a_session_too(server: Server) -> None:
+    for path in ("/health", "/v1/models", "/v1/models/none", "/nowhere"):
+        answer = httpx.get(f"{server.url}{path}", headers={"X-Request-Id": f"a{path}"})
+        assert answer.headers["x-request-id"] == f"a{path}"
+    assert httpx.get(f"{server.url}/ping").headers["x-request-id"].startswith("req_")
+    with raw_session(server.realtime, additional_headers={"X-Request-Id": "of-a-session"}) as session:
+        assert session.socket.response is not None
+        assert session.socket.response.headers["x-request-id"] == "of-a-session"

@@ -1,0 +1,57 @@
+"""The document describes every route there is, in OpenAPI 3.1, and refers to nothing that is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from sensorium.protocols.openapi import OPERATIONS, document
+
+WHOLE = document(list(OPERATIONS), version="1.2", needs_key=True)
+
+
+def values(tree: object, key: str) -> Iterator[str]:
+    """Every value of `key` anywhere."""
+    match tree:
+        case dict():
+            yield from (value for name, value in tree.items() if name == key and isinstance(value, str))
+            for value in tree.values():
+                yield from values(value, key)
+        case list() | tuple():
+            for value in tree:
+                yield from values(value, key)
+
+
+def test_references_resolve_and_nothing_is_left_over() -> None:
+    referred = {reference.rsplit("/", 1)[1] for reference in values(WHOLE, "$ref")}
+    assert referred == set(WHOLE["components"]["schemas"])
+    names = list(values(WHOLE["paths"], "operationId"))
+    assert len(names) == len(set(names)) == sum(map(len, OPERATIONS.values()))
+
+
+def test_each_operation_says_its_errors_and_whether_it_needs_a_key() -> None:
+    for path, item in WHOLE["paths"].items():
+        for operation in (each for name, each in item.items() if name != "parameters"):
+            assert {"200", "401", "404", "500", "503"} <= set(operation["responses"]), path
+            is_open = path in ("/health", "/live", "/ping")
+            assert operation.get("security", WHOLE["security"]) == ([] if is_open else [{"key": []}]), path
+    assert document(["/load"], version="1", needs_key=False)["security"] == []
+
+
+def test_bodies_are_the_structs() -> None:
+    schemas = WHOLE["components"]["schemas"]
+    assert schemas["CompletionRequest"]["required"] == ["prompt"]
+    assert "top_k" in schemas["ChatRequest"]["properties"]
+    assert "guided_json" not in schemas["ChatRequest"]["properties"], "it is refused"
+    stream = WHOLE["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["content"]
+    assert set(stream) == {"application/json", "text/event-stream"}
+    form = WHOLE["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]
+    assert form["multipart/form-data"]["schema"]["required"] == ["file"]
+
+
+@pytest.mark.slow
+def test_it_is_made_without_torch() -> None:
+    code = "import sys, sensorium.protocols.openapi; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
