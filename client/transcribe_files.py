@@ -14,7 +14,7 @@ import msgspec
 
 from .client import Client
 from .errors import SDKError
-from .requests import SpeechOptions, TextDelta
+from .requests import FileOptions, TextDelta
 from .terminal import fail, progress_bar
 
 Format = Literal["text", "json", "srt", "vtt"]
@@ -28,15 +28,14 @@ def transcribe_files(
     client: Client,
     files: list[Path],
     document: Format,
-    model: str | None,
-    options: SpeechOptions,
+    options: FileOptions,
     output_dir: Path | None,
 ) -> int:
     """The exit code: 1 if any file failed, each with a line on standard error; the others are delivered."""
 
     def one(file: Path) -> str | SDKError | OSError:
         try:
-            return _document(client, file, document, model, options)
+            return _document(client, file, document, options)
         except (SDKError, OSError) as error:
             return error
 
@@ -52,10 +51,10 @@ def transcribe_files(
     return 1 if failed else 0
 
 
-def stream_files(client: Client, files: list[Path], model: str | None, options: SpeechOptions) -> int:
+def stream_files(client: Client, files: list[Path], options: FileOptions) -> int:
     """Print the text of one file after the other while it is being transcribed."""
     for file in files:
-        for event in client.transcribe_stream(_content(file), model=model, **options):
+        for event in client.transcribe_stream(_content(file), **options):
             if isinstance(event, TextDelta):
                 print(event.delta, end="", flush=True)
         print()
@@ -67,12 +66,10 @@ def output_name(file: Path, document: Format) -> str:
     return f"{'stdin' if str(file) == '-' else file.stem}{_SUFFIXES[document]}"
 
 
-def _document(client: Client, file: Path, document: Format, model: str | None, options: SpeechOptions) -> str:
+def _document(client: Client, file: Path, document: Format, options: FileOptions) -> str:
     if document != "json":
-        return client.transcribe(_content(file), response_format=document, model=model, **options)
-    transcript = client.transcribe(
-        _content(file), timestamp_granularities=["segment", "word"], model=model, **options
-    )
+        return client.transcribe(_content(file), response_format=document, **options)
+    transcript = client.transcribe(_content(file), timestamp_granularities=["segment", "word"], **options)
     names = ("text", "language", "duration", "segments", "words")
     shown = msgspec.json.encode({name: getattr(transcript, name) for name in names})
     return msgspec.json.format(shown).decode()
