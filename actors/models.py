@@ -42,6 +42,9 @@ class _DeviceChoices:
     max_running: int
     max_tokens_per_step: int
     """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
+    max_encoder_tokens_per_step: int
+    """On a CPU encoding takes its time however many are encoded together, and a step cannot be left: half a
+    Whisper window, so that who comes meanwhile waits no longer than for that, or for one whole item."""
     num_guest_tokens: int
     """Beside a better class: on a CPU few rows are hardly slower than one."""
     guest_interval: int
@@ -51,10 +54,20 @@ class _DeviceChoices:
 
 _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
     "cpu": _DeviceChoices(
-        max_running=64, max_tokens_per_step=512, num_guest_tokens=8, guest_interval=4, plans_in_flight=1
+        max_running=64,
+        max_tokens_per_step=512,
+        max_encoder_tokens_per_step=768,
+        num_guest_tokens=8,
+        guest_interval=4,
+        plans_in_flight=1,
     ),
     "cuda": _DeviceChoices(
-        max_running=256, max_tokens_per_step=8192, num_guest_tokens=256, guest_interval=1, plans_in_flight=2
+        max_running=256,
+        max_tokens_per_step=8192,
+        max_encoder_tokens_per_step=8192,
+        num_guest_tokens=256,
+        guest_interval=1,
+        plans_in_flight=2,
     ),
 }
 
@@ -121,6 +134,7 @@ def load_model(
             max_running=choices.max_running,
             max_waiting=config.max_waiting,
             max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+            max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
             num_guest_tokens=choices.num_guest_tokens,
             guest_interval=choices.guest_interval,
             max_plans_in_flight=choices.plans_in_flight,

@@ -41,6 +41,21 @@ def to_features(array: npt.NDArray[np.float32], grid: tuple[int, int, int] | Non
     return Features(shape=array.shape, data=np.ascontiguousarray(array, dtype="<f4").tobytes(), grid=grid)
 
 
+def beginning_of(item: EncoderItem, num_frames: int) -> EncoderItem:
+    """The first `num_frames` of an item's features [bins, frames] as an item; itself if that is all.
+
+    Addressed by the whole item's hash and the number, so that nothing is hashed again.
+    """
+    if num_frames >= item.features.shape[1]:
+        return item
+    whole = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
+    name = f"{item.content_hash} {num_frames}".encode()
+    return EncoderItem(
+        content_hash=ContentHash(hashlib.blake2b(name, digest_size=_DIGEST_BYTES).hexdigest()),
+        features=to_features(whole[:, :num_frames]),
+    )
+
+
 def encoder_item(
     array: npt.NDArray[np.float32],
     *,

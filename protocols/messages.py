@@ -168,11 +168,13 @@ Service = Literal["live", "interactive", "batch"]
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """When a request gets its turn: all of a better class first, then by priority, then by arrival."""
+    """When a request gets its turn: all of a better class first, then by priority, then in turn by caller."""
 
     service: Service = "interactive"
     priority: int = 0
     """Lower runs first, within the class only."""
+    caller: str = ""
+    """Who asks, where that is to make a difference; all that say nothing are one."""
 
 
 INTERACTIVE: Final = Lane()

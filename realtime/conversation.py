@@ -140,8 +140,9 @@ class Conversation:
         return self.open
 
     def ask(self, item: Item, end: int, *, final: bool) -> None:
-        """Ask for a hypothesis over [item.start, end). Nothing may be in flight for the item."""
-        assert item.asked is None
+        """Ask for a hypothesis over [item.start, end). Nothing may be in flight for the item but a partial
+        one, whose place a final one takes: the client waits for that."""
+        assert item.asked is None or (final and not item.asked.final)
         if item.options is None:
             item.options = self.options
         item.asked = Transcribe(item.id, item.start, end, final)
@@ -214,12 +215,14 @@ class Conversation:
             self._release(head, "")
         places = self._max_in_flight - self._num_in_flight()
         for item in self.pending:
-            if places <= 0:
-                break
-            if item.asked is None and item.answer is None:
-                assert item.end is not None
-                self.ask(item, item.end, final=True)
+            if item.answer is not None or (item.asked is not None and item.asked.final):
+                continue
+            if item.asked is None:
+                if places <= 0:
+                    break
                 places -= 1
+            assert item.end is not None
+            self.ask(item, item.end, final=True)
 
     def check(self) -> None:
         """Assert the invariants between inputs."""

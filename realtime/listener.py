@@ -308,12 +308,14 @@ class Listener:
     def _ask(self, now: float) -> None:
         """Ask about the open item, if that is worth it now."""
         item, detector = self._conversation.open, self._detector
-        if item is None or item.asked is not None or self._conversation.crowded:
+        if item is None or self._conversation.crowded:
             return
         if self._detecting and detector.paused:
             end = self._spoken_end
-            if end != item.speculated_end:
+            if end != item.speculated_end and (item.asked is None or not item.asked.final):
                 self._conversation.ask(item, end, final=True)
+            return
+        if item.asked is not None:
             return
         if detector.last_speech_end <= item.asked_end:
             return

@@ -278,7 +278,8 @@ class Engine:
         self._info = replace(executor.info, max_context=max_context)
         # Its tensors know no id beyond: one would break the device for everybody.
         vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
-        return Scheduler(replace(self._config, max_context=max_context, vocab_size=vocab_size))
+        config = replace(self._config, max_context=max_context, vocab_size=vocab_size)
+        return Scheduler(replace(config, frames_per_row=executor.info.frames_per_row))
 
     def _crashed(self, crash: BaseException) -> None:
         what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"

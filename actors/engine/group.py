@@ -103,12 +103,8 @@ class EngineGroup:
 
     def statistics(self) -> EngineStatistics:
         """Counters and gauges of this incarnation."""
-        of_scheduler = self.scheduler.statistics()
-        attended_tokens = 0 if self.executor.info is None else self.executor.info.attended_tokens
         return msgspec.structs.replace(
-            of_scheduler,
-            num_encoder_tokens=of_scheduler.num_encoder_tokens
-            + of_scheduler.num_windows_encoded * attended_tokens,
+            self.scheduler.statistics(),
             num_cache_hits=self._ledger.num_hits,
             num_cache_misses=self._ledger.num_misses,
             num_cache_entries=self._ledger.num_entries,

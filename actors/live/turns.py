@@ -75,12 +75,14 @@ class LiveTurns:
         self._model, self._options = model, options
 
     def start(self, effect: Transcribe, nursery: trio.Nursery) -> None:
-        """Answer one question in a task of its own."""
+        """Answer one question in a task of its own, instead of an earlier one about the same item."""
         turn = self._turns.get(effect.item_id)
         if turn is None:
             model, options, start = self._models[self._model], self._options, effect.start_sample
             turn = _Turn(lambda: model.live(self._read, options, start=start))
             self._turns[effect.item_id] = turn
+        if turn.running is not None:
+            turn.running.cancel()
         turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
         nursery.start_soon(self._transcribe, effect, turn, turn.running)
 

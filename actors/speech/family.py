@@ -55,6 +55,8 @@ class FamilyFacts:
     cut_rule: CutRule
     takes_previous_text: bool = False
     """Whether `RangeRequest.before` means anything to it."""
+    odd_languages: frozenset[str] = frozenset()
+    """Codes that it detects where nobody speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class DetectedLanguage:
     probability: float
     is_speech: bool = True
     """Else nobody seems to speak, and what is detected in a later range counts for more."""
+    is_provisional: bool = False
+    """See `RangeAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,10 @@ class RangeAnswer:
     no_speech_prob: float = 1.0
     num_input_tokens: int = 0
     num_output_tokens: int = 0
+    is_provisional: bool = False
+    """The question was one that may grow, and the same range would be answered otherwise when it does not."""
+    effort: int = 0
+    """What a question that may grow took, for the next one to begin with; the family's own measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,8 @@ class RangeRequest:
     changes nothing."""
     before: str = ""
     """What was said just before the range, as far as it can be relied on."""
+    may_grow: bool = False
+    """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
 

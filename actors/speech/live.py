@@ -15,15 +15,20 @@ import trio
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
+from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from .family import SpeechFamily
-from .model import LIVE_FINAL, LIVE_PARTIAL, ReadAudio
-from .recipe import Memory, Prior, transcribe_ranges
+from .memory import Memory
+from .model import LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
+from .recipe import Prior, transcribe_ranges
 from .recording import LiveRecording
 
 PIN_PROBABILITY: Final = 0.8
 PIN_AFTER_S: Final = 1.5
 """Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
+
+FIRST_S: Final = 2.5
+"""Nobody has read anything of a shorter turn yet, so it goes first."""
 
 
 class LiveTranscriber:
@@ -40,6 +45,7 @@ class LiveTranscriber:
     ) -> None:
         self._family = family
         self._options = options
+        self._start = start
         self._recording = LiveRecording(family, read, activity, start=start)
         self._memory = Memory()
         self._pinned: tuple[int, str] | None = None
@@ -55,13 +61,15 @@ class LiveTranscriber:
             try:
                 ranges = await self._recording.ranges(end)
                 self._memory.keep_only(ranges)
+                if final:
+                    self._memory.forget_provisional()
                 transcript = await transcribe_ranges(
                     self._family,
                     self._recording,
                     ranges,
                     self._memory,
                     self._options,
-                    lane=LIVE_FINAL if final else LIVE_PARTIAL,
+                    lane=self._lane(end, final=final),
                     prior=self._prior(final=final),
                     is_timed=final,
                 )
@@ -75,6 +83,11 @@ class LiveTranscriber:
         """Give back at once what the engine keeps for the turn. May be called more than once."""
         self._is_closed = True
         self._recording.close()
+
+    def _lane(self, end: int, *, final: bool) -> Lane:
+        if final:
+            return LIVE_FINAL
+        return LIVE_FIRST if end - self._start < FIRST_S * INTERNAL_RATE else LIVE_PARTIAL
 
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:

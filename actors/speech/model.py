@@ -20,10 +20,11 @@ Samples = npt.NDArray[np.float32]
 ReadAudio = Callable[[int, int], Samples]
 """Samples `[start, end)` of a session's timeline."""
 
-LIVE_FINAL: Final = Lane("live", -1)
+LIVE_FINAL: Final = Lane("live", -2)
+LIVE_FIRST: Final = Lane("live", -1)
 LIVE_PARTIAL: Final = Lane("live")
 FILE: Final = Lane("interactive")
-"""Someone is waiting for the end of a live turn, nobody listens to a file."""
+"""Someone is waiting for the end of a live turn, then for the first words of one; nobody hears a file."""
 
 
 class LiveTurn(Protocol):

@@ -8,7 +8,6 @@ they answer (`actors/speech/family.py`). Files: `actors/speech/transcriber.py`. 
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,47 +19,20 @@ from msgspec import UNSET
 
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, Lane, SessionKey
-from ...protocols.transcript import Transcript, TranscriptionOptions, Word
+from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from .answer_guard import is_alike, is_made_of, is_trustworthy
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
 from .joining import DeltaJoiner, Part, join_texts, joined, shifted
 from .languages import MIN_RANGE, Piece, clear_language, cut_at_pauses, likely_language, merged
+from .memory import Memory
+from .plausibility import is_implausible
 from .recording import Recording
 
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
 MAX_CONTEXT: Final = 1500
 """Characters of what was said before; models take the last of them that they have room for."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is already known about ranges by where they lie; anything forgotten is computed again."""
-
-    detected: dict[Range, DetectedLanguage] = field(default_factory=dict)
-    answers: dict[tuple[Range, str | None], RangeAnswer] = field(default_factory=dict)
-    """By range and the language that was asked for."""
-    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
-    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
-    """By range, language, and whether it is timed."""
-    previous: dict[int, RangeAnswer] = field(default_factory=dict)
-    """Last answer about the range that starts at a sample, however long it was."""
-
-    def keep_only(self, ranges: Sequence[Range]) -> None:
-        """Forget what is no range of `ranges`, nor a piece of one that cannot grow."""
-        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-
-        def kept(part: Range) -> bool:
-            index = bisect.bisect_right(starts, part[0]) - 1
-            is_closed = index + 1 < len(ranges)
-            return index >= 0 and (part == ranges[index] or (is_closed and part[1] <= ends[index]))
-
-        self.detected = {key: value for key, value in self.detected.items() if kept(key)}
-        self.answers = {key: value for key, value in self.answers.items() if kept(key[0])}
-        self.words = {key: value for key, value in self.words.items() if kept(key[0])}
-        self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}
-        self.previous = {key: value for key, value in self.previous.items() if key in starts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,15 +305,16 @@ class _Work:
             return self.family.silence(part[1] - part[0])
         request = self._request(part, language, session=self.recording.session(part))
         request = replace(request, before=self._before)
+        if on_text is not None and not await self.recording.is_clear(part):
+            on_text = None  # what is not clear may be taken back
         answer = await self.family.answer(items, request, on_text)
-        context = f"{self.context} {self._before}"
-        if await self.recording.is_echo(answer.text, self.context, part):
-            answer = self.family.silence(part[1] - part[0])
-        elif is_made_of(answer.text, context) or (
-            self._before and not is_trustworthy(answer.text, answer.logprobs)
-        ):
+        is_echo = await self.recording.is_echo(answer.text, self.context, part)
+        is_doubtful = bool(self._before) and not is_trustworthy(answer.text, answer.logprobs)
+        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {self._before}")):
             answer = await self._ask_alone(items, request, answer)
         self.memory.previous[part[0]] = answer
+        if is_echo or await self._is_invented(answer, part, language):
+            return self.family.silence(part[1] - part[0])
         return answer
 
     async def _ask_alone(
@@ -351,6 +324,12 @@ class _Work:
         options = msgspec.structs.replace(request.options, prompt="", keywords=())
         alone = await self.family.answer(items, replace(request, options=options, before="", previous=None))
         return answer if is_alike(answer.text, alone.text) else alone
+
+    async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
+        """Whether it is no answer one would expect, and hardly anybody speaks."""
+        is_named = self.options.language is not None or bool(self.options.languages)
+        is_odd = not is_named and language in self.family.facts.odd_languages
+        return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
 
     async def _time(self, part: Range, language: str | None) -> None:
         """Find when the answer's words were said, if that is asked for.
@@ -390,5 +369,6 @@ class _Work:
             lane=self.lane,
             language=language,
             previous=self.memory.previous.get(part[0]),
+            may_grow=not self.is_timed and part == self.ranges[-1],
             session=session,
         )

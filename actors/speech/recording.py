@@ -18,11 +18,13 @@ import trio
 from ...media.speech_gate import SpeechGate, speaks_for
 from ...media.speech_regions import speech_regions
 from ...media.voice_activity import VoiceActivityModel
+from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
 from .answer_guard import echoes_context, speaking_time_s
 from .family import GrowingFeatures, Range, SpeechFamily
 from .languages import MIN_PAUSE
 from .model import ReadAudio, Samples
+from .plausibility import clear_speech_s
 
 SILENT_PEAK: Final = 1e-4
 """A range that never exceeds this (three steps of 16-bit audio) is digital silence: nothing was said."""
@@ -124,6 +126,14 @@ class Recording:
         samples = await self.samples(part)
         is_said = partial(speaks_for, self._activity, samples, speaking_time_s(text))
         return not await trio.to_thread.run_sync(is_said, limiter=self._threads)
+
+    async def is_clear(self, part: Range) -> bool:
+        """Whether somebody speaks in the range for long enough that no answer about it is judged."""
+        if self._activity is None:
+            return True
+        samples = await self.samples(part)
+        speaks = partial(speaks_for, self._activity, samples, clear_speech_s(len(samples) / INTERNAL_RATE))
+        return await trio.to_thread.run_sync(speaks, limiter=self._threads)
 
     def session(self, part: Range) -> SessionKey | None:
         """What the engine shall keep a range's state under: nothing, a file's are asked about once."""

@@ -1,23 +1,25 @@
 """Whisper as a speech family: a range is one encoder window, and the decoder is asked for its language first.
 
-The encoder sees a window as a whole, so an update of a live turn encodes the open window again; the previous
-answer is the draft. Read `engine/models/whisper/text.py` for prompts and tokens, `actors/speech/recipe.py`
-for who asks.
+The encoder sees a window as a whole, so an update of a live turn encodes the open window again, or rather
+the beginning of it that matters (`actors/speech/short_context.py`); the previous answer is the draft. Read
+`engine/models/whisper/text.py` for prompts and tokens, `actors/speech/recipe.py` for who asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.models.whisper.text import DecodeRequest, WhisperText
 from ...media.features import FeatureConfig, IncrementalLogMel
-from ...media.hashing import encoder_item
+from ...media.hashing import beginning_of, encoder_item
 from ...media.sentences import retimed
 from ...media.speech_frames import log_mel_frames
 from ...media.word_times import refine_words
@@ -30,6 +32,7 @@ from .answer_guard import LoopGuard, cut_loops
 from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
 from .joining import shifted
 from .model import Samples
+from .short_context import context_s, repeats_itself, token_limit
 
 NO_SPEECH_PROBABILITY: Final = 0.6
 NO_SPEECH_LOGPROB: Final = -1.0
@@ -37,6 +40,13 @@ NO_SPEECH_LOGPROB: Final = -1.0
 SEARCH_S: Final = 8.0
 """A window is cut at the best place of its last seconds: these, or a quarter of a shorter window. Of speech
 without a pause 3 s hold no gap between words in one of eight (`examples/benchmarks/bench_hearing.py`)."""
+
+
+ODD_LANGUAGES: Final = frozenset(
+    {"am", "ba", "bo", "fo", "haw", "ht", "jw", "km", "lo", "ln", "mg"}
+    | {"mi", "my", "nn", "sa", "sd", "si", "sn", "so", "su", "tk", "yo"}
+)
+"""Of these Whisper was trained on next to no speech; it takes music and noise for them."""
 
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
@@ -66,6 +76,7 @@ class Whisper:
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
             takes_previous_text=True,
+            odd_languages=ODD_LANGUAGES,
         )
 
     def features(self) -> _Window:
@@ -81,13 +92,15 @@ class Whisper:
     ) -> DetectedLanguage:
         """The window's language, by one constrained decoder step. Its probability is among all languages."""
         asked = self.text.detection(allowed)
-        answer = await self._complete("detect", items, asked, request)
+        heard = self._heard(items[0], request, _effort(request))
+        answer = await self._complete("detect", heard, asked, request)
         if not answer.token_ids:
             raise InternalError("the language of the audio could not be detected")
         return DetectedLanguage(
             self.text.language_of(answer.token_ids[0]),
             float(np.exp(answer.logprobs[0])) if answer.logprobs else 0.0,
             is_speech=(answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY,
+            is_provisional=heard is not items[0],
         )
 
     async def answer(
@@ -96,7 +109,36 @@ class Whisper:
         request: RangeRequest,
         on_text: Callable[[str], None] | None = None,
     ) -> RangeAnswer:
-        """What was said in the window. `on_text` gets nothing that the no-speech rule may still take back."""
+        """What was said in the window. `on_text` gets nothing that the no-speech rule may still take back.
+
+        In one that may grow as little is listened to as leads to an answer that ends by itself.
+        """
+        effort = _effort(request)
+        while (heard := self._heard(items[0], request, effort)) is not items[0]:
+            limit = token_limit(request.num_samples / INTERNAL_RATE)
+            answer, talks_on = await self._answer(heard, request, limit=limit)
+            if not talks_on:
+                return replace(answer, is_provisional=True, effort=effort)
+            effort += 1
+        answer, _ = await self._answer(items[0], request, on_text)
+        return replace(answer, effort=effort)
+
+    def _heard(self, item: EncoderItem, request: RangeRequest, effort: int) -> EncoderItem:
+        """The window, or the beginning of it that is listened to with this effort while it may grow."""
+        if not request.may_grow:
+            return item
+        seconds = context_s(request.num_samples / INTERNAL_RATE, effort, self._features.window_s)
+        return beginning_of(item, round(seconds * INTERNAL_RATE) // self._features.hop_length)
+
+    async def _answer(
+        self,
+        item: EncoderItem,
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None = None,
+        *,
+        limit: int | None = None,
+    ) -> tuple[RangeAnswer, bool]:
+        """What is heard in `item`, and whether it talks on: repeats itself, or has `limit` tokens."""
         options = request.options
         asked = self.text.request(
             language=request.language,
@@ -108,14 +150,19 @@ class Whisper:
             seed=options.seed,
             logprobs=True,
         )
-        answer = await self._complete("decode", items, asked, request, on_text)
+        if limit is not None and limit < asked.sampling.max_tokens:
+            asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, max_tokens=limit))
+        answer = await self._complete("decode", item, asked, request, on_text)
+        talks_on = limit is not None and (
+            answer.finish_reason == "length" or repeats_itself(answer.token_ids)
+        )
         end = LoopGuard().feed(answer.token_ids)
         token_ids, logprobs = answer.token_ids[:end], answer.logprobs[:end]
         no_speech_prob = answer.probe_probability or 0.0
         avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
             token_ids = logprobs = ()
-        return RangeAnswer(
+        said = RangeAnswer(
             text=cut_loops(self.text.decode(token_ids)).strip(),
             token_ids=token_ids,
             logprobs=logprobs,
@@ -124,6 +171,7 @@ class Whisper:
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
             num_output_tokens=len(token_ids),
         )
+        return said, talks_on
 
     async def times(
         self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
@@ -164,7 +212,7 @@ class Whisper:
     async def _complete(
         self,
         kind: str,
-        items: Sequence[EncoderItem],
+        item: EncoderItem,
         asked: DecodeRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None = None,
@@ -174,12 +222,12 @@ class Whisper:
             request_id=_request_id(kind),
             prompt_token_ids=asked.prompt_token_ids,
             sampling=asked.sampling,
-            encoder_hash=items[0].content_hash,
+            encoder_hash=item.content_hash,
             draft_token_ids=draft[: asked.sampling.max_tokens],
             probe=asked.probe,
             lane=request.lane,
         )
-        async with self.engine.encoded(*items, lane=request.lane):
+        async with self.engine.encoded(item, lane=request.lane):
             if on_text is None:
                 answer = await self.engine.complete(generate)
             else:
@@ -229,6 +277,11 @@ def _refined(words: tuple[Word, ...], item: EncoderItem, num_samples: int) -> tu
     """Milliseconds of computing: see `media/word_times.py`."""
     features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
     return refine_words(words, log_mel_frames(features, num_samples))
+
+
+def _effort(request: RangeRequest) -> int:
+    """What the last question about the range took."""
+    return 0 if request.previous is None else request.previous.effort
 
 
 def _previous_text(options: TranscriptionOptions) -> str:

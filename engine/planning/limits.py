@@ -40,7 +40,10 @@ class SchedulerConfig:
     max_encodes_per_step: int = 4
     """Items per step: an encode delays the tokens of every running request by its own duration."""
     max_encoder_tokens_per_step: int = 4096
-    """Rows of encodings per step; one item always goes, however large. Items without rows count 0."""
+    """Rows of encodings per step, those that are attended to included; one item always goes, however
+    large."""
+    frames_per_row: float = 0.0
+    """Frames of features to one row of an encoding that is attended to (0: none is)."""
     max_plans_in_flight: int = 2
     """How many plans the actor lets be in flight at once; the scheduler itself takes any number."""
     prefix_caching: bool = True

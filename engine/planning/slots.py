@@ -7,6 +7,7 @@ failed. Slots are never used again. Read `engine/planning/scheduler.py` next.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Final
 
@@ -20,11 +21,15 @@ _MAX_FAILED: Final = 1024
 class SlotQueue:
     """Encodes and frees that the next plans carry. An encode nobody demands waits."""
 
-    def __init__(self, *, max_encodes_per_step: int, max_tokens_per_step: int) -> None:
+    def __init__(
+        self, *, max_encodes_per_step: int, max_tokens_per_step: int, frames_per_row: float = 0.0
+    ) -> None:
+        """`frames_per_row`: of features whose encoding is attended to, if it is."""
         self._max_encodes = max_encodes_per_step
         self._max_now = max_encodes_per_step
         self._num_before = 0
         self._max_tokens = max_tokens_per_step
+        self._frames_per_row = frames_per_row
         self._encodes: dict[Slot, Features] = {}
         self._filled: set[Slot] = set()
         self._failed: OrderedDict[Slot, str] = OrderedDict()
@@ -66,11 +71,14 @@ class SlotQueue:
         return self._failed.get(slot, f"encoder slot {slot} is empty")
 
     def demand(self, slot: Slot, num_tokens: int = 0) -> bool:
-        """Whether the plan being made may use `slot`, of `num_tokens` rows; plans its encode if it fits."""
+        """Whether the plan being made may use `slot`; plans its encode if it fits. Of its rows `num_tokens`
+        lie in the prompt; where none do its features say how many are attended to."""
         if slot in self._filled:
             return True
         if slot not in self._encodes:
             return False
+        if not num_tokens and self._frames_per_row:
+            num_tokens = math.ceil(self._encodes[slot].shape[-1] / self._frames_per_row)
         if not self._fits(num_tokens):
             self.has_refused = True
             return False

@@ -5,7 +5,9 @@
 
 The recording goes through the real session machine, voice activity and model; only time is made up: an answer
 arrives `--answer-ms` of audio after it was asked for. `first text` counts from the beginning of the speech to
-the first delta; `corrected` turns released text that their final transcript does not begin with.
+the first delta; `corrected` turns released text that their final transcript does not begin with; the final
+transcripts of those `not offline` are not what the model says about a file of the same samples. Rows encoded
+and the device's time are the engine's, per second of audio.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.live.audio import Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.models import load_model
-from sensorium.actors.speech.model import LiveTurn, SpeechModel
+from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
 from sensorium.client.audio import Audio, read_wav
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
@@ -75,6 +77,7 @@ class Listening:
         self._turns: dict[str, LiveTurn] = {}
         self._due: list[tuple[int, Transcribe]] = []
         self.items: dict[str, Heard] = {}
+        self._finals: dict[str, tuple[Samples, str]] = {}
         self.num_questions = 0
 
     async def run(self) -> None:
@@ -90,6 +93,14 @@ class Listening:
         for turn in self._turns.values():
             turn.close()
 
+    async def num_not_offline(self) -> int:
+        """Items whose final transcript is not what the model says about a file of the same samples."""
+        answers = [
+            (await self._speech.transcribe(samples, TranscriptionOptions())).text == text
+            for samples, text in self._finals.values()
+        ]
+        return answers.count(False)
+
     async def _answer(self, now_ms: int) -> None:
         for due_ms, question in tuple(self._due):
             if due_ms <= now_ms:
@@ -97,6 +108,9 @@ class Listening:
                 if question.item_id in self._turns:
                     turn = self._turns[question.item_id]
                     transcript = await turn.hypothesis(question.end_sample, final=question.final)
+                    if question.final:
+                        samples = self._machine.store.copy(question.start_sample, question.end_sample)
+                        self._finals[question.item_id] = samples, transcript.text
                     where = (question.item_id, question.start_sample, question.end_sample, question.final)
                     event = HypothesisReady(*where, transcript)
                     self._perform(self._machine.receive(event, now=now_ms / 1000), now_ms)
@@ -132,7 +146,7 @@ class Listening:
                     pass
 
 
-def row(name: str, listening: Listening, spoken: list[SpokenTurn], *, is_verbose: bool) -> list[str]:
+def row(name: str, listening: Listening, spoken: list[SpokenTurn], *, is_verbose: bool = False) -> list[str]:
     """One policy's line of the table."""
     firsts: list[float] = []
     corrected = 0
@@ -168,10 +182,16 @@ async def tune(arguments: argparse.Namespace) -> str:
         for delay in arguments.delay:
             RELEASES["medium"] = changed(PUBLISHED[delay], arguments.set)
             listening = Listening(loaded.speech, activity, audio, arguments.answer_ms)
+            before = loaded.engine.statistics()
             await listening.run()
+            after = loaded.engine.statistics()
+            encoded = (after.num_encoder_tokens - before.num_encoder_tokens) / audio.duration_s
+            busy = (after.busy_s - before.busy_s) / audio.duration_s
             rows.append(row(delay, listening, spoken, is_verbose=arguments.verbose))
+            rows[-1] += [str(await listening.num_not_offline()), f"{encoded:.0f}", f"{busy:.3f}"]
         nursery.cancel_scope.cancel()
     headers = ["delay", "turns", "first text p50 ms", "p95", "p99", "corrected %", "questions a turn"]
+    headers += ["not offline", "encoder rows/s", "device s/s"]
     return table(headers, rows)
 
 

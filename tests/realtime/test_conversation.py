@@ -5,21 +5,34 @@ from __future__ import annotations
 import msgspec
 from sensorium.protocols.errors import UnavailableError
 from sensorium.protocols.transcript import Segment, TokenLogProb, Transcript, Word
+from sensorium.realtime.events import HypothesisReady
 from support.dialogs import COMMITTED, Dialog, said
 
 
-def test_a_partial_in_flight_delays_the_final_and_never_doubles_it() -> None:
+def test_a_final_takes_the_place_of_a_partial_in_flight() -> None:
     dialog = Dialog()
     dialog.speak(640)
-    assert not dialog.question().final
+    partial = dialog.question()
+    assert not partial.final
     dialog.silence(512)
     assert dialog.names() == ["speech_started", "speech_stopped", *COMMITTED]
-    assert not dialog.question().final
-    dialog.answer("hello")
-    assert dialog.question().final
+    assert dialog.question().final, "nobody waits for the partial any more"
+    dialog.tell(HypothesisReady(*msgspec.structs.astuple(partial), Transcript("hello", "en", 0.6)))
+    assert dialog.names() == [], "it came all the same, and too late"
     dialog.answer("hello there")
     assert dialog.text("item_1") == "hello there"
     assert len(dialog.of("completed")) == 1
+
+
+def test_a_final_in_flight_is_not_asked_for_again() -> None:
+    dialog = Dialog()
+    dialog.speak(640)
+    dialog.answer("hello")
+    dialog.silence(256)
+    question = dialog.question()
+    assert question.final
+    dialog.silence(512)
+    assert dialog.question() is question
 
 
 def test_several_turns_keep_apart_and_in_order() -> None:

@@ -112,7 +112,8 @@ class Dialog:
                     if data["type"].endswith("transcription.completed"):
                         self._check_completed(data)
                 case Transcribe():
-                    assert effect.item_id not in self.asked
+                    before = self.asked.get(effect.item_id)
+                    assert before is None or (effect.final and not before.final)
                     assert self.forgotten <= effect.start_sample < effect.end_sample <= self.num_samples
                     self.asked[effect.item_id] = effect
                 case ForgetItem():

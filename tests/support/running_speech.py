@@ -39,11 +39,11 @@ def random_asr_folder(seed: int = 0, max_positions: int = CONTEXT) -> Path:
 
 
 @cache
-def random_folder(seed: int = 0, multilingual: bool = True) -> Path:
-    """A Whisper folder of a 2 s window; made once per test run."""
+def random_folder(seed: int = 0, multilingual: bool = True, window_s: int = WINDOW_S) -> Path:
+    """A Whisper folder; made once per test run."""
     path = Path(tempfile.mkdtemp(prefix="sensorium-test-")) / f"random-{seed}"
     shape = WhisperShape(
-        window_s=WINDOW_S,
+        window_s=window_s,
         multilingual=multilingual,
         languages=("en", "zh", "de", "es") if multilingual else (),
     )

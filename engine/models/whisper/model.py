@@ -26,7 +26,7 @@ from .info import WhisperInfo
 from .source import Checkpoint
 
 _MAX_WINDOWS_PER_PASS = 4
-"""Bounds the encoder's activations. On CPUs 1 to 8 windows cost the same each (bench_engine.py's shape)."""
+"""Full ones: bounds the activations. On CPUs 1 to 8 cost the same each (bench_engine.py's shape)."""
 
 _ALIGNMENT_BLOCK_SIZE = 16
 
@@ -171,49 +171,61 @@ class WhisperModel:
         return pack_linear(torch.cat(weights), torch.cat([torch.zeros_like(values), values]))
 
     def check_features(self, features: Features) -> None:
-        """Raise ValueError unless these are one window of finite float32 log-mel frames."""
-        shape = (self._a.num_mel_bins, self._a.num_frames)
-        if features.shape != shape:
-            raise ValueError(f"features of shape {features.shape} do not fit the model's {shape}")
-        if len(features.data) != 4 * shape[0] * shape[1]:
-            raise ValueError(f"features of shape {shape} cannot have {len(features.data)} bytes")
+        """Raise ValueError unless these are a window, or the beginning of one, of finite float32 log-mel
+        frames: an even number of them."""
+        a = self._a
+        mels, frames = features.shape if len(features.shape) == 2 else (0, 0)
+        if mels != a.num_mel_bins or not 2 <= frames <= a.num_frames or frames % 2:
+            raise ValueError(
+                f"features of shape {features.shape} do not fit the model's {(a.num_mel_bins, a.num_frames)}"
+            )
+        if len(features.data) != 4 * mels * frames:
+            raise ValueError(f"features of shape {features.shape} cannot have {len(features.data)} bytes")
         # A sum is not finite where any value is not.
         if not bool(torch.isfinite(_to_tensor(features).sum())):
             raise ValueError("features hold values that are not finite")
 
     def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """Encode checked windows."""
+        """Encode checked windows, of any lengths, as many at once as the activations' bound allows."""
+        most = _MAX_WINDOWS_PER_PASS * self._a.num_frames
         outputs: list[EncoderOutput] = []
-        for first in range(0, len(items), _MAX_WINDOWS_PER_PASS):
-            part = [_to_tensor(item) for item in items[first : first + _MAX_WINDOWS_PER_PASS]]
-            outputs += [self._cross_key_values(hidden) for hidden in self._encode(torch.stack(part))]
-        return outputs
+        first = num_frames = 0
+        for index, item in enumerate(items):
+            if index > first and num_frames + item.shape[1] > most:
+                outputs += self._encode(items[first:index])
+                first, num_frames = index, 0
+            num_frames += item.shape[1]
+        return outputs + self._encode(items[first:]) if items else []
 
-    def _encode(self, features: Tensor) -> Tensor:
-        """features [windows, mels, frames] → hidden [windows, positions, d_model]."""
+    def _encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """Products run over the positions of all windows; convolutions and attention window by window."""
         a = self._a
-        windows, heads = features.shape[0], a.encoder_heads
-        frames = features.to(device=self.device, dtype=self.dtype).transpose(1, 2)
-        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)
-        x = (x + self._encoder_positions).view(windows * a.num_positions, a.d_model)
+        lengths = [item.shape[1] // 2 for item in items]
+        x = torch.cat([self._positions_of(item) for item in items])
         for attention, feed_forward in self._encoder_layers:
             qkv = linear(attention.norm(x), attention.qkv)
-            qkv = qkv.view(windows, a.num_positions, 3, heads, a.d_model // heads).permute(2, 0, 3, 1, 4)
-            mixed = attend(qkv[0], qkv[1], qkv[2])
-            x = linear(mixed.transpose(1, 2).reshape(x.shape), attention.out, residual=x)
+            mixed = torch.cat([self._attend(each) for each in qkv.split(lengths)])
+            x = linear(mixed, attention.out, residual=x)
             x = feed_forward(x)
             if x.dtype is torch.float16:
                 limit = torch.finfo(torch.float16).max - 1000
                 x = x.clamp(-limit, limit)
-        return self._encoder_norm(x).view(windows, a.num_positions, a.d_model)
+        projected = linear(self._encoder_norm(x), self._cross)
+        shape = (-1, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
+        return [_cross_key_values(each.view(shape)) for each in projected.split(lengths)]
 
-    def _cross_key_values(self, hidden: Tensor) -> CrossKeyValues:
-        """hidden [positions, d_model] of one window → keys and values of every decoder layer."""
+    def _positions_of(self, item: Features) -> Tensor:
+        """One window's frames → [positions, d_model], what the layers begin with."""
+        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()[None]
+        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)[0]
+        return x + self._encoder_positions[: x.shape[0]]
+
+    def _attend(self, qkv: Tensor) -> Tensor:
+        """Self-attention of one window: [positions, 3 × d_model] → [positions, d_model]."""
         a = self._a
-        projected = linear(hidden, self._cross)
-        shape = (a.num_positions, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
-        keys, values = projected.view(shape).unbind(1)
-        return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
+        split = qkv.view(1, qkv.shape[0], 3, a.encoder_heads, a.d_model // a.encoder_heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        return attend(query, key, value).transpose(1, 2).reshape(qkv.shape[0], a.d_model)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
@@ -281,6 +293,12 @@ class WhisperModel:
 
 def _to_tensor(features: Features) -> Tensor:
     return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+
+
+def _cross_key_values(projected: Tensor) -> CrossKeyValues:
+    """projected [positions, 2, layers, heads, dim] of one window."""
+    keys, values = projected.unbind(1)
+    return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
 
 
 def _window(listener: Listener) -> CrossKeyValues:

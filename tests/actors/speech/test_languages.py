@@ -8,7 +8,8 @@ import numpy as np
 import trio
 from sensorium.actors.speech.family import DetectedLanguage, Range
 from sensorium.actors.speech.languages import clear_language, cut_at_pauses, likely_language, merged
-from sensorium.actors.speech.recipe import Memory, transcribe_ranges
+from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.recipe import transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions

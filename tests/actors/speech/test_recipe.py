@@ -13,7 +13,8 @@ from msgspec import UNSET
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
 from sensorium.actors.speech.family import CutRule, LanguageSource
-from sensorium.actors.speech.recipe import Memory, Prior, transcribe_ranges
+from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.recipe import Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.voice_activity import VoiceActivityModel

@@ -192,3 +192,14 @@ def test_an_alignment_aborted_in_flight_is_silent() -> None:
     loop.scheduler.abort(RequestId("x"))
     loop.run()
     assert not loop.aligned
+
+
+def test_what_is_attended_to_counts_by_its_frames() -> None:
+    loop = make_loop(frames_per_row=2.0, max_encoder_tokens_per_step=5)
+    for slot, name in enumerate(("four", "eightlen", "sixlen", "a window of its own")):
+        loop.scheduler.encode(slot, item(name).features)
+        loop.submit(generate(name, on=name), slot)
+    loop.run()
+    encodes = [[encode.slot for encode in plan.encodes] for plan in loop.steps if plan.encodes]
+    assert encodes == [[0, 2], [1], [3]], "2 + 3 rows, 4, and one that is more than a step may have"
+    assert loop.scheduler.statistics().num_encoder_tokens == 2 + 4 + 3 + 10

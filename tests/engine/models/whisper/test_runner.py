@@ -77,6 +77,40 @@ def test_windows_announce_their_bytes(runner: Runner) -> None:
     assert result.encoder_bytes == {1: 2 * 2 * 32 * 100 * 4}
 
 
+def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runner) -> None:
+    lengths = (200, 20, 2, 120, 200)
+    parts = [to_features(window(seed)[:, :frames]) for seed, frames in enumerate(lengths)]
+    runner.execute(Plan(0, encodes=tuple(EncodeStep(slot, part) for slot, part in enumerate(parts))))
+    for slot, part in enumerate(parts):
+        runner.execute(Plan(0, encodes=(EncodeStep(99, part),)))
+        together, alone = kept(runner, slot), kept(runner, 99)
+        assert together.keys.shape[2] == lengths[slot] // 2 == together.values.shape[3]
+        torch.testing.assert_close(together.keys, alone.keys, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(together.values, alone.values, rtol=1e-5, atol=1e-5)
+
+
+def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, runner: Runner) -> None:
+    """`transformers` takes whole windows only, so its encoder is told that a window is shorter."""
+    frames = window(1)[:, :60]
+    runner.execute(Plan(0, encodes=(EncodeStep(0, to_features(frames)),)))
+    theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval().model
+    encoder, layer = theirs.encoder, theirs.decoder.layers[0].encoder_attn
+    encoder.config.max_source_positions = 30
+    encoder.embed_positions = torch.nn.Embedding.from_pretrained(encoder.embed_positions.weight[:30])
+    with torch.inference_mode():
+        hidden = encoder(frames[None]).last_hidden_state[0]
+        keys = layer.k_proj(hidden).view(30, layer.num_heads, -1).transpose(0, 1)
+    torch.testing.assert_close(kept(runner, 0).keys[0], keys, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(80, 202), (80, 3), (80, 0), (79, 200), (200,)])
+def test_features_that_are_no_part_of_a_window_fail_alone(runner: Runner, shape: tuple[int, ...]) -> None:
+    encodes = (EncodeStep(0, to_features(torch.zeros(shape))), EncodeStep(1, to_features(window())))
+    result = runner.execute(Plan(0, encodes=encodes))
+    assert set(result.encode_errors) == {0}
+    assert set(result.encoder_bytes) == {1}
+
+
 def test_a_sequence_without_its_window_fails_alone(runner: Runner, text: WhisperText) -> None:
     encode(runner, [window()])
     alone = runner.execute(Plan(0, sequences=(first_step(text, 0),))).sampled[0]

@@ -1,0 +1,43 @@
+"""Whether an answer about audio in which hardly anybody speaks is to be believed. Pure.
+
+A gate that hears people's shortest words (`media/speech_gate.py`) lets some music pass, and models answer
+music with words, of which they are often sure. So where little resembles speech an answer must look like one:
+the bounds are those of Whisper's own code, and a language that a model takes noise for counts against it.
+Answers to clear speech are not judged: Whisper is unsure of many a short word that it gets right. Used by
+`actors/speech/recipe.py`; see `answer_guard.py` for what any answer may be.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from .family import RangeAnswer
+
+MIN_SPEECH_S: Final = 0.25
+"""A short word: of people's there is little that is shorter, and models guess at it."""
+MIN_SPEECH_SHARE: Final = 0.1
+"""Of a range: half a minute of music resembles speech for 2 s at most."""
+MIN_LOGPROB: Final = -1.0
+"""Mean of the answer's tokens."""
+MAX_COMPRESSION: Final = 2.4
+"""Bytes per compressed byte."""
+
+
+def clear_speech_s(duration_s: float) -> float:
+    """How long somebody must be heard in so much audio for answers about it not to be judged."""
+    return max(MIN_SPEECH_S, MIN_SPEECH_SHARE * duration_s)
+
+
+def is_implausible(answer: RangeAnswer, *, is_language_odd: bool) -> bool:
+    """Whether an answer is not to be believed unless somebody clearly speaks.
+
+    `is_language_odd` says that the model found the language by itself and is hardly ever right about it.
+    """
+    if not answer.text:
+        return False
+    logprobs = answer.logprobs
+    if is_language_odd or (logprobs and sum(logprobs) / len(logprobs) < MIN_LOGPROB):
+        return True
+    data = answer.text.encode()
+    return len(data) > MAX_COMPRESSION * len(zlib.compress(data))
