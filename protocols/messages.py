@@ -283,8 +283,8 @@ class TokensAligned(msgspec.Struct, frozen=True):
 class RequestTimes(msgspec.Struct, frozen=True):
     """Of one class of service: how long the engine's requests took, and how large they were.
 
-    Clocks start when a request is queued, with its media decoded and not yet encoded. What is aborted (by
-    a stop string, too) or fails is only in what it reached before.
+    Clocks start when a request is queued, with its media decoded and not yet encoded. What is aborted or
+    fails is only in what it reached before.
     """
 
     queue_s: Distribution = Distribution()

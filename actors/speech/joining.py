@@ -113,11 +113,19 @@ def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
 def joined(
     parts: Sequence[Part], *, language: str, duration_s: float, language_probability: float = 1.0
 ) -> Transcript:
-    """The transcript of a recording whose ranges became `parts`."""
+    """The transcript of a recording whose ranges became `parts`. Texts of segments join to the text, with
+    the space in front of each, as OpenAI's do."""
     answers = [part.answer for part in parts]
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
-    segments = [segment for part in parts for segment in part.segments]
     heard = [language, *(part.language for part in parts if part.answer.text and part.language)]
+    segments: list[Segment] = []
+    before: str | None = None
+    for part in parts:
+        for number, segment in enumerate(part.segments):
+            space = "" if number else separator(before or part.language, part.language)
+            text = segment.text if number else space + segment.text.lstrip()
+            segments.append(msgspec.structs.replace(segment, text=text))
+        before = part.language if part.answer.text else before
     return Transcript(
         text=join_texts((part.answer.text, part.language) for part in parts),
         language=language,

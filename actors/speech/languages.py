@@ -17,7 +17,7 @@ from .family import DetectedLanguage, Range
 Piece = tuple[Range, str | None]
 """What is asked at once, and the language it is asked for. None: the answer names it."""
 
-CLEAR: Final = 0.8
+CLEAR: Final = 0.9
 """Of 30 s of one language whisper-base is surer than 0.93; of 30 s of several, less sure than 0.7."""
 LIKELY: Final = 0.5
 """Enough for a piece, in which nobody changes the language."""

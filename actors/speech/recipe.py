@@ -62,8 +62,8 @@ async def transcribe_ranges(
 
     Where `options` name no language each range is asked for its own, if that is clear (see
     `actors/speech/languages.py`); of a model whose answers name it the first range with speech decides.
-    Without `is_timed` the last range, which may still grow, has no words, and its segments have the model's
-    own rough times. `on_delta` goes without a `prior`: what is streamed is not answered again.
+    Without `is_timed` the last range, which may still grow, has no words, and is one segment. `on_delta`
+    goes without a `prior`: what is streamed is not answered again.
     """
     deltas = None
     context = " ".join((*options.keywords, options.prompt)).strip()
@@ -332,12 +332,9 @@ class _Work:
         return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
 
     async def _time(self, part: Range, language: str | None) -> None:
-        """Find when the answer's words were said, if that is asked for.
-
-        Segments get their times from words, but not a translation's: it orders them as it likes.
-        """
+        """Find when the answer's words were said, if that is asked for; segments need it, too."""
         options, key = self.options, (part, language)
-        is_wanted = options.word_timestamps or (options.segment_timestamps and options.task == "transcribe")
+        is_wanted = options.word_timestamps or options.segment_timestamps
         answer = self.memory.answers[key]
         if is_wanted and answer.text and key not in self.memory.words:
             items, samples = await self.recording.items(part), await self.recording.samples(part)

@@ -191,7 +191,6 @@ async def measure(url: str, pid: int, plan: RealtimePlan, num_streams: int, kind
     async with AsyncClient(url) as client:
         await realtime.warm_up(client, plan)
         for number, kind in enumerate(["", *kinds]):
-            print(kind or "quiet", file=sys.stderr)
             with another("--ping", "--url", url) as ping:
                 if kind:
                     with another("--be", kind, "--url", url) as attacker:
@@ -219,6 +218,7 @@ async def measure(url: str, pid: int, plan: RealtimePlan, num_streams: int, kind
                     str(len(found.errors) + found.num_drops),
                 ]
             )
+            print(" ".join(rows[-1]), file=sys.stderr)
     head = [
         "kind",
         "ping p95",

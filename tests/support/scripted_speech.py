@@ -151,6 +151,7 @@ class ScriptedFamily:
         return sentences(
             answer,
             words,
+            token_ids=answer.token_ids,
             bytes_of=lambda token_id: b"x",
             temperature=0.0,
             start_s=offset_s,

@@ -18,6 +18,7 @@ from ....kernels.attention import attend
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.logits import likeliest_in_float32
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
@@ -125,7 +126,8 @@ class WhisperModel:
         ]
         self._decoder_norm = self._norm("decoder.layer_norm")
         self._cross = self._cross_projection()
-        self._head = pack_linear(self._tokens if a.tied else self._tensors["proj_out.weight"])
+        self._head_rows = self._tokens if a.tied else self._tensors["proj_out.weight"]
+        self._head = pack_linear(self._head_rows)
         # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
         self._tensors = {}
 
@@ -253,7 +255,8 @@ class WhisperModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
-        return linear(self._decoder_norm(hidden), self._head).float()
+        normed = self._decoder_norm(hidden)
+        return likeliest_in_float32(linear(normed, self._head).float(), normed, self._head_rows)
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""

@@ -110,11 +110,11 @@ def test_a_piece_has_enough_speech_to_tell() -> None:
 
 def test_evidence() -> None:
     part, short = (0, LONG), (0, SECOND)
-    assert clear_language(part, DetectedLanguage("fr", 0.9)) == "fr"
-    assert clear_language(short, DetectedLanguage("fr", 0.9)) is None
-    assert clear_language(part, DetectedLanguage("fr", 0.9, is_speech=False)) is None
-    assert clear_language(part, DetectedLanguage("fr", 0.7)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.95)) == "fr"
+    assert clear_language(short, DetectedLanguage("fr", 0.95)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.95, is_speech=False)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.85)) is None
     assert likely_language(part, DetectedLanguage("fr", 0.7)) == "fr"
-    assert likely_language(short, DetectedLanguage("fr", 0.7)) is None
+    assert likely_language(short, DetectedLanguage("fr", 0.85)) is None
     assert likely_language(part, DetectedLanguage("fr", 0.4)) is None
     assert likely_language(part, None) is None
