@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 from .signals import LeavingAtOnce
 
-_NEEDS_SERVE = (
-    "sensorium: the command line needs packages that are missing ({name}); install them with\n"
-    "    pip install 'sensorium[serve]'"
+_NEEDS = (
+    "sensorium: this needs packages that are missing ({name}). In the folder of sensorium's sources:\n"
+    "    pip install '.[cli]'      for transcribe, listen, models --base-url and bench\n"
+    "    pip install '.[serve]'    for all commands"
 )
 _BROKEN_PIPE = 141
 """What a shell calls a program that wrote where nobody reads any more, as into `| head -1`."""
@@ -25,14 +27,21 @@ def main() -> None:
         with LeavingAtOnce():
             from .commands import run
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "sensorium":
-            raise
-        sys.exit(_NEEDS_SERVE.format(name=package))
+        _leave_without(error)
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        _leave_without(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
         code = _BROKEN_PIPE
     sys.exit(code)
+
+
+def _leave_without(error: ModuleNotFoundError) -> NoReturn:
+    """Say what to install; a module of ours that is missing is our bug."""
+    package = (error.name or "").partition(".")[0]
+    if package == "sensorium":
+        raise error
+    sys.exit(_NEEDS.format(name=package))

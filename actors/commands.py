@@ -46,6 +46,7 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 client_commands.mount(app)
+app.register_install_completion_command()
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -191,14 +192,30 @@ def _serve(config: ServerConfig) -> None:
 
 
 @app.command
-def models() -> None:
-    """List the embedded models and what they can do."""
+def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
+    """List the embedded models and what they can do, or those of a server.
+
+    Examples:
+
+        sensorium models
+        sensorium models --base-url http://127.0.0.1:8000
+
+    Parameters
+    ----------
+    base_url
+        Address of a server.
+    api_key
+        Key for the server.
+    """
+    if base_url is not None:
+        return client_commands.models(base_url, api_key)
     from ..engine.models.registry import embedded_models, open_model
 
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
         print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
+    return 0
 
 
 async def _watch_signals(

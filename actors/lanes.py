@@ -18,7 +18,9 @@ MAX_INTERACTIVE_AUDIO_S: Final = 600.0
 """Length of a file whose transcript somebody waits for."""
 
 
-def lane_of(*, priority: int = 0, num_answers: int = 1, num_open: int = 1, audio_s: float = 0.0) -> Lane:
+def lane_of(
+    *, priority: int = 0, num_answers: int = 1, num_open: int = 1, audio_s: float = 0.0, caller: str = ""
+) -> Lane:
     """Interactive, or batch for much work or a low priority (above 0); the priority orders within it."""
     is_batch = (
         priority > 0
@@ -26,4 +28,4 @@ def lane_of(*, priority: int = 0, num_answers: int = 1, num_open: int = 1, audio
         or num_open > MAX_INTERACTIVE_OPEN
         or audio_s > MAX_INTERACTIVE_AUDIO_S
     )
-    return Lane("batch" if is_batch else "interactive", priority)
+    return Lane("batch" if is_batch else "interactive", priority, caller)

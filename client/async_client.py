@@ -5,7 +5,7 @@ Same methods as `client/client.py`, from the same requests. Read next: `client/a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Self, TypeVar, Unpack, overload
@@ -15,8 +15,15 @@ import httpx
 
 from ..protocols.transcript import Transcript
 from .async_realtime import GOODBYE_S, AsyncRealtimeSession, open_socket
-from .connection import CLOSE_TIMEOUT_S, http_arguments, readable_connect_errors, readable_errors
-from .errors import APIError
+from .connection import (
+    CLOSE_TIMEOUT_S,
+    http_arguments,
+    noting,
+    readable_connect_errors,
+    readable_errors,
+    retry_wait_s,
+)
+from .errors import APIError, SDKError
 from .options import client_options
 from .requests import (
     HEALTH,
@@ -52,13 +59,25 @@ class AsyncClient:
     this machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the
     server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
     slow.
+
+    `max_retries` is how often a request is sent again that found no server, or one that is overloaded or
+    failed; `headers` go with every request and handshake. `http_client` (proxies, certificates) is used for
+    all but live sessions and stays yours to close.
     """
 
     def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, timeout: float | None = None
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float | None = None,
+        *,
+        max_retries: int = 0,
+        headers: Mapping[str, str] | None = None,
+        http_client: httpx.AsyncClient | None = None,
     ) -> None:
-        self.options = client_options(base_url, api_key, timeout)
-        self._http = httpx.AsyncClient(**http_arguments(self.options))
+        self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
+        self._owns_http = http_client is None
+        self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
 
     @overload
     async def transcribe(
@@ -94,9 +113,16 @@ class AsyncClient:
         """
         call, decoder = streamed_transcription(file, **options), StreamDecoder()
         with readable_errors(self.options), open_part(call.file) as part:
-            async with self._http.stream(call.method, call.path, data=call.form, files=part) as response:
+            async with self._http.stream(
+                call.method,
+                f"{self.options.root_url}{call.path}",
+                headers=self.options.headers,
+                data=call.form,
+                files=part,
+            ) as response:
                 if not response.is_success:
-                    check_status(response.status_code, await response.aread())
+                    with noting(response.headers):
+                        check_status(response.status_code, await response.aread())
                 async for line in response.aiter_lines():
                     event = decoder.feed(line)
                     if event is not None:
@@ -167,7 +193,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close idle connections."""
-        await self._http.aclose()
+        if self._owns_http:
+            await self._http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -176,6 +203,25 @@ class AsyncClient:
         await self.close()
 
     async def _ask(self, call: Call[T]) -> T:
+        attempt = 0
+        while True:
+            try:
+                return await self._ask_once(call)
+            except SDKError as error:
+                wait_s = retry_wait_s(error, attempt, self.options) if call.is_repeatable else None
+                if wait_s is None:
+                    raise
+            await anyio.sleep(wait_s)
+            attempt += 1
+
+    async def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
-            response = await self._http.request(call.method, call.path, data=call.form, files=part)
-        return call.result(response.status_code, response.content)
+            response = await self._http.request(
+                call.method,
+                f"{self.options.root_url}{call.path}",
+                headers=self.options.headers,
+                data=call.form,
+                files=part,
+            )
+        with noting(response.headers):
+            return call.result(response.status_code, response.content)

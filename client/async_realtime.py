@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
 import anyio
@@ -155,7 +155,8 @@ class AsyncRealtimeSession(SessionShell):
 
     async def open(self) -> None:
         """Configure the session; returns when the server has accepted the settings."""
-        await self._send(self._core.opening)
+        with suppress(SessionClosedError):  # it says why in what is still to be read
+            await self._send(self._core.opening)
         while not self._core.ready:
             await self._receive()
 

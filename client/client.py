@@ -6,7 +6,8 @@ for asyncio and trio; `client/realtime.py` for live sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Self, TypeVar, Unpack, overload
@@ -14,8 +15,8 @@ from typing import Self, TypeVar, Unpack, overload
 import httpx
 
 from ..protocols.transcript import Transcript
-from .connection import http_arguments, readable_connect_errors, readable_errors
-from .errors import APIError
+from .connection import http_arguments, noting, readable_connect_errors, readable_errors, retry_wait_s
+from .errors import APIError, SDKError
 from .options import client_options
 from .realtime import RealtimeSession, open_connection
 from .requests import (
@@ -51,13 +52,25 @@ class Client:
     this machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the
     server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
     slow.
+
+    `max_retries` is how often a request is sent again that found no server, or one that is overloaded or
+    failed; `headers` go with every request and handshake. `http_client` (proxies, certificates) is used for
+    all but live sessions and stays yours to close.
     """
 
     def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, timeout: float | None = None
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float | None = None,
+        *,
+        max_retries: int = 0,
+        headers: Mapping[str, str] | None = None,
+        http_client: httpx.Client | None = None,
     ) -> None:
-        self.options = client_options(base_url, api_key, timeout)
-        self._http = httpx.Client(**http_arguments(self.options))
+        self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
+        self._owns_http = http_client is None
+        self._http = http_client or httpx.Client(**http_arguments(self.options))
 
     @overload
     def transcribe(
@@ -101,10 +114,17 @@ class Client:
         with (
             readable_errors(self.options),
             open_part(call.file) as part,
-            self._http.stream(call.method, call.path, data=call.form, files=part) as response,
+            self._http.stream(
+                call.method,
+                f"{self.options.root_url}{call.path}",
+                headers=self.options.headers,
+                data=call.form,
+                files=part,
+            ) as response,
         ):
             if not response.is_success:
-                check_status(response.status_code, response.read())
+                with noting(response.headers):
+                    check_status(response.status_code, response.read())
             for line in response.iter_lines():
                 event = decoder.feed(line)
                 if event is not None:
@@ -172,7 +192,8 @@ class Client:
 
     def close(self) -> None:
         """Close idle connections."""
-        self._http.close()
+        if self._owns_http:
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -181,6 +202,25 @@ class Client:
         self.close()
 
     def _ask(self, call: Call[T]) -> T:
+        attempt = 0
+        while True:
+            try:
+                return self._ask_once(call)
+            except SDKError as error:
+                wait_s = retry_wait_s(error, attempt, self.options) if call.is_repeatable else None
+                if wait_s is None:
+                    raise
+            time.sleep(wait_s)
+            attempt += 1
+
+    def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
-            response = self._http.request(call.method, call.path, data=call.form, files=part)
-        return call.result(response.status_code, response.content)
+            response = self._http.request(
+                call.method,
+                f"{self.options.root_url}{call.path}",
+                headers=self.options.headers,
+                data=call.form,
+                files=part,
+            )
+        with noting(response.headers):
+            return call.result(response.status_code, response.content)

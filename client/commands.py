@@ -55,7 +55,7 @@ def transcribe(
     files
         Audio files, or - for standard input.
     format
-        text, json (with segments and words), srt or vtt.
+        text, json (with segments and words; of several files one line each, JSON Lines), srt or vtt.
     model
         One of the server's models; its default if not given.
     output_dir
@@ -95,6 +95,7 @@ def listen(
     *,
     model: str | None = None,
     delay: Delay | None = None,
+    json: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
     options: SpeechOptions = _NONE,
@@ -116,6 +117,9 @@ def listen(
     delay
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
+    json
+        Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts,
+        failures, lost connections.
     base_url
         Address of the server.
     api_key
@@ -124,7 +128,20 @@ def listen(
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, model, delay, options)
+            return listen_to(client, source, model, delay, options, as_json=json)
+
+    return _guarded(run)
+
+
+def models(base_url: str, api_key: str | None) -> int:
+    """List the models of a server and what they can do."""
+
+    def run() -> int:
+        with Client(base_url, api_key) as client:
+            for model in client.models():
+                languages = f" · {len(model.languages)} languages" if model.languages else ""
+                print(f"{model.id}: {', '.join(model.abilities) or 'unknown'}{languages}")
+        return 0
 
     return _guarded(run)
 

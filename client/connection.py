@@ -6,11 +6,12 @@ Read next: `client/realtime.py` (sync) and `client/async_realtime.py`.
 from __future__ import annotations
 
 import errno
+import random
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol
 
 import httpx
 import msgspec
@@ -39,6 +40,13 @@ CLOSE_TIMEOUT_S = 2.0
 LOST_S = 30.0
 """How long the server's machine may leave what we sent unacknowledged: then the way to it is lost. Pings
 cannot say so as soon (see `PING_TIMEOUT_S`), and the server keeps a lost session for half a minute."""
+
+
+_RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_FIRST_WAIT_S: Final = 0.5
+_MAX_WAIT_S: Final = 8.0
+_MAX_ASKED_S: Final = 60.0
+"""The longest `Retry-After` that is waited for."""
 
 
 class SocketOptions(Protocol):
@@ -77,6 +85,39 @@ def http_arguments(options: ClientOptions) -> dict[str, Any]:
     }
 
 
+def retry_wait_s(error: SDKError, attempt: int, options: ClientOptions) -> float | None:
+    """How long to wait before a request is sent again whose `attempt`-th try (from 0) failed so.
+
+    None: not at all. What the server refused for our fault stays refused; a timeout may still be worked on.
+    """
+    asked_s: float | None = None
+    match error:
+        case APIError() if error.status in _RETRIED:
+            asked_s = error.retry_after_s
+        case SensoriumConnectionError():
+            pass
+        case _:
+            return None
+    if attempt >= options.max_retries:
+        return None
+    backoff_s = min(_FIRST_WAIT_S * float(2**attempt), _MAX_WAIT_S) * random.uniform(0.75, 1.0)
+    return max(backoff_s, min(asked_s or 0.0, _MAX_ASKED_S))
+
+
+@contextmanager
+def noting(headers: httpx.Headers) -> Iterator[None]:
+    """Adds to an APIError what the answer's headers say."""
+    try:
+        yield
+    except APIError as error:
+        error.request_id = headers.get("x-request-id")
+        try:
+            error.retry_after_s = float(headers["retry-after"])
+        except (KeyError, ValueError):  # none, or a date
+            error.retry_after_s = None
+        raise
+
+
 @contextmanager
 def readable_errors(options: ClientOptions) -> Iterator[None]:
     """Turns what httpx raises for a request without an answer into an SDKError."""
@@ -98,7 +139,8 @@ def readable_connect_errors(options: ClientOptions) -> Iterator[None]:
 def notice_loss(connected: SocketOptions) -> None:
     """Break this TCP connection when the network is lost. On Linux; elsewhere pings notice it later."""
     if sys.platform == "linux":
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_S * 1000))
+        with suppress(OSError):  # it has ended already: reading it says why
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_S * 1000))
 
 
 def connect_error(error: Exception, options: ClientOptions) -> SDKError:

@@ -29,7 +29,9 @@ class SensoriumTimeoutError(SDKError):
 class APIError(SDKError):
     """The server refused, and said why.
 
-    `status` is the HTTP status (400 for an `error` event); `code` and `param` are the server's own words.
+    `status` is the HTTP status (for an `error` event the one that REST would have); `code` and `param` are
+    the server's own words. `request_id` finds the request in the server's log; `retry_after_s` is how long
+    the server would have us wait before we try again, if it says so.
     """
 
     def __init__(self, status: int, code: str | None, param: str | None, message: str) -> None:
@@ -38,6 +40,8 @@ class APIError(SDKError):
         self.code = code
         self.param = param
         self.message = message
+        self.request_id: str | None = None
+        self.retry_after_s: float | None = None
 
     def __str__(self) -> str:
         details = [str(self.status)]
@@ -45,6 +49,8 @@ class APIError(SDKError):
             details.append(self.code)
         if self.param:
             details.append(f"param: {self.param}")
+        if self.status >= 500 and self.request_id:
+            details.append(f"request {self.request_id}")
         return f"{self.message} ({', '.join(details)})"
 
 

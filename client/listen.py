@@ -14,14 +14,26 @@ from ..protocols.realtime_session import Delay
 from .audio import read_wav
 from .bench.turns import TurnLog
 from .client import Client
-from .events import Backpressure, Completed, Delta, ErrorEvent, Event, Expiring, Failed, Resumed
+from .events import (
+    Backpressure,
+    Completed,
+    Delta,
+    ErrorEvent,
+    Event,
+    Expiring,
+    Failed,
+    Resumed,
+    SpeechStarted,
+)
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
 from .requests import SpeechOptions
-from .terminal import LiveText, milliseconds, timestamp
+from .terminal import JsonLines, LiveText, milliseconds, timestamp
 
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""
+_TOLD: Final = (SpeechStarted, Delta, Completed, Failed, ErrorEvent, Resumed, Expiring, Backpressure)
+"""Events that `--json` writes."""
 _EXPIRING: Final = {
     "session_expired": "the session reaches its longest life",
     "session_idle": "the session ends for want of sound",
@@ -30,7 +42,13 @@ _EXPIRING: Final = {
 
 
 def listen_to(
-    client: Client, source: Path | None, model: str | None, delay: Delay | None, options: SpeechOptions
+    client: Client,
+    source: Path | None,
+    model: str | None,
+    delay: Delay | None,
+    options: SpeechOptions,
+    *,
+    as_json: bool = False,
 ) -> int:
     """The exit code: 1 if a turn could not be transcribed. Raises AudioError and SDKError."""
     chunks: Iterable[bytes]
@@ -40,7 +58,8 @@ def listen_to(
         audio = read_wav(source)
         chunks, rate, speed = audio.chunks(), audio.rate, 1.0
     with client.realtime(model, sample_rate=rate, delay=delay, **options) as session:
-        log, live = TurnLog(max_turns=_MAX_TURNS), LiveText()
+        log = TurnLog(max_turns=_MAX_TURNS)
+        live = JsonLines() if as_json else LiveText()
         log.configure(session.updated)
         log.audio_start_at = time.monotonic()
         if source is None:
@@ -54,9 +73,13 @@ def listen_to(
     return 0 if not log.num_failed else 1
 
 
-def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
+def _show(events: Iterable[Event], log: TurnLog, live: LiveText | JsonLines) -> None:
     for event in events:
         turn = log.observe(event, time.monotonic())
+        if isinstance(live, JsonLines):
+            if isinstance(event, _TOLD):
+                live.event(event)
+            continue
         match event:
             case Delta() if turn is not None:
                 live.partial(turn.text)
@@ -77,7 +100,7 @@ def _show(events: Iterable[Event], log: TurnLog, live: LiveText) -> None:
                 pass
 
 
-def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText) -> None:
+def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText | JsonLines) -> None:
     turns = list(log.turns.values())
     live.line()
     num = log.num_turns

@@ -24,7 +24,7 @@ def microphone() -> Iterator[bytes]:
     except (ImportError, OSError) as error:  # OSError: the PortAudio library is missing
         raise AudioError(
             f"the microphone needs the package sounddevice ({error}); install it with "
-            "`pip install sounddevice`, or name a WAV file: sensorium listen FILE"
+            "`pip install sounddevice` (the extra [mic]), or name a WAV file: sensorium listen FILE"
         ) from None
     try:
         stream = sounddevice.RawInputStream(samplerate=RATE, channels=1, dtype="int16")

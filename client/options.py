@@ -6,6 +6,7 @@ Read next: `client/client.py`.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -31,12 +32,15 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class ClientOptions(msgspec.Struct, frozen=True):
     """Validated connection settings, shared by the sync and the async client.
 
-    `base_url` may or may not end in `/v1`; `timeout_s` bounds every single wait for the server.
+    `base_url` may or may not end in `/v1`; `timeout_s` bounds every single wait for the server;
+    `more_headers` go with every request and handshake.
     """
 
     base_url: str = DEFAULT_BASE_URL
     api_key: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
+    max_retries: int = 0
+    more_headers: dict[str, str] = {}
 
     @property
     def root_url(self) -> str:
@@ -46,7 +50,8 @@ class ClientOptions(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """Headers every request and every handshake carries."""
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        key = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        return key | self.more_headers
 
     @property
     def is_loopback(self) -> bool:
@@ -62,7 +67,12 @@ class ClientOptions(msgspec.Struct, frozen=True):
 
 
 def client_options(
-    base_url: str | None = None, api_key: str | None = None, timeout: float | None = None
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+    *,
+    max_retries: int = 0,
+    headers: Mapping[str, str] | None = None,
 ) -> ClientOptions:
     """Settings from arguments, then SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then the defaults.
 
@@ -76,4 +86,6 @@ def client_options(
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else timeout
     if not timeout_s > 0:
         raise ValueError(f"timeout is {timeout_s!r}: expected seconds above 0")
-    return ClientOptions(base_url=url, api_key=key, timeout_s=timeout_s)
+    if max_retries < 0:
+        raise ValueError(f"max_retries is {max_retries!r}: expected 0 or more")
+    return ClientOptions(url, key, timeout_s, max_retries, dict(headers or {}))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
@@ -106,7 +106,8 @@ class RealtimeSession(SessionShell):
 
     def open(self) -> None:
         """Configure the session; returns when the server has accepted the settings."""
-        self._send(self._core.opening)
+        with suppress(SessionClosedError):  # it says why in what is still to be read
+            self._send(self._core.opening)
         while not self._core.ready:
             self._receive()
 

@@ -206,6 +206,13 @@ class Call(Generic[_T]):
         """HTTP's word."""
         return "GET" if self.form is None else "POST"
 
+    @property
+    def is_repeatable(self) -> bool:
+        """It can be sent again: a file object has been read by then, and readiness is asked for now."""
+        return self.path != "/health" and (
+            self.file is None or isinstance(self.file, str | bytes | os.PathLike)
+        )
+
     def result(self, status: int, body: bytes) -> _T:
         """The answer as a value. Raises APIError for anything but success."""
         check_status(status, body)

@@ -57,6 +57,14 @@ _FORMAT_NAMES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audi
 
 _OF_TRANSCRIPTION: Final = (*SpeechOptions.__annotations__, "delay", "timestamp_granularities")
 
+_STATUSES: Final = {
+    "model_not_found": 404,
+    "session_not_found": 404,
+    "too_many_sessions": 503,
+    "draining": 503,
+    "unavailable": 503,
+}
+"""What REST would answer where a session cannot begin; 400 if not here."""
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 
@@ -233,7 +241,7 @@ class SessionCore:
             case ErrorEvent() if not self.ready:
                 problem = event.error
                 message = self.last_error or "the session was refused"
-                raise APIError(400, problem.code, problem.param, message)
+                raise APIError(_STATUSES.get(problem.code or "", 400), problem.code, problem.param, message)
             case ErrorEvent() if self._finishing and event.error.code == _EMPTY_COMMIT:
                 return []  # the closing commit found nothing left over, which is how it should be
             case Cleared() if self._finishing:

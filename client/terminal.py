@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+import msgspec
+
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -33,6 +35,21 @@ class LiveText:
         """Write a line that stays, in place of the growing one."""
         self._out.write(f"{CLEAR_LINE if self.is_terminal else ''}{text}\n")
         self._out.flush()
+
+
+class JsonLines:
+    """In place of `LiveText`: what was heard as JSON objects, one a line, without what is for people."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def event(self, event: msgspec.Struct) -> None:
+        """Write an event as the server sent it."""
+        self._out.write(f"{msgspec.json.encode(event).decode()}\n")
+        self._out.flush()
+
+    def line(self, text: str = "") -> None:
+        """Nothing."""
 
 
 @contextmanager

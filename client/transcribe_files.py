@@ -34,9 +34,11 @@ def transcribe_files(
 ) -> int:
     """The exit code: 1 if any file failed, each with a line on standard error; the others are delivered."""
 
+    is_line = len(files) > 1 and output_dir is None
+
     def one(file: Path) -> str | SDKError | OSError:
         try:
-            return _document(client, file, document, model, options)
+            return _document(client, file, document, model, options, is_line=is_line)
         except (SDKError, OSError) as error:
             return error
 
@@ -48,7 +50,8 @@ def transcribe_files(
                 fail(f"{file}: {outcome}")
                 failed = True
             else:
-                _deliver(file, outcome, output_dir, document, titled=len(files) > 1)
+                titled = len(files) > 1 and document != "json"
+                _deliver(file, outcome, output_dir, document, titled=titled)
     return 1 if failed else 0
 
 
@@ -67,15 +70,20 @@ def output_name(file: Path, document: Format) -> str:
     return f"{'stdin' if str(file) == '-' else file.stem}{_SUFFIXES[document]}"
 
 
-def _document(client: Client, file: Path, document: Format, model: str | None, options: SpeechOptions) -> str:
+def _document(
+    client: Client, file: Path, document: Format, model: str | None, options: SpeechOptions, *, is_line: bool
+) -> str:
+    """`is_line`: JSON Lines, which name their file."""
     if document != "json":
         return client.transcribe(_content(file), response_format=document, model=model, **options)
     transcript = client.transcribe(
         _content(file), timestamp_granularities=["segment", "word"], model=model, **options
     )
     names = ("text", "language", "duration", "segments", "words")
-    shown = msgspec.json.encode({name: getattr(transcript, name) for name in names})
-    return msgspec.json.format(shown).decode()
+    shown = {name: getattr(transcript, name) for name in names}
+    if is_line:
+        return msgspec.json.encode({"file": str(file)} | shown).decode()
+    return msgspec.json.format(msgspec.json.encode(shown)).decode()
 
 
 def _content(file: Path) -> Path | bytes:

@@ -1,30 +1,33 @@
-"""Timed words → segments a subtitle can show: sentences, cut further where they are long.
+"""Timed words → segments a subtitle can show: sentences, cut at clauses and pauses where they are long.
 
-`media/word_times.py` or Whisper's alignment times the words.
+`media/word_times.py` or Whisper's alignment times the words; `protocols/subtitles.py` says what can be shown.
 """
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from ..protocols.transcript import Segment, Word
+from ..protocols.subtitles import FEW_WORDS, LINE_COLUMNS, MAX_CUE_S, columns, fits_cue
+from ..protocols.transcript import Word
 from .spoken_length import phrase_end
 
-MAX_SEGMENT_S: Final = 30.0
-MAX_SEGMENT_CHARACTERS: Final = 80
 PAUSE_S: Final = 1.0
 """A silence this long ends a segment, whatever the punctuation."""
+MAX_COLUMNS: Final = 2 * LINE_COLUMNS
+_FAINT_PAUSE_S: Final = 0.2
+"""A silence behind which a long sentence is better cut than in mid-phrase."""
+_MID_PHRASE_COST: Final = 0.6
+_PAUSE_COST: Final = 0.2
+_FEW_WORDS_COST: Final = 10.0
+_PIECE_COST: Final = 1.0
+_MAX_PIECE_WORDS: Final = MAX_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class TimedText:
-    """A stretch of text as it was spoken; seconds as its words have them."""
+    """A stretch of text as it was spoken, with the space in front of it; seconds as its words have them."""
 
     text: str
     start: float
@@ -32,20 +35,21 @@ class TimedText:
 
 
 def segments_of(text: str, words: Sequence[Word]) -> tuple[TimedText, ...]:
-    """Sentences of `text`, whose words in order are `words`; together they are the text but for outer spaces.
+    """Sentences of `text`, whose words in order are `words`; their texts join to it.
 
-    A segment ends at a sentence's end or a pause of 1 s; one that would pass 30 s or 80 characters ends
-    earlier, at its last clause's end if there is one. No words: no segments.
+    A segment ends at a sentence's end or a pause of 1 s. One that takes more than two lines of a subtitle, or
+    7 s, is cut into as few pieces as can be, at clauses and pauses if there are any, none of one or two
+    words; a word by itself may be longer. No words: no segments.
     """
     segments: list[TimedText] = []
     spans = _spans(text, words)
-    first = 0
+    first = begin = 0
     while first < len(words):
-        last = _last_word(words, spans, first)
-        begin = spans[first][0] if segments else 0
-        stop = spans[last + 1][0] if last + 1 < len(words) else len(text)
-        segments.append(TimedText(text[begin:stop].strip(), words[first].start, words[last].end))
-        first = last + 1
+        stop = _sentence_stop(words, first)
+        for last in _pieces(text, words, spans, first, stop):
+            end = spans[last][1] if last + 1 < len(words) else len(text)
+            segments.append(TimedText(text[begin:end], words[first].start, words[last].end))
+            first, begin = last + 1, end
     return tuple(segments)
 
 
@@ -61,45 +65,55 @@ def _spans(text: str, words: Sequence[Word]) -> list[tuple[int, int]]:
     return spans
 
 
-def _last_word(words: Sequence[Word], spans: Sequence[tuple[int, int]], first: int) -> int:
-    """The last word of the segment that begins with word `first`."""
-    clause_end: int | None = None
-    for index in range(first, len(words)):
-        too_long = spans[index][1] - spans[first][0] > MAX_SEGMENT_CHARACTERS
-        if index > first and (too_long or words[index].end - words[first].start > MAX_SEGMENT_S):
-            return index - 1 if clause_end is None else clause_end
-        mark = phrase_end(words[index].word)
-        if mark == ".":
-            return index
-        if index + 1 < len(words) and words[index + 1].start - words[index].end >= PAUSE_S:
-            return index
-        if mark == ",":
-            clause_end = index
-    return len(words) - 1
+def _sentence_stop(words: Sequence[Word], first: int) -> int:
+    """One past the last word of the sentence, or of what is said without a long pause, from `first` on."""
+    for index in range(first, len(words) - 1):
+        pause_s = words[index + 1].start - words[index].end
+        if phrase_end(words[index].word) == "." or pause_s >= PAUSE_S:
+            return index + 1
+    return len(words)
 
 
-def retimed(segments: Sequence[Segment], words: Sequence[Word]) -> tuple[Segment, ...]:
-    """The same segments, each from the start of its first word to the end of its last.
+def _pieces(
+    text: str, words: Sequence[Word], spans: Sequence[tuple[int, int]], first: int, stop: int
+) -> list[int]:
+    """Last words of the pieces of a sentence: the cheapest way to cut it, by dynamic programming.
 
-    `words` are those of the segments' texts, in order. A segment whose words have no times keeps its own, but
-    does not begin before the one in front of it ends.
+    A piece costs what it leaves of two lines or 7 s, squared, and where it is cut; so that pieces are few and
+    of about one length, and words that belong together stay so.
     """
-    edges = list(itertools.accumulate(_num_letters(word.word) for word in words))
-    starts = [0, *edges]
-    result: list[Segment] = []
-    position, reached_s = 0, 0.0
-    for segment in segments:
-        first = bisect.bisect_left(starts, position, hi=len(words))
-        position += _num_letters(segment.text)
-        last = bisect.bisect_left(starts, position, hi=len(words))
-        start_s, end_s = segment.start, segment.end
-        if first < last:
-            start_s, end_s = words[first].start, words[last - 1].end
-        start_s = max(start_s, reached_s)
-        reached_s = max(start_s, end_s)
-        result.append(msgspec.structs.replace(segment, start=start_s, end=reached_s))
-    return tuple(result)
+    if _fits(text, words, spans, first, stop):
+        return [stop - 1]
+    best = [0.0] + [float("inf")] * (stop - first)
+    origin = [0] * (stop - first + 1)
+    for end in range(first + 1, stop + 1):
+        cut_cost = 0.0 if end == stop else _cut_cost(words, end)
+        for start in range(end - 1, max(first, end - _MAX_PIECE_WORDS) - 1, -1):
+            if end - start > 1 and not _fits(text, words, spans, start, end):
+                break
+            room = 1.0 - columns(text[spans[start][0] : spans[end - 1][1]]) / MAX_COLUMNS
+            cost = best[start - first] + _PIECE_COST + max(0.0, room) ** 2 + cut_cost
+            cost += _FEW_WORDS_COST if end - start <= FEW_WORDS else 0.0
+            if cost < best[end - first]:
+                best[end - first], origin[end - first] = cost, start
+    lasts: list[int] = []
+    end = stop
+    while end > first:
+        lasts.append(end - 1)
+        end = origin[end - first]
+    return lasts[::-1]
 
 
-def _num_letters(text: str) -> int:
-    return sum(not character.isspace() for character in text)
+def _fits(text: str, words: Sequence[Word], spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether words `start` to `end` (exclusive) can be shown at once."""
+    if words[end - 1].end - words[start].start > MAX_CUE_S:
+        return False
+    piece = text[spans[start][0] : spans[end - 1][1]]
+    return columns(piece) <= MAX_COLUMNS and fits_cue(" ".join(piece.split()))
+
+
+def _cut_cost(words: Sequence[Word], end: int) -> float:
+    """What it costs to cut behind word `end - 1`."""
+    if phrase_end(words[end - 1].word):
+        return 0.0
+    return _PAUSE_COST if words[end].start - words[end - 1].end >= _FAINT_PAUSE_S else _MID_PHRASE_COST

@@ -8,12 +8,16 @@ number of threads for the whole process.
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+# Read when it is imported: else it keeps a database of its use in the user's cache, and sends that away.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 
 from ..protocols.audio import INTERNAL_RATE

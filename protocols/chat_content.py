@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import decoder, refuse, shown
+from .body import decoder, refuse, shown, unsupported
 from .errors import BadRequestError
 
 _V = TypeVar("_V")
@@ -31,6 +31,10 @@ _HEAD_CHARS: Final = 256
 _SLICE: Final = 1 << 18
 """Characters of base64 decoded in one call; a multiple of 4."""
 _AUDIO_FORMATS: Final = frozenset({"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm", "mp4"})
+_DETAILS: Final = (None, "auto", "high")
+"""Images are looked at as they are, up to the model's own size."""
+_KINDS: Final = ("text", "refusal", "image_url", "video_url", "input_audio")
+_EMPTY: Final = (b"null", b"[]", b'""')
 _PARTS: Final = "text, image_url, input_audio, video_url"
 
 
@@ -63,7 +67,7 @@ class ChatMessage:
     param: str
 
 
-class _Message(Struct, frozen=True):
+class _Message(Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     content: str | list[Raw] | None = None
     name: str | None = None
@@ -71,25 +75,34 @@ class _Message(Struct, frozen=True):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    # What an answer of OpenAI's has beside, and is sent back with it: nothing, else it is refused.
+    refusal: Raw | UnsetType = UNSET
+    annotations: Raw | UnsetType = UNSET
+    audio: Raw | UnsetType = UNSET
+    function_call: Raw | UnsetType = UNSET
 
 
-class _Url(Struct, frozen=True):
+class _Url(Struct, frozen=True, forbid_unknown_fields=True):
     url: Raw
+    detail: str | None = None
 
 
-class _InputAudio(Struct, frozen=True):
+class _InputAudio(Struct, frozen=True, forbid_unknown_fields=True):
     data: Raw
     """Base64."""
     format: str = "wav"
 
 
-class _Part(Struct, frozen=True):
+class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     type: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
     image_url: _Url | UnsetType = UNSET
     video_url: _Url | UnsetType = UNSET
     input_audio: _InputAudio | UnsetType = UNSET
+    uuid: Raw | UnsetType = UNSET
+    cache_control: Raw | UnsetType = UNSET
+    """These two change no answer: contents are known by their hashes, and whatever fits is cached."""
 
 
 _decode_message = decoder(_Message)
@@ -111,6 +124,9 @@ def _message(raw: Raw, param: str) -> ChatMessage:
     role = next((known for known in get_args(Role) if known == message.role), None)
     if role is None:
         raise refuse(f"{param}.role", message.role, ", ".join(get_args(Role)))
+    for name in ("refusal", "annotations", "audio", "function_call"):
+        if getattr(message, name) is not UNSET and bytes(getattr(message, name)) not in _EMPTY:
+            raise unsupported(f"{param}.{name}", "is not served")
     content = message.content
     if content is None and role != "assistant":
         raise BadRequestError(
@@ -168,18 +184,17 @@ def _part(raw: Raw, param: str) -> Part:
     part = _decode_part(raw, param)
     kind = part.type
     if kind is UNSET:  # clients leave it out; the one key that is there says it
-        kind = next(
-            (name for name in _Part.__struct_fields__[1:] if getattr(part, name) is not UNSET), "nothing"
-        )
+        kind = next((name for name in _KINDS if getattr(part, name) is not UNSET), "nothing")
     match kind:
         case "text" | "input_text" | "output_text":
             return TextPart(_required(part.text, f"{param}.text"))
         case "refusal":
             return TextPart(_required(part.refusal, f"{param}.refusal"))
         case "image_url":
-            return MediaPart(
-                "image", _data(_required(part.image_url, f"{param}.image_url").url, param, kind), param
-            )
+            image = _required(part.image_url, f"{param}.image_url")
+            if image.detail not in _DETAILS:
+                raise refuse(f"{param}.image_url.detail", image.detail, "auto, high")
+            return MediaPart("image", _data(image.url, param, kind), param)
         case "video_url":
             return MediaPart(
                 "video", _data(_required(part.video_url, f"{param}.video_url").url, param, kind), param

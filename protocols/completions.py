@@ -41,6 +41,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     echo: bool | None = None
     logprobs: int | None = None
     suffix: str | None = None
+    add_special_tokens: bool | None = None
 
     @property
     def echoes(self) -> bool:
@@ -62,6 +63,7 @@ def parse_completion(body: Encoded) -> CompletionRequest:
     check_common(request)
     if request.suffix:
         raise unsupported("suffix", "is not supported by the models here")
+    _check_special(request.add_special_tokens)
     check_range("logprobs", request.logprobs, 0, MAX_LOGPROBS)
     check_range("max_tokens", request.max_tokens, 0 if request.echoes else 1, _MAX_TOKENS)
     if request.echoes and request.logprobs is not None and request.streams:
@@ -72,6 +74,11 @@ def parse_completion(body: Encoded) -> CompletionRequest:
             f"`prompt` and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}.", param="prompt"
         )
     return request
+
+
+def _check_special(wanted: bool | None) -> None:
+    if wanted is False:
+        raise unsupported("add_special_tokens", "is not served here, but as true")
 
 
 def prompts_of(request: CompletionRequest) -> tuple[Prompt, ...]:
@@ -162,12 +169,13 @@ class Completion(Struct, frozen=True, kw_only=True):
 # --- /tokenize and /detokenize ---------------------------------------------------------------------------
 
 
-class TokenizeRequest(Struct, frozen=True, kw_only=True):
+class TokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A text to tokenize as `/v1/completions` would."""
 
     prompt: str
     model: str | None = None
     return_token_strs: bool | None = None
+    add_special_tokens: bool | None = None
 
 
 class TokenizeResponse(Struct, frozen=True, kw_only=True):
@@ -179,7 +187,7 @@ class TokenizeResponse(Struct, frozen=True, kw_only=True):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(Struct, frozen=True, kw_only=True):
+class DetokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ids to decode, special tokens left out."""
 
     tokens: list[int]
@@ -192,5 +200,14 @@ class DetokenizeResponse(Struct, frozen=True):
     prompt: str
 
 
-parse_tokenize = decoder(TokenizeRequest)
+_decode_tokenize = decoder(TokenizeRequest)
+
+
+def parse_tokenize(body: Encoded) -> TokenizeRequest:
+    """Read and check a body. Raises BadRequestError naming the field."""
+    request = _decode_tokenize(body, "")
+    _check_special(request.add_special_tokens)
+    return request
+
+
 parse_detokenize = decoder(DetokenizeRequest)

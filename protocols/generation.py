@@ -6,15 +6,21 @@ Translates to `SamplingParams`; knows no prompts and no tokenizer. Structured ou
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Struct
 
 from .body import check_range, refuse, shown, unsupported
 from .errors import BadRequestError
 from .messages import SamplingParams
 from .structured import ResponseFormat, StructuredOutputs, grammar_of
+from .unserved import Unserved, check_unserved
+
+_NO_CHOICES: Final = b'"choices":[]'
+"""Not inside of any text: there the quotation marks are escaped."""
 
 MAX_CHOICES: Final = 128
 """Answers one request may ask for, all its prompts together."""
@@ -36,14 +42,16 @@ _PRIORITIES: Final = 1000
 FinishedBy = Literal["stop", "length"]
 
 
-class StreamOptions(Struct, frozen=True):
+class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a stream's chunks carry usage: in one more chunk at the end, or in every one."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+    """Known, and refused where it is true: chunks are as long as their text."""
 
 
-class GenerationRequest(Struct, frozen=True, kw_only=True):
+class GenerationRequest(Unserved, frozen=True, kw_only=True):
     """The fields both routes understand. Null means the default, as OpenAI's clients send it."""
 
     model: str | None = None
@@ -72,14 +80,6 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
-    # Known, and refused: leaving them out silently would change what is answered.
-    use_beam_search: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    truncate_prompt_tokens: int | None = None
-    guided_json: Raw | UnsetType = UNSET
-    guided_regex: Raw | UnsetType = UNSET
-    guided_choice: Raw | UnsetType = UNSET
-    guided_grammar: Raw | UnsetType = UNSET
 
     @property
     def num_choices(self) -> int:
@@ -196,12 +196,9 @@ def _first(*values: float | None) -> float:
 def _check_refused(request: GenerationRequest) -> None:
     if request.best_of is not None and request.best_of != request.num_choices:
         raise unsupported("best_of", f"is {request.best_of}; only `n` answers are made, and all are returned")
-    for name in ("use_beam_search", "include_stop_str_in_output", "truncate_prompt_tokens"):
-        if getattr(request, name):
-            raise unsupported(name, "is not served here")
-    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
-        if getattr(request, name) is not UNSET and bytes(getattr(request, name)) != b"null":
-            raise unsupported(name, f"is not served; use `structured_outputs.{name.removeprefix('guided_')}`")
+    if request.stream_options is not None and request.stream_options.include_obfuscation:
+        raise unsupported("stream_options.include_obfuscation", "is not served here, but as false")
+    check_unserved(request)
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -307,6 +304,21 @@ def usage(num_prompt: int, num_completion: int, num_cached: int) -> CompletionUs
         total_tokens=num_prompt + num_completion,
         prompt_tokens_details=PromptTokensDetails(num_cached),
     )
+
+
+def answer_body(envelope: Struct, choices: Iterable[Struct]) -> bytes:
+    """An answer with these in place of its empty `choices`.
+
+    They are made and encoded one by one: encoding megabytes at once keeps Python from every other thread.
+    """
+    head, _, tail = msgspec.json.encode(envelope).partition(_NO_CHOICES)
+    body = io.BytesIO()
+    body.write(head + b'"choices":[')
+    for number, choice in enumerate(choices):
+        body.write(b"," if number else b"")
+        body.write(msgspec.json.encode(choice))
+    body.write(b"]" + tail)
+    return body.getvalue()
 
 
 def sse(chunk: Struct) -> bytes:

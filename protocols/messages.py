@@ -168,11 +168,13 @@ Service = Literal["live", "interactive", "batch"]
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """When a request gets its turn: all of a better class first, then by priority, then by arrival."""
+    """When a request gets its turn: all of a better class first, then by priority, then in turn by caller."""
 
     service: Service = "interactive"
     priority: int = 0
     """Lower runs first, within the class only."""
+    caller: str = ""
+    """Who asks, where that is to make a difference; all that say nothing are one."""
 
 
 INTERACTIVE: Final = Lane()
@@ -281,8 +283,8 @@ class TokensAligned(msgspec.Struct, frozen=True):
 class RequestTimes(msgspec.Struct, frozen=True):
     """Of one class of service: how long the engine's requests took, and how large they were.
 
-    Clocks start when a request is queued, with its media decoded and not yet encoded. What is aborted (by
-    a stop string, too) or fails is only in what it reached before.
+    Clocks start when a request is queued, with its media decoded and not yet encoded. What is aborted or
+    fails is only in what it reached before.
     """
 
     queue_s: Distribution = Distribution()

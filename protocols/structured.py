@@ -17,7 +17,7 @@ from .messages import Grammar
 MAX_GRAMMAR_BYTES: Final = 64 * 1024
 
 
-class JsonSchemaFormat(Struct, frozen=True):
+class JsonSchemaFormat(Struct, frozen=True, forbid_unknown_fields=True):
     """`response_format.json_schema`; the schema stays as it was written."""
 
     name: str | None = None
@@ -26,14 +26,14 @@ class JsonSchemaFormat(Struct, frozen=True):
     description: str | None = None
 
 
-class ResponseFormat(Struct, frozen=True):
+class ResponseFormat(Struct, frozen=True, forbid_unknown_fields=True):
     """OpenAI's way to ask for structured output."""
 
     type: str
     json_schema: JsonSchemaFormat | None = None
 
 
-class StructuredOutputs(Struct, frozen=True):
+class StructuredOutputs(Struct, frozen=True, forbid_unknown_fields=True):
     """vLLM's way: exactly one of these."""
 
     json: Raw | UnsetType = UNSET

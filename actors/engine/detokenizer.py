@@ -174,16 +174,21 @@ class DetokenizerHandle:
 class DetokenizerActor:
     """One task that owns the incremental decoders of all open streams.
 
-    `abort` ends a request whose text met a stop string, or whose reader is too slow.
+    `stop` ends a request whose text met a stop string, `abort` one whose reader is too slow.
     """
 
     def __init__(
-        self, *, make_decoder: Callable[[], TextDecoder], abort: Callable[[RequestId, StreamId], None]
+        self,
+        *,
+        make_decoder: Callable[[], TextDecoder],
+        abort: Callable[[RequestId, StreamId], None],
+        stop: Callable[[RequestId, StreamId], None],
     ) -> None:
         self.inbox: Inbox[_Message] = Inbox("detokenizer", INBOX_CAPACITY)
         self.handle = DetokenizerHandle(Handle(self.inbox))
         self._make_decoder = make_decoder
         self._abort = abort
+        self._stop = stop
         self._streams: dict[StreamId, _Opened] = {}
 
     @property
@@ -225,7 +230,7 @@ class DetokenizerActor:
             logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
             self._abort(sampled.request_id, stream_id)
         elif text.stop is not None and sampled.finish_reason is None:
-            self._abort(sampled.request_id, stream_id)
+            self._stop(sampled.request_id, stream_id)
         if stream.is_finished:
             del self._streams[stream_id]
 

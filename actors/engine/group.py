@@ -52,7 +52,11 @@ class EngineGroup:
             decode=lambda tokens: self.detokenizer.handle.decode(tokens),
             report=lambda event: self.cache.handle.report(event),
         )
-        self.detokenizer = DetokenizerActor(make_decoder=make_decoder, abort=self.scheduler.handle.abort)
+        self.detokenizer = DetokenizerActor(
+            make_decoder=make_decoder,
+            abort=self.scheduler.handle.abort,
+            stop=self.scheduler.handle.stop,
+        )
         self.cache = EncoderCacheActor(cache, scheduler=self.scheduler.handle)
         self._ledger = cache
         self._streams: dict[RequestId, TextStream] = {}

@@ -64,6 +64,7 @@ class _Align:
 class _Abort:
     request_id: RequestId
     stream_id: StreamId | None
+    is_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,10 @@ class SchedulerHandle:
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
         """End a request (the one submitted with `stream_id`) or an alignment, in whatever state."""
         self._handle.follow_up(_Abort(request_id, stream_id))
+
+    def stop(self, request_id: RequestId, stream_id: StreamId) -> None:
+        """End a request whose text has met a stop string: it is answered."""
+        self._handle.follow_up(_Abort(request_id, stream_id, is_answered=True))
 
     def close_session(self, session: SessionKey) -> None:
         """Let go of what a session keeps; a request of it that is running goes on."""
@@ -201,10 +206,13 @@ class SchedulerActor:
                 return scheduler.update(message)
             case _Submit() | _Align():
                 return self._admit(scheduler, message)
-            case _Abort(request_id, stream_id):
+            case _Abort(request_id, stream_id, is_answered):
                 if self._streams.get(request_id) == stream_id:
                     scheduler.abort(request_id)
-                    self._clocks.aborted(request_id)
+                    if is_answered:
+                        self._clocks.answered(request_id, now=trio.current_time())
+                    else:
+                        self._clocks.aborted(request_id)
                     self._streams.pop(request_id, None)
                     self._aligns.pop(request_id, None)
             case _CloseSession(session):

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,7 +27,7 @@ from ...protocols.chat import (
     chat_params,
     parse_chat,
 )
-from ...protocols.generation import CompletionUsage, finished_by, sse
+from ...protocols.generation import CompletionUsage, answer_body, finished_by, sse
 from ...protocols.messages import TextGenerated
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
@@ -90,19 +89,18 @@ class _ChatShape:
     ) -> bytes:
         """See `Shape`."""
         ids = prompts[0].token_ids
-        return msgspec.json.encode(
-            ChatCompletion(
-                id=self._id,
-                created=self._created,
-                model=self._model.name,
-                choices=[self._choice(index, answer) for index, answer in enumerate(answers[0])],
-                usage=found,
-                prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
-                prompt_logprobs=prompt_logprob_list(
-                    self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
-                ),
-            )
+        envelope = ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self._model.name,
+            choices=[],
+            usage=found,
+            prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
+            prompt_logprobs=prompt_logprob_list(
+                self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
+            ),
         )
+        return answer_body(envelope, (self._choice(index, answer) for index, answer in enumerate(answers[0])))
 
     def begin(self, number: int, found: UsageSoFar) -> bytes:
         """A choice begins with the role."""

@@ -32,7 +32,7 @@ from ...protocols.completions import (
     prompts_of,
 )
 from ...protocols.completions import Prompt as AskedPrompt
-from ...protocols.generation import CompletionUsage, finished_by, sse, usage
+from ...protocols.generation import CompletionUsage, answer_body, finished_by, sse, usage
 from ...protocols.messages import PromptLogprobs, TextGenerated
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, TextModel
@@ -145,12 +145,12 @@ class _CompletionShape:
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
     ) -> bytes:
         """See `Shape`."""
-        choices = [
+        choices = (
             self._choice(place * self._wish.num_choices + index, place, prompt, answer)
             for place, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
             for index, answer in enumerate(group)
-        ]
-        return msgspec.json.encode(self._completion(choices, found))
+        )
+        return answer_body(self._completion([], found), choices)
 
     def begin(self, number: int, found: UsageSoFar) -> None:
         """A choice begins with its first text."""

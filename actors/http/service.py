@@ -226,7 +226,13 @@ class Service:
     def lane(self, caller: Caller, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
         """The class of a request in hand, which depends on how many more its caller has open."""
         num_open = self._heavy[caller] + self._light[caller]
-        return lane_of(priority=priority, num_answers=num_answers, num_open=num_open, audio_s=audio_s)
+        return lane_of(
+            priority=priority,
+            num_answers=num_answers,
+            num_open=num_open,
+            audio_s=audio_s,
+            caller=caller.name if self.is_shared else "",
+        )
 
     @contextmanager
     def answering(self) -> Iterator[trio.CancelScope]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import trio
 from starlette.datastructures import UploadFile
@@ -67,19 +67,21 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise BadRequestError("The request must be multipart/form-data with a `file` part.", param="file")
     body.check_announced(request.headers.get("content-length", ""))
-    # The parser only iterates; its annotation asks for a generator.
-    stream = cast(AsyncGenerator[bytes, None], body)
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        async for chunk in body:
+            yield chunk
+        if not parser.is_whole:  # said here, so that the parser closes what it has opened
+            raise MultiPartException("it was cut off, its closing boundary is missing")
+
     parser = _Parser(
-        request.headers, stream, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
+        request.headers, stream(), max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
     )
     try:
         with disk_room():  # what is large is spooled
             form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
-    if not parser.is_whole:
-        await form.close()
-        raise BadRequestError("The form was cut off: its closing boundary is missing.", code="form_cut_off")
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile):

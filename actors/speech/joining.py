@@ -97,10 +97,17 @@ def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
 def joined(
     parts: Sequence[Part], *, language: str, duration_s: float, language_probability: float = 1.0
 ) -> Transcript:
-    """The transcript of a recording whose ranges became `parts`."""
+    """The transcript of a recording whose ranges became `parts`. Texts of segments join to the text, with
+    the space in front of each, as OpenAI's do."""
     answers = [part.answer for part in parts]
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
-    segments = [segment for part in parts for segment in part.segments]
+    segments = [
+        segment
+        if number
+        else msgspec.structs.replace(segment, text=separator(language) + segment.text.lstrip())
+        for part in parts
+        for number, segment in enumerate(part.segments)
+    ]
     return Transcript(
         text=separator(language).join(answer.text for answer in answers if answer.text),
         language=language,

@@ -39,7 +39,7 @@ from ..engine.client import EngineClient
 from .answer_guard import LoopGuard, cut_loops, token_budget
 from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
 from .model import Samples
-from .sentences import sentences
+from .sentences import sentences, spoken_tokens
 
 RANGE_S: Final = 64
 """Longest range. The models take more at once, but an update of a live turn costs what its range does."""
@@ -185,9 +185,16 @@ class Qwen3Asr:
         self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
     ) -> tuple[Segment, ...]:
         """The answer's sentences."""
+        token_ids = spoken_tokens(
+            answer,
+            answer.token_ids[answer.num_header :],
+            decode=self.text.tokenizer.decode,
+            encode=partial(self.text.tokenizer.encode, allow_special=False),
+        )
         return sentences(
             answer,
             words,
+            token_ids=token_ids,
             bytes_of=self._tokens.bytes_of,
             temperature=request.options.temperature,
             start_s=offset_s,

@@ -82,7 +82,7 @@ async def transcribe_ranges(
     """Transcribe contiguous ranges of one recording.
 
     The first range with speech decides the language, unless `options` do. Without `is_timed` the last range,
-    which may still grow, has no words, and its segments have the model's own rough times. `on_delta` goes
+    which may still grow, has no words, and is one segment. `on_delta` goes
     without a `prior`: what is streamed is not answered again.
     """
     deltas = None
@@ -258,12 +258,9 @@ class _Work:
         return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
 
     async def _time(self, part: Range, language: str | None) -> None:
-        """Find when the answer's words were said, if that is asked for.
-
-        Segments get their times from words, but not a translation's: it orders them as it likes.
-        """
+        """Find when the answer's words were said, if that is asked for; segments need it, too."""
         options, key = self.options, (part, language)
-        is_wanted = options.word_timestamps or (options.segment_timestamps and options.task == "transcribe")
+        is_wanted = options.word_timestamps or options.segment_timestamps
         answer = self.memory.answers[key]
         if is_wanted and answer.text and key not in self.memory.words:
             items, samples = await self.recording.items(part), await self.recording.samples(part)

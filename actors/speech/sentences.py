@@ -1,7 +1,8 @@
-"""When the sentences of an answer were said, for models that give no times of their own.
+"""When the sentences of an answer were said: every family's segments, made of its timed words.
 
-Words are timed by `media/word_times.py` and cut into sentences by `media/sentences.py`; here the answer's
-tokens and their probabilities are dealt out to the sentences. Used by `actors/speech/qwen3_asr.py`.
+Words are cut into sentences by `media/sentences.py`; here the answer's tokens and their probabilities are
+dealt out to the sentences. So segments, words and subtitles have the words of the text, whatever a model's
+own times would have left out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,24 @@ from ...protocols.transcript import Segment, Word
 from .family import RangeAnswer
 
 
+def spoken_tokens(
+    answer: RangeAnswer,
+    token_ids: Sequence[int],
+    *,
+    decode: Callable[[Sequence[int]], str],
+    encode: Callable[[str], Sequence[int]],
+) -> tuple[int, ...]:
+    """The tokens of the answer's text: `token_ids`, which the model said, or others if a loop was cut."""
+    if decode(token_ids).strip() == answer.text:
+        return tuple(token_ids)
+    return tuple(encode(answer.text))
+
+
 def sentences(
     answer: RangeAnswer,
     words: Sequence[Word],
     *,
+    token_ids: Sequence[int],
     bytes_of: Callable[[int], bytes],
     temperature: float,
     start_s: float,
@@ -25,12 +40,16 @@ def sentences(
 ) -> tuple[Segment, ...]:
     """The sentences of an answer about `duration_s` from `start_s` on; `words` count from `start_s`.
 
-    Without words the whole answer is one, as long as the audio; without text there are none.
+    Their texts join to the answer's; `token_ids` are its (see `spoken_tokens`). Without words the whole
+    answer is one, as long as the audio; without text there are none.
     """
     if not answer.text:
         return ()
     texts = segments_of(answer.text, words) or (TimedText(answer.text, 0.0, duration_s),)
-    text_ids = answer.token_ids[answer.num_header :]
+    logprobs = answer.logprobs
+    if len(token_ids) > len(logprobs):  # others than the model said
+        mean = sum(logprobs) / max(1, len(logprobs))
+        logprobs = (mean,) * len(token_ids)
     return tuple(
         Segment(
             id=number,
@@ -38,14 +57,14 @@ def sentences(
             start=round(start_s + text.start, 3),
             end=round(start_s + text.end, 3),
             text=text.text,
-            tokens=text_ids[first:last],
+            tokens=tuple(token_ids[first:last]),
             temperature=temperature,
-            avg_logprob=sum(answer.logprobs[first:last]) / max(1, len(answer.logprobs[first:last])),
+            avg_logprob=sum(logprobs[first:last]) / max(1, last - first),
             compression_ratio=compression_ratio(text.text),
-            no_speech_prob=0.0,
+            no_speech_prob=answer.no_speech_prob,
         )
         for number, (text, (first, last)) in enumerate(
-            zip(texts, _tokens_of(texts, text_ids, bytes_of), strict=True)
+            zip(texts, _tokens_of(texts, token_ids, bytes_of), strict=True)
         )
     )
 

@@ -20,7 +20,6 @@ from ...engine.models.info import ModelInfo
 from ...engine.models.whisper.text import DecodeRequest, WhisperText
 from ...media.features import FeatureConfig, IncrementalLogMel
 from ...media.hashing import beginning_of, encoder_item
-from ...media.sentences import retimed
 from ...media.speech_frames import log_mel_frames
 from ...media.word_times import refine_words
 from ...protocols.audio import INTERNAL_RATE
@@ -30,8 +29,8 @@ from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions,
 from ..engine.client import EngineClient
 from .answer_guard import LoopGuard, cut_loops
 from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
-from .joining import shifted
 from .model import Samples
+from .sentences import sentences, spoken_tokens
 from .short_context import context_s, repeats_itself, token_limit
 
 NO_SPEECH_PROBABILITY: Final = 0.6
@@ -142,7 +141,6 @@ class Whisper:
         asked = self.text.request(
             language=request.language,
             task=options.task,
-            timestamps=options.segment_timestamps,
             previous_text=_previous_text(options),
             temperature=options.temperature,
             seed=options.seed,
@@ -175,7 +173,8 @@ class Whisper:
         self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
     ) -> tuple[Word, ...]:
         """The decoder's cross-attention says roughly when, the features where words begin and end."""
-        asked = self.text.alignment(answer.token_ids, language=request.language, task=request.options.task)
+        token_ids = self._text_tokens(answer)
+        asked = self.text.alignment(token_ids, language=request.language, task=request.options.task)
         if not asked.text_token_ids:
             return ()
         command = Align(
@@ -189,23 +188,34 @@ class Whisper:
         )
         async with self.engine.encoded(*items, lane=request.lane):
             aligned = await self.engine.align(command)
-        words = self.text.words(asked.text_token_ids, aligned.boundaries, language=request.language)
+        # What the decoder has no positions for is said at the end.
+        missing = len(token_ids) + 1 - len(aligned.boundaries)
+        boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
+        words = self.text.words(token_ids, boundaries, language=request.language)
         return await trio.to_thread.run_sync(_refined, words, items[0], len(samples))
 
     def segments(
         self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
     ) -> tuple[Segment, ...]:
-        """The model's own segments. A translation's keep its own times: it orders words as it likes."""
-        segments = self.text.parse(
-            answer.token_ids,
-            duration_s=request.num_samples / INTERNAL_RATE,
-            logprobs=answer.logprobs,
-            offset_s=offset_s,
+        """The answer's sentences."""
+        return sentences(
+            answer,
+            words,
+            token_ids=self._text_tokens(answer),
+            bytes_of=self.text.tokenizer.token_bytes,
             temperature=request.options.temperature,
-            no_speech_prob=answer.no_speech_prob,
+            start_s=offset_s,
+            duration_s=request.num_samples / INTERNAL_RATE,
         )
-        is_in_order = request.options.task == "transcribe"
-        return retimed(segments, shifted(words, offset_s)) if is_in_order else segments
+
+    def _text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+        """The tokens of the answer's text, which are not those that were said if a loop was cut."""
+
+        def encode(text: str) -> tuple[int, ...]:
+            return tuple(self.text.tokenizer.encode(f" {text}"))
+
+        said = self.text.text_token_ids(answer.token_ids)
+        return spoken_tokens(answer, said, decode=self.text.decode, encode=encode)
 
     async def _complete(
         self,

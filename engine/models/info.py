@@ -7,6 +7,7 @@ which one it is: what the rest of the engine must know are facts here, or abilit
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from ...protocols.generation import (
     NOTHING_SAID,
     SamplingDefaults,
 )
+
+_DEPTHS: Final = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer"})
+_MAX_LAYERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,23 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelLoadError(f"{path}: not a JSON object")
     return value
+
+
+def check_numbers(config: dict[str, Any], path: Path) -> None:
+    """Refuse what would take all memory, or be computed with and mean nothing, before a family reads it.
+
+    Numbers of layers for which merely naming all of them is too much, and bases of rotary embeddings that are
+    not positive. Raises ModelLoadError naming the field.
+    """
+    parts = [config]
+    while parts:
+        for name, value in parts.pop().items():
+            if isinstance(value, dict):
+                parts.append(value)
+            elif name in _DEPTHS and isinstance(value, int) and value > _MAX_LAYERS:
+                raise ModelLoadError(f"{path}: {name} is {value}; allowed: up to {_MAX_LAYERS}")
+            elif name == "rope_theta" and isinstance(value, int | float) and not 0 < value < math.inf:
+                raise ModelLoadError(f"{path}: rope_theta is {value}; allowed: above 0, and finite")
 
 
 def generation_config(folder: Path) -> dict[str, Any]:

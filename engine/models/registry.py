@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...protocols.errors import ModelLoadError
-from .info import read_json
+from .info import check_numbers, read_json
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, embedded_models, find_folder
 
@@ -56,6 +56,7 @@ def open_model(model: str | Path, *, device: str = "auto", dtype: DtypeName | st
     folder = find_folder(model)
     path = folder / "config.json"
     config = read_json(path)
+    check_numbers(config, path)
     if config.get("quantization_config") is not None:
         raise ModelLoadError(
             f"{path}: quantization_config: quantised checkpoints are not read; "

@@ -79,9 +79,11 @@ class TensorReader:
             if file is None:
                 file = self._files[path] = safe_open(path, framework="pt")
             # A copy, else it would hold the whole file's mapping.
-            return cast(Tensor, file.get_tensor(key).to(device=self.device, dtype=self.dtype, copy=True))
+            tensor = cast(Tensor, file.get_tensor(key).to(device=self.device, dtype=self.dtype, copy=True))
         except (SafetensorError, OSError) as error:
             raise ModelLoadError(f"{path}: cannot read {key} ({error})") from error
+        check_finite(tensor, f"{path}: {key}")
+        return tensor
 
     def take_all(self, *names: str) -> Tensor:
         """Several tensors, joined along their first axis."""
@@ -207,6 +209,12 @@ def read_tensors(
             allowed[copy] = expected[original]
     _check(folder, allowed, found)
     return TensorReader(folder, found, device, dtype)
+
+
+def check_finite(tensor: Tensor, what: str) -> None:
+    """Raise ModelLoadError if a number is not one: the model would answer, and make no sense."""
+    if tensor.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
+        raise ModelLoadError(f"{what} holds NaN or infinity as {str(tensor.dtype).removeprefix('torch.')}")
 
 
 def _renamed(key: str, renames: Sequence[tuple[str, str]]) -> str:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from .fair_turns import FairTurns
 from .lanes import SERVICES
 from .plan import SequenceId
 from .request import Request
 
 
 class Queues:
-    """Both queues are sorted by (class, priority, arrival)."""
+    """Both queues are sorted by (class, priority, turn)."""
 
     def __init__(self) -> None:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.num_running = [0] * len(SERVICES)
+        self.turns = FairTurns()
         self.ends: list[SequenceId] = []
         """Stays on the device that are over, for the next plan to say."""
 
@@ -43,6 +45,7 @@ class Queues:
     def run(self, request: Request) -> None:
         """Add a request that was given a sequence. It stays among the waiting until `settle`."""
         insort(self.running, request, key=_order)
+        self.turns.begin(request.arrival)
         self.num_running[request.service] += 1
 
     def settle(self) -> None:

@@ -72,12 +72,18 @@ class RequestClocks:
             else:
                 clock.tallies.between_tokens_s.add((now - clock.last_token) / num, num)
             clock.last_token = now
-        if event.finish_reason is not None:
-            del self._clocks[event.request_id]
-            if event.finish_reason in ("stop", "length"):
-                clock.tallies.whole_s.add(now - clock.submitted)
-                clock.tallies.prompt_tokens.add(clock.num_prompt_tokens)
-                clock.tallies.output_tokens.add(clock.num_tokens)
+        if event.finish_reason in ("stop", "length"):
+            self.answered(event.request_id, now=now)
+        elif event.finish_reason is not None:
+            self.aborted(event.request_id)
+
+    def answered(self, request_id: RequestId, *, now: float) -> None:
+        """A request has its last token, or its text has met a stop string."""
+        clock = self._clocks.pop(request_id, None)
+        if clock is not None:
+            clock.tallies.whole_s.add(now - clock.submitted)
+            clock.tallies.prompt_tokens.add(clock.num_prompt_tokens)
+            clock.tallies.output_tokens.add(clock.num_tokens)
 
     def aborted(self, request_id: RequestId) -> None:
         """Nobody waits for the request any more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.messages import (
@@ -34,6 +34,9 @@ from .planner import Planner
 from .queues import Queues
 from .request import Request
 from .slots import SlotQueue
+
+_FOR_OTHERS: Final = 8
+"""Of so many places to wait one is for whoever has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,6 @@ class Scheduler:
             frames_per_row=config.frames_per_row,
         )
         self._flights: dict[int, _Flight] = {}
-        self._num_submitted = 0
         self._step = 0
         self._counts: Counter[str] = Counter()
         self._planner = Planner(config, self._queues, self._kv, self._slots, self._aligns, self._counts)
@@ -92,8 +94,7 @@ class Scheduler:
         is_replacing = previous is not None and previous.sequence_id is None
         slots = media_slots if slot is None else (slot, *media_slots)
         self._check_new(generate.request_id, generate.lane, slots, is_replacing)
-        arrival = self._num_submitted
-        self._num_submitted += 1
+        arrival = self._queues.turns.take(generate.lane.caller)
         events: list[SchedulerEvent] = []
         if previous is not None:
             arrival = previous.arrival if is_replacing else arrival  # revised while waiting: keeps its place
@@ -227,12 +228,20 @@ class Scheduler:
             raise BadRequestError(f"request id {request_id!r} is in use")
         # Worse classes fill nobody's queue but their own.
         num_before = sum(map(self._num_waiting, range(SERVICES.index(lane.service) + 1)))
-        if num_before - is_replacing >= self.config.max_waiting:
+        if num_before - is_replacing >= self.config.max_waiting or self._is_greedy(lane.caller):
             raise OverloadedError(f"{self.config.max_waiting} requests are waiting for the engine")
         for slot in slots:
             problem = self._slots.problem(slot)
             if problem is not None:
                 raise InternalError(problem)
+
+    def _is_greedy(self, caller: str) -> bool:
+        """Whether a caller has so much of the queue that the rest is for others."""
+        most = self.config.max_waiting - self.config.max_waiting // _FOR_OTHERS
+        waiting = self._queues.waiting
+        if not caller or len(waiting) < most:
+            return False
+        return sum(each.generate.lane.caller == caller for each in waiting) >= most
 
     def _num_waiting(self, service: int) -> int:
         return self._queues.num_waiting(service) + self._aligns.num_of(service)

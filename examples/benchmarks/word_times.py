@@ -2,11 +2,14 @@
 
     python examples/benchmarks/word_times.py tiny-whisper
     python examples/benchmarks/word_times.py --true-text --count 60
+    python examples/benchmarks/word_times.py FOLDER_OF_WHISPER --human FOLDER_OF_ALIGNED
     python examples/benchmarks/word_times.py --save tests/data/timed_speech --seed 7 --count 6
 
 The model transcribes each recording with word and segment times; words it heard right are compared with when
 they were spoken (`timed_speech.py`). With `--true-text` no model runs: the audio alone times the true text
 (`media/word_times.py`), as is done for models without cross-attention. The same seed gives the same table.
+FOLDER_OF_ALIGNED holds English recordings, each `NAME.wav` with its words in `NAME.json`, {"w": [{"t": word,
+"b": begin, "d": duration}]}, as pocketsphinx's source has them in test/data/librivox.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from sensorium.media.word_times import time_words
 from sensorium.protocols.transcript import Segment, TranscriptionOptions, Word
 from speech_grammar import LANGUAGES, Language
 from speech_synthesis import SAMPLE_RATE_HZ
+from speech_synthesis import Word as SpokenWord
 from timed_speech import TimedRecording, TimingStudio
 
 
@@ -88,6 +92,21 @@ def add_segments(errors: Errors, found: Sequence[Segment], recording: TimedRecor
 
 def _plain(word: str) -> str:
     return re.sub(r"\W", "", word).lower()
+
+
+def aligned(folder: Path) -> list[TimedRecording]:
+    """Recordings of people with the times of their words; noises and silences have no letters."""
+    recordings: list[TimedRecording] = []
+    for path in sorted(folder.glob("*.wav")):
+        listed = json.loads(path.with_suffix(".json").read_text("utf-8"))["w"]
+        said = [each for each in listed if each["t"][0].isalnum()]
+        names = [re.sub(r"\(\d+\)$", "", each["t"]) for each in said]
+        words = tuple(
+            SpokenWord(name, each["b"], each["b"] + each["d"]) for name, each in zip(names, said, strict=True)
+        )
+        samples = soundfile.read(path, dtype="float32")[0]
+        recordings.append(TimedRecording(samples, "en", " ".join(names), words, (True,) * len(words)))
+    return recordings
 
 
 async def measure(speech: SpeechModel, recordings: Sequence[TimedRecording]) -> tuple[Errors, Errors]:
@@ -151,10 +170,15 @@ def main() -> None:
     parser.add_argument("--true-text", action="store_true", help="time the true text by the audio alone")
     parser.add_argument("--count", type=int, default=60, help="recordings a language")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--human", type=Path, metavar="FOLDER", help="of aligned recordings")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write a few recordings and stop")
     arguments = parser.parse_args()
-    studio = TimingStudio(arguments.seed)
-    sets = {name: [studio.recording(index, name) for index in range(arguments.count)] for name in LANGUAGES}
+    sets: dict[Language, list[TimedRecording]]
+    if arguments.human:
+        sets = {"en": aligned(arguments.human)}
+    else:
+        studio = TimingStudio(arguments.seed)
+        sets = {name: [studio.recording(each, name) for each in range(arguments.count)] for name in LANGUAGES}
     if arguments.save:
         save(arguments.save, sets)
         return

@@ -39,6 +39,7 @@ DECODER_MLP: Final = 768
 CHUNK_FRAMES: Final = 100
 CHUNK_ROWS: Final = 13
 WINDOW_CHUNKS: Final = 8
+BLANK_AT_FIRST: Final = 3.0
 LETTERS_PER_ROW: Final = 3
 """CTC wants more positions than there are letters: every row of 77 ms stands for this many."""
 
@@ -173,6 +174,10 @@ class TrainedAsr(nn.Module):
             part._attn_implementation = _ATTENTION
         self.asr = Qwen3ASRForConditionalGeneration(config)
         self.ctc = nn.Linear(config.audio_config.d_model, LETTERS_PER_ROW * (len(LETTERS) + 1))
+        with torch.no_grad():
+            # Mostly blank at first: the loss would otherwise be so large that it shakes a tower that hears.
+            self.ctc.weight.mul_(0.1)
+            self.ctc.bias.zero_().view(LETTERS_PER_ROW, -1)[:, -1] = BLANK_AT_FIRST
 
     def forward(self, batch: AsrBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross entropy of the answers and CTC loss of the tower, both means."""

@@ -189,7 +189,7 @@ def _train(rank: int, options: Options, meeting: str) -> None:
 
 def _train_together(options: Options) -> None:
     """Train in as many processes; where one fails, end the others, which would wait for it."""
-    meeting = options.work / "meeting"
+    meeting = options.work.resolve() / "meeting"
     meeting.unlink(missing_ok=True)
     context = multiprocessing.get_context("spawn")
     ranks = range(options.num_processes)

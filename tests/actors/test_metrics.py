@@ -16,6 +16,7 @@ from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, TIMES
 from sensorium.actors.kernel.actor import InboxStatistics
 from sensorium.actors.media import MediaActor, MediaStatistics
 from sensorium.actors.metrics import Metrics
+from sensorium.actors.wire.guard import ConnectionStatistics
 from sensorium.protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
 from support.fake_engine import make_fake_engine, request
 from trio.testing import MockClock
@@ -127,6 +128,7 @@ def full() -> Metrics:
     metrics = Metrics()
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
     metrics.add_media(MediaStatistics)
+    metrics.add_connections(ConnectionStatistics)
     metrics.requests.labels("/health", "200").inc()
     metrics.request_duration.labels("/health").observe(0.1)
     metrics.sessions.labels("1000").inc()

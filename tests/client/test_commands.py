@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from array import array
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sensorium.actors.commands import run
+from sensorium.actors.commands import app, run
 from sensorium.client import commands
 from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.requests import SpeechOptions
@@ -190,6 +191,73 @@ def test_listening_to_a_file_prints_finals_and_latencies(
     assert lines[2] == "audio          1.0 s, 1 turn"
     assert lines[3].startswith("first partial  ")
     assert lines[4].startswith("final          ")
+
+
+@pytest.mark.slow
+def test_listening_as_json_is_the_sessions_events_and_nothing_else(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_realtime() as url:
+        assert commands.listen(recording, base_url=url, json=True) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [event["type"].rsplit(".", 1)[1] for event in events]
+    assert "delta" in kinds
+    assert kinds[-1] == "completed"
+
+
+@pytest.mark.slow
+def test_several_json_documents_are_lines_that_name_their_files(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_rest({"/v1/audio/transcriptions": Answer(VERBOSE)}) as (url, _):
+        assert commands.transcribe([recording, recording], format="json", base_url=url) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * 2
+
+
+@pytest.mark.slow
+def test_the_models_of_a_server_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    card = b'{"id":"m","created":1,"abilities":["transcribe"],"languages":["en","de"],"object":"model"}'
+    body = b'{"object":"list","data":[' + card + b"]}"
+    with serve_rest({"/v1/models": Answer(body)}) as (url, _):
+        assert run(["models", "--base-url", url]) == 0
+    assert capsys.readouterr().out == "m: transcribe · 2 languages\n"
+
+
+def test_a_shell_can_be_taught_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+    assert "--kv-memory" in app.generate_completion(shell="bash")
+
+
+WITHOUT_SERVER = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "numpy", "starlette", "hypercorn", "transformers", "av"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+from sensorium.actors.cli import main
+main()
+"""
+"""As where only the extra [cli] is installed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("transcribe", "--help"), 0, "Transcribe audio files"),
+        (("listen", "--help"), 0, "Transcribe the microphone"),
+        (("serve", "--port", "0"), 1, "pip install '.[serve]'"),
+    ],
+)
+def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: int, told: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_SERVER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -128,3 +128,11 @@ def test_neither_torch_nor_the_package_is_imported() -> None:
         "assert not {'torch', 'silero_vad'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nothing_is_kept_or_sent_of_what_is_heard() -> None:
+    """onnxruntime would open a database of its own for that, as soon as it is imported."""
+    VoiceActivityModel()
+    opened = {path.resolve() for path in Path("/proc/self/fd").iterdir()}
+    assert not [path for path in opened if path.name.startswith("onnxruntime.db")]

@@ -29,7 +29,7 @@ def parts(*content: object) -> tuple[Part, ...]:
 def test_text_and_media() -> None:
     found = parts(
         {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}", "detail": "high"}},
         {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}},
         {"type": "video_url", "video_url": {"url": f"data:video/mp4;name=a.mp4;base64,{DATA}"}},
     )
@@ -47,9 +47,7 @@ def test_a_missing_type_is_inferred() -> None:
 
 def test_what_templates_know_is_kept() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    message = read(
-        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "hm", "unknown": 1}
-    )[0]
+    message = read({"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "hm"})[0]
     assert message.content is None
     assert message.extra["reasoning_content"] == "hm"
     assert message.extra["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}

@@ -7,15 +7,24 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.subtitles import clock, srt, vtt
+from sensorium.protocols.subtitles import (
+    LINE_COLUMNS,
+    MAX_CUE_S,
+    clock,
+    columns,
+    cues,
+    lines,
+    srt,
+    vtt,
+)
 from sensorium.protocols.transcript import Segment, Transcript
 
 
-def transcript(*segments: tuple[float, float, str], text: str = "") -> Transcript:
+def transcript(*segments: tuple[float, float, str], text: str = "", duration: float = 2.0) -> Transcript:
     return Transcript(
         text=text,
         language="en",
-        duration=2.0,
+        duration=duration,
         segments=tuple(
             Segment(index, 0, start, end, words, (), 0.0, 0.0, 1.0, 0.0)
             for index, (start, end, words) in enumerate(segments)
@@ -62,3 +71,63 @@ def test_a_transcript_without_segments_is_one_cue_or_none() -> None:
     assert srt(transcript(text="All of it")) == "1\n00:00:00,000 --> 00:00:02,000\nAll of it\n\n"
     assert srt(transcript()) == ""
     assert vtt(transcript()) == "WEBVTT\n\n"
+
+
+def shown(*segments: tuple[float, float, str], duration: float = 100.0) -> list[tuple[float, float, str]]:
+    return [(cue.start, cue.end, cue.text) for cue in cues(transcript(*segments, duration=duration))]
+
+
+def test_lines_are_even_and_break_behind_punctuation() -> None:
+    assert lines("Short.") == ["Short."]
+    assert lines("I'm sorry, there are no matches for those keywords.") == [
+        "I'm sorry, there are no",
+        "matches for those keywords.",
+    ]
+    assert (
+        lines("Press 1 to accept this call, or 2 to reject it at once.")[0] == "Press 1 to accept this call,"
+    )
+    assert lines("今天天气很好，我们去公园散步，然后一起吃晚饭，好不好？") == [
+        "今天天气很好，我们去公园散步，",
+        "然后一起吃晚饭，好不好？",
+    ]
+    assert lines("a" * 50) == ["a" * 50], "nowhere to break it"
+    assert all(len(line) <= LINE_COLUMNS for line in lines("word " * 29 + "word"))
+
+
+def test_a_cue_of_two_words_joins_its_nearer_neighbour() -> None:
+    said = [(0.0, 2.0, "Who is there at this hour?"), (2.4, 2.8, "Not you."), (2.9, 5.0, "Come in and sit.")]
+    assert [text for _, _, text in shown(*said)] == [
+        "Who is there at this hour?",
+        "Not you. Come in and sit.",
+    ]
+    assert [text for _, _, text in shown(*said[:2])] == ["Who is there at this hour? Not you."]
+    apart = [(0.0, 2.0, "Who is there at this hour?"), (20.0, 20.4, "Goodbye."), (40.0, 42.0, "That is all.")]
+    assert [text for _, _, text in shown(*apart)] == [text for _, _, text in apart], "all that is said there"
+
+
+def test_cues_stay_until_they_are_read() -> None:
+    assert shown((0.0, 0.3, "Please come in now."), (5.0, 6.0, "Thank you very much."))[0][1] == 1.0
+    assert shown((0.0, 0.3, "Please come in now."), (0.6, 4.0, "Thank you all very much."))[0][1] == 0.6
+    assert shown((1.5, 1.7, "Please come in now."), duration=2.0)[-1][1] == 2.0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 3), st.floats(0, 4), st.sampled_from(["a", "no.", "three small words", "w " * 40])
+        ),
+        max_size=12,
+    )
+)
+def test_cues_are_in_order_can_be_shown_and_have_all_the_words(parts: list[tuple[float, float, str]]) -> None:
+    at, segments = 0.0, list[tuple[float, float, str]]()
+    for pause_s, length_s, text in parts:
+        segments.append((at + pause_s, at + pause_s + length_s, text))
+        at += pause_s + length_s
+    found = cues(transcript(*segments, duration=at))
+    assert " ".join(cue.text for cue in found).split() == " ".join(text for _, _, text in segments).split()
+    times = [round(time, 6) for cue in found for time in (cue.start, cue.end)]
+    assert times == sorted(times)
+    assert all(columns(line) <= LINE_COLUMNS for cue in found for line in lines(cue.text))
+    assert all(len(lines(cue.text)) <= 2 for cue in found)
+    assert all(cue.end - cue.start <= MAX_CUE_S + 1e-6 for cue in found)

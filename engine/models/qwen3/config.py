@@ -23,8 +23,6 @@ from ..weights import Shape, num_bytes
 
 _MAX_SIZE: Final = 2**24
 """No size in a config is larger; what is, would only run out of memory later."""
-_DEPTHS: Final = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer"})
-_MAX_LAYERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +58,11 @@ def parse_config(
     raw: dict[str, Any], parse: Callable[[dict[str, Any]], PreTrainedConfig], path: Path
 ) -> PreTrainedConfig:
     """A `transformers` config object. Raises ModelLoadError naming the file and, mostly, the field."""
-    _check_depth(raw, path)
     try:
         return parse(raw)
     except Exception as error:  # transformers checks with the exceptions of several libraries
         reason = " ".join(str(error).split())
         raise ModelLoadError(f"{path}: {reason or type(error).__name__}") from error
-
-
-def _check_depth(raw: dict[str, Any], path: Path) -> None:
-    """Refuse numbers of layers for which merely naming all of them would take all memory."""
-    parts = [raw]
-    while parts:
-        for name, value in parts.pop().items():
-            if isinstance(value, dict):
-                parts.append(value)
-            elif name in _DEPTHS and isinstance(value, int) and value > _MAX_LAYERS:
-                raise ModelLoadError(f"{path}: {name} is {value}; allowed: up to {_MAX_LAYERS}")
 
 
 def check_size(config: PreTrainedConfig, field: str, path: Path, *, minimum: int = 1) -> int:

@@ -35,7 +35,7 @@ from ..info import ModelInfo
 from ..prompts import TextPrompts
 from ..qwen3.config import check_size, max_context, parse_config, stop_token_ids
 from ..source import ModelSource, Opening
-from ..weights import check_files, listed
+from ..weights import check_files, check_finite, listed
 
 _ATTENTION: Final = "sensorium_paged"
 _PLAIN: Final = "eager"
@@ -334,7 +334,10 @@ def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:
     faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds if names]
     if faults:
         raise ModelLoadError(f"{opening.folder}: tensors do not fit the config; {'; '.join(faults)}")
-    return cast(PreTrainedModel, model.to(opening.device).eval().requires_grad_(requires_grad=False))
+    model = cast(PreTrainedModel, model.to(opening.device).eval().requires_grad_(requires_grad=False))
+    for name, parameter in model.named_parameters():
+        check_finite(parameter, f"{opening.folder}: {name}")
+    return model
 
 
 def _model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)

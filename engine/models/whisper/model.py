@@ -18,6 +18,7 @@ from ....kernels.attention import attend
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.logits import likeliest_in_float32
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
@@ -70,16 +71,14 @@ class _FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class CrossKeyValues:
-    """What one encoded window is to the decoder: keys [layers, heads, positions, dim], and values
-    [layers, heads, dim, positions], transposed for streaming."""
+    """What one encoded window is to the decoder: keys and values [layers, 2, heads, positions, dim]."""
 
-    keys: Tensor
-    values: Tensor
+    memory: Tensor
 
     @property
     def num_bytes(self) -> int:
         """Bytes held."""
-        return self.keys.nbytes + self.values.nbytes
+        return self.memory.nbytes
 
     @property
     def num_rows(self) -> int:
@@ -125,7 +124,8 @@ class WhisperModel:
         ]
         self._decoder_norm = self._norm("decoder.layer_norm")
         self._cross = self._cross_projection()
-        self._head = pack_linear(self._tokens if a.tied else self._tensors["proj_out.weight"])
+        self._head_rows = self._tokens if a.tied else self._tensors["proj_out.weight"]
+        self._head = pack_linear(self._head_rows)
         # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
         self._tensors = {}
 
@@ -246,14 +246,15 @@ class WhisperModel:
             query = linear(cross.norm(x), cross.query).view(rows, heads, dim)
             mixed = cross_attention(query, _spans(batch.listeners, windows, i))
             if i in scores:
-                scores[i] = cross_scores(query, windows[0].keys[i])
+                scores[i] = cross_scores(query, windows[0].memory[i, 0])
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
             x = feed_forward(x)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
-        return linear(self._decoder_norm(hidden), self._head).float()
+        normed = self._decoder_norm(hidden)
+        return likeliest_in_float32(linear(normed, self._head).float(), normed, self._head_rows)
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""
@@ -297,8 +298,7 @@ def _to_tensor(features: Features) -> Tensor:
 
 def _cross_key_values(projected: Tensor) -> CrossKeyValues:
     """projected [positions, 2, layers, heads, dim] of one window."""
-    keys, values = projected.unbind(1)
-    return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
+    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous())
 
 
 def _window(listener: Listener) -> CrossKeyValues:
@@ -311,7 +311,7 @@ def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], lay
     start = 0
     for listener, window in zip(listeners, windows, strict=True):
         end = start + listener.num_rows
-        spans.append(CrossSpan(start, end, window.keys[layer], window.values[layer]))
+        spans.append(CrossSpan(start, end, window.memory[layer]))
         start = end
     return spans
 

@@ -1,13 +1,13 @@
-"""Groups tokens into words as Whisper does: at spaces, or by character where a language has none.
+"""Groups tokens into words: at spaces, or by character where a language has none.
 
 Punctuation joins the word it belongs to. Knows bytes of tokens and their text, no times; see
-`WhisperText.words` for those. Rules: openai/whisper `tokenizer.py` and `timing.py`.
+`WhisperText.words` for those. Rules: openai/whisper `tokenizer.py` and `timing.py`, but that "well-known" and
+"3.5" are one word, which are three and two there.
 """
 
 from __future__ import annotations
 
 import codecs
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,8 +49,7 @@ def _split_characters(token_bytes: Sequence[bytes]) -> list[TokenGroup]:
 def _join_at_spaces(groups: list[TokenGroup]) -> list[TokenGroup]:
     words: list[TokenGroup] = []
     for group in groups:
-        is_punctuation = group.text.strip() in string.punctuation
-        if not words or group.text.startswith(" ") or is_punctuation:
+        if not words or group.text[:1].isspace():
             words.append(group)
         else:
             words[-1].text += group.text

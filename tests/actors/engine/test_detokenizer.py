@@ -65,8 +65,12 @@ async def test_a_finished_stream_cannot_fail() -> None:
     assert [each.text async for each in stream] == ["1"]
 
 
+def nothing(request_id: RequestId, stream_id: StreamId) -> None:
+    """Where no request is ended."""
+
+
 async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nursery) -> None:
-    actor = DetokenizerActor(make_decoder=make_decoder, abort=lambda request_id, stream_id: None)
+    actor = DetokenizerActor(make_decoder=make_decoder, abort=nothing, stop=nothing)
     await nursery.start(actor.run)
     stream = TextStream(R, whole=True)
     actor.handle.open(StreamId(1), stream)
@@ -93,7 +97,9 @@ async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nur
 async def test_slow_and_closed_readers_hold_nobody_up(nursery: trio.Nursery) -> None:
     aborted: list[tuple[RequestId, StreamId]] = []
     actor = DetokenizerActor(
-        make_decoder=make_decoder, abort=lambda request_id, stream_id: aborted.append((request_id, stream_id))
+        make_decoder=make_decoder,
+        abort=lambda request_id, stream_id: aborted.append((request_id, stream_id)),
+        stop=nothing,
     )
     await nursery.start(actor.run)
     slow, closed, good = TextStream(R, capacity=1), TextStream(R), TextStream(R)
@@ -116,9 +122,11 @@ async def test_slow_and_closed_readers_hold_nobody_up(nursery: trio.Nursery) -> 
 async def test_a_stop_string_ends_the_stream_and_aborts_the_request(
     nursery: trio.Nursery, whole: bool
 ) -> None:
-    aborted: list[tuple[RequestId, StreamId]] = []
+    stopped: list[tuple[RequestId, StreamId]] = []
     actor = DetokenizerActor(
-        make_decoder=make_decoder, abort=lambda request_id, stream_id: aborted.append((request_id, stream_id))
+        make_decoder=make_decoder,
+        stop=lambda request_id, stream_id: stopped.append((request_id, stream_id)),
+        abort=nothing,
     )
     await nursery.start(actor.run)
     stream = TextStream(R, whole=whole)
@@ -130,7 +138,7 @@ async def test_a_stop_string_ends_the_stream_and_aborts_the_request(
     assert tuple(token for part in parts for token in part.token_ids) == (0, 1)
     assert (parts[-1].finish_reason, parts[-1].stop) == ("stop", "cd")
     await wait_all_tasks_blocked()
-    assert aborted == [(R, StreamId(1))]
+    assert stopped == [(R, StreamId(1))]
     assert actor.num_streams == 0
 
 
@@ -141,9 +149,7 @@ async def test_text_of_a_whole_stream_is_made_once(nursery: trio.Nursery) -> Non
         calls.append(len(token_ids))
         return decode(token_ids)
 
-    actor = DetokenizerActor(
-        make_decoder=lambda: WindowedDecoder(counting), abort=lambda request_id, stream_id: None
-    )
+    actor = DetokenizerActor(make_decoder=lambda: WindowedDecoder(counting), abort=nothing, stop=nothing)
     await nursery.start(actor.run)
     stream = TextStream(R, whole=True)
     actor.handle.open(StreamId(1), stream)

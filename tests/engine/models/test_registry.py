@@ -124,7 +124,7 @@ def test_quantised_checkpoints_are_refused(folder: Path) -> None:
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_window is None"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope_type 'spiral'"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "factor"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 0.0}}, "rope_parameters"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 0.0}}, "rope_theta"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0}}, "longrope"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
     ],
@@ -235,6 +235,23 @@ def test_a_config_of_absurdly_many_layers_is_refused_at_once(folder: Path, numbe
     assert refusal(folder) == f"{folder / 'config.json'}: num_hidden_layers is {number}; allowed: up to 1000"
     edit_json(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
     assert refusal(folder) == f"{folder / 'config.json'}: num_hidden_layers is {number}; allowed: up to 1000"
+
+
+def test_whisper_is_not_deeper_than_any_other(tmp_path: Path) -> None:
+    layers = {"architectures": ["WhisperForConditionalGeneration"], "encoder_layers": 10**7}
+    (tmp_path / "config.json").write_text(json.dumps(layers))
+    assert refusal(tmp_path) == f"{tmp_path / 'config.json'}: encoder_layers is {10**7}; allowed: up to 1000"
+
+
+@pytest.mark.parametrize("theta", [0, 0.0, -1e4, float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", [("Qwen3ForCausalLM", "qwen3"), ("LlamaForCausalLM", "llama")])
+def test_a_rotary_base_that_is_none_is_refused(folder: Path, kind: tuple[str, str], theta: float) -> None:
+    """By its old name, at the top, and by its new one."""
+    changes = {"architectures": [kind[0]], "model_type": kind[1]}
+    for place in ({"rope_theta": theta}, {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}):
+        edit_json(folder / "config.json", **changes, **place)
+        reason = f"rope_theta is {theta}; allowed: above 0, and finite"
+        assert refusal(folder) == f"{folder / 'config.json'}: {reason}"
 
 
 def test_yarn_stretches_the_context(folder: Path) -> None:

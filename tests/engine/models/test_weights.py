@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -200,6 +201,16 @@ def test_a_file_that_changes_under_us_is_an_error(tmp_path: Path) -> None:
     read = reader(write(tmp_path, tensors()))
     write(tmp_path, {"other": torch.ones(1)})
     with pytest.raises(ModelLoadError, match=r"cannot read model\.norm\.weight"):
+        read.take("norm.weight")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_no_numbers_are_an_error(tmp_path: Path, number: float) -> None:
+    broken = tensors()["model.norm.weight"]
+    broken[2] = number
+    read = reader(write(tmp_path, tensors(**{"model.norm.weight": broken})))
+    read.take("embed.weight")
+    with pytest.raises(ModelLoadError, match=r"model\.norm\.weight holds NaN or infinity as float32"):
         read.take("norm.weight")
 
 

@@ -60,6 +60,15 @@ def test_a_request_from_the_queue_to_its_last_token() -> None:
     assert not spread(clocks.times()["times_live"])
 
 
+def test_a_stop_string_is_an_answer_too() -> None:
+    clocks = RequestClocks()
+    submit(clocks, now=1.0)
+    sample(clocks, 2, now=2.0)
+    clocks.answered(A, now=4.0)
+    clocks.answered(A, now=9.0)
+    assert spread(batch(clocks))["whole_s"] == (1, 3.0)
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 def test_what_is_aborted_counts_as_far_as_it_came_and_is_forgotten(is_told: bool) -> None:
     clocks = RequestClocks()

@@ -1,0 +1,103 @@
+"""Fields of OpenAI's and vLLM's requests that are known here and not served.
+
+None of them is passed over: it may say what is done anyway, or nothing, and else is refused by its name. What
+no API defines is refused by the decoder. A few only mark a request for its sender's own books, and are read
+by nobody. Inherited by `protocols/generation.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import unsupported
+
+_Field = Raw | UnsetType
+
+DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
+    "bad_words": ("[]",),
+    "detokenize": ("true",),
+    "early_stopping": ("false",),
+    "include_reasoning": ("true",),
+    "include_stop_str_in_output": ("false",),
+    "length_penalty": ("1", "1.0"),
+    "parallel_tool_calls": ("true",),
+    "reasoning_effort": ('"none"',),
+    "return_tokens_as_token_ids": ("false",),
+    "service_tier": ('"auto"', '"default"'),
+    "skip_special_tokens": ("true",),
+    "spaces_between_special_tokens": ("true",),
+    "store": ("false",),
+    "use_beam_search": ("false",),
+    "verbosity": ('"medium"',),
+}
+"""What a field may say, as JSON, because it is so; null may be said of every field."""
+
+MARKS: Final = frozenset({"metadata", "prompt_cache_key", "request_id", "safety_identifier", "user"})
+"""Read by nobody: they change no answer. Whose cache is whose is told by the API key and `cache_salt`."""
+
+
+class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields; not decoded further."""
+
+    bad_words: _Field = UNSET
+    detokenize: _Field = UNSET
+    early_stopping: _Field = UNSET
+    include_reasoning: _Field = UNSET
+    include_stop_str_in_output: _Field = UNSET
+    length_penalty: _Field = UNSET
+    parallel_tool_calls: _Field = UNSET
+    reasoning_effort: _Field = UNSET
+    return_tokens_as_token_ids: _Field = UNSET
+    service_tier: _Field = UNSET
+    skip_special_tokens: _Field = UNSET
+    spaces_between_special_tokens: _Field = UNSET
+    store: _Field = UNSET
+    use_beam_search: _Field = UNSET
+    verbosity: _Field = UNSET
+    metadata: _Field = UNSET
+    prompt_cache_key: _Field = UNSET
+    request_id: _Field = UNSET
+    safety_identifier: _Field = UNSET
+    user: _Field = UNSET
+    audio: _Field = UNSET
+    documents: _Field = UNSET
+    function_call: _Field = UNSET
+    functions: _Field = UNSET
+    guided_choice: _Field = UNSET
+    guided_decoding_backend: _Field = UNSET
+    guided_grammar: _Field = UNSET
+    guided_json: _Field = UNSET
+    guided_regex: _Field = UNSET
+    kv_transfer_params: _Field = UNSET
+    logits_processors: _Field = UNSET
+    mm_processor_kwargs: _Field = UNSET
+    moderation: _Field = UNSET
+    prediction: _Field = UNSET
+    prompt_cache_options: _Field = UNSET
+    prompt_cache_retention: _Field = UNSET
+    truncate_prompt_tokens: _Field = UNSET
+    vllm_xargs: _Field = UNSET
+    web_search_options: _Field = UNSET
+
+
+_NAMES: Final = tuple(name for name in Unserved.__struct_fields__ if name not in MARKS)
+
+
+def check_unserved(request: Any) -> None:  # noqa: ANN401 (an Unserved, or one that says more of some field)
+    """Raise BadRequestError for the first field that asks for what is not done."""
+    for name in _NAMES:
+        asked = getattr(request, name)
+        if not isinstance(asked, Raw):
+            continue
+        said = bytes(asked).decode(errors="replace").strip()
+        allowed = DONE_ANYWAY.get(name, ())
+        if said == "null" or said in allowed:
+            continue
+        reason = "is not served"
+        if allowed:
+            reason = f"is not served here, but as {allowed[0]}"
+        elif name.startswith("guided_"):
+            reason = f"is not served; use `structured_outputs.{name.removeprefix('guided_')}`"
+        raise unsupported(name, reason)

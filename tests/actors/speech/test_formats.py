@@ -1,0 +1,128 @@
+"""Every format of the same audio has the same words, whatever the model says of it.
+
+Models say here what a test makes up, token by token: also what they ought not to (loops, echoes of the
+prompt, times in mid-sentence, an end that comes early). Their words are timed as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.protocols.messages import Generate, TextGenerated
+from sensorium.protocols.transcript import TranscriptionOptions
+from support.asr_folder import make_audio
+from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
+from support.shown import assert_same_words
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "Turn on the lights in the kitchen"
+PLAIN = TranscriptionOptions(language="en", prompt=PROMPT)
+PHRASES = st.sampled_from(
+    ["Turn on", "the well-known lights.", "It's 3.5 %,", "yes - no", "Grüße, 今天。", "a"]
+)
+UNITS = st.sampled_from(["no", "1 %,", "I am."])
+LOOPS = st.builds(lambda unit, number: " ".join([unit] * number), UNITS, st.integers(2, 40))
+SAID = st.lists(st.one_of(PHRASES, PHRASES, LOOPS, st.just(PROMPT)), max_size=8)
+ANSWERS = st.lists(SAID, min_size=3, max_size=3)
+
+
+@dataclass
+class Script:
+    """What an engine answers about each window it is asked about, instead of what its model would."""
+
+    running: RunningSpeech
+    answers: list[list[str]]
+    by_window: dict[object, TextGenerated] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rest = cycle(self.answers)
+
+    def answer(self, request: Generate) -> TextGenerated:
+        window = request.encoder_hash or tuple(span.content_hash for span in request.media)
+        if window not in self.by_window:
+            token_ids = self.tokens(next(self.rest))[: request.sampling.max_tokens]
+            self.by_window[window] = TextGenerated(
+                request_id=request.request_id,
+                text=self.text.decode(token_ids),
+                token_ids=token_ids,
+                logprobs=(-0.1,) * len(token_ids),
+                finish_reason="stop",
+                probe_probability=0.0,
+            )
+        return self.by_window[window]
+
+    @property
+    def text(self) -> Any:  # noqa: ANN401
+        family: Any = self.running.speech.family
+        return family.text if hasattr(family.text, "timestamp_begin_id") else family.text.tokenizer
+
+    def tokens(self, said: Sequence[str]) -> tuple[int, ...]:
+        """Of phrases, with a time behind each where the model knows any."""
+        begin, tokens = getattr(self.text, "timestamp_begin_id", None), list[int]()
+        for number, phrase in enumerate(said):
+            if begin is None:
+                tokens += self.text.encode(f" {phrase}", allow_special=False)
+            else:
+                tokens += [*self.text.tokenizer.encode(f" {phrase}"), begin + 3 * number]
+        return tuple(tokens)
+
+    async def complete(self, request: Generate) -> TextGenerated:
+        await trio.lowlevel.checkpoint()
+        return self.answer(request)
+
+    @asynccontextmanager
+    async def generate(self, request: Generate) -> AsyncIterator[AsyncIterable[TextGenerated]]:
+        answers, receive = trio.open_memory_channel[TextGenerated](1)
+        await answers.send(self.answer(request))
+        answers.close()
+        with receive:
+            yield receive
+
+
+@pytest.mark.parametrize("name", ["whisper", "qwen3_asr"])
+@settings(max_examples=3, deadline=None)
+@given(scripts=st.lists(ANSWERS, min_size=3, max_size=3))
+def test_every_format_has_the_words_of_the_text(name: str, scripts: list[list[list[str]]]) -> None:
+    async def check() -> None:
+        is_whisper = name == "whisper"
+        audio = sound(16_000 * 5, seed=2) if is_whisper else make_audio(3, 12.0)
+        async with running_speech(None if is_whisper else random_asr_folder()) as running:
+            for answers in scripts:
+                script: Any = Script(running, answers)
+                engine: Any = running.engine
+                engine.complete, engine.generate = script.complete, script.generate
+                plain = await running.speech.transcribe(audio, PLAIN)
+                for words, segments in ((True, False), (False, True), (True, True)):
+                    options = msgspec.structs.replace(
+                        PLAIN, word_timestamps=words, segment_timestamps=segments
+                    )
+                    timed = await running.speech.transcribe(audio, options)
+                    assert timed.text == plain.text
+                    assert_same_words(timed, has_words=words)
+
+    trio.run(check)
+
+
+@pytest.mark.parametrize("name", ["whisper", "qwen3_asr"])
+async def test_a_loop_is_cut_everywhere(name: str) -> None:
+    is_whisper = name == "whisper"
+    audio = sound(16_000 * 2, seed=2) if is_whisper else make_audio(3, 4.0)
+    options = msgspec.structs.replace(PLAIN, word_timestamps=True, segment_timestamps=True)
+    async with running_speech(None if is_whisper else random_asr_folder()) as running:
+        engine: Any = running.engine
+        script = Script(running, [["So,", " ".join(["a"] * 22), "on."]])
+        engine.complete, engine.generate = script.complete, script.generate
+        found = await running.speech.transcribe(audio, options)
+    assert found.text.startswith("So, a a on.")
+    assert_same_words(found, has_words=True)
+    assert sum(len(segment.tokens) for segment in found.segments) < 20 * len(found.segments)

@@ -1,0 +1,220 @@
+"""Answers that come early or late, and ends that are no goodbye: every client sees why, and can go on."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from openai import AuthenticationError, NotFoundError, OpenAI
+from sensorium import Client
+from sensorium.actors.config import FileConfig, ListenConfig, RealtimeConfig
+from sensorium.actors.http.service import Service
+from sensorium.client.errors import APIError
+from sensorium.engine.execution.runner import Runner
+from sensorium.engine.planning.plan import Plan, StepResult
+from support.server import Server, make_config, running_server, wait_until
+from support.wire import HANDSHAKE, frame
+
+pytestmark = pytest.mark.slow
+
+KEY = "s3cret"
+WITH_KEY = {"Authorization": f"Bearer {KEY}"}
+JSON = WITH_KEY | {"Content-Type": "application/json"}
+FORM = WITH_KEY | {"Content-Type": "multipart/form-data; boundary=x"}
+FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def shut_server(folders: dict[str, Path]) -> Iterator[Server]:
+    """One that answers early: it wants a key, and takes files of 1 MiB at most."""
+    config = make_config(
+        str(folders["text"]),
+        "tiny-whisper",
+        listen=ListenConfig(port=0, api_key=(KEY,)),
+        files=FileConfig(max_upload_mib=1.0, decode_workers=1),
+        realtime=RealtimeConfig(resume_grace_s=60.0),
+    )
+    with running_server(config) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shut_server: Server) -> Iterator[Server]:
+    with shut_server.free_loop():
+        yield shut_server
+    shut_server.wait_quiet()
+
+
+EARLY = {
+    "401 transcriptions": ("POST", "/v1/audio/transcriptions", {}, 401),
+    "401 chat": ("POST", "/v1/chat/completions", {"Content-Type": "application/json"}, 401),
+    "404 route": ("POST", "/v1/audio/speech", JSON, 404),
+    "405": ("POST", "/v1/models", JSON, 405),
+    "413": ("POST", "/v1/audio/transcriptions", FORM, 413),
+    "415": ("POST", "/v1/chat/completions", WITH_KEY | {"Content-Type": "text/plain"}, 400),
+    "426": ("POST", "/v1/realtime", JSON, 405),
+    "426 get": ("GET", "/v1/realtime", JSON, 426),
+    "ping": ("POST", "/ping", JSON, 200),
+    "500": ("POST", "/v1/chat/completions", JSON, 500),
+    "503": ("POST", "/v1/chat/completions", JSON, 503),
+}
+
+
+@contextmanager
+def made_to(server: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that drains for a 503, or has a defect for a 500."""
+    with monkeypatch.context() as patch:
+        if name == "500":
+            patch.setattr(Service, "admission", lambda *_, **__: 1 / 0)
+        server.service.is_draining = name == "503"
+        try:
+            yield
+        finally:
+            server.service.is_draining = False
+
+
+def num_connections(client: httpx.Client) -> int:
+    """How many the server has ever taken in."""
+    found = re.search(
+        r"^sensorium_connections_total (\S+)", client.get("/metrics", headers=WITH_KEY).text, re.M
+    )
+    assert found is not None
+    return int(float(found[1]))
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_connection_goes_on_after_an_early_answer(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path, headers, status = EARLY[name]
+    with httpx.Client(base_url=server.url, timeout=10) as client:
+        before = num_connections(client)
+        for size in (10, 900_000) if name != "413" else (10,):
+            body = bytes(size) if name != "413" else FILE + bytes(2_200_000)
+            with made_to(server, name, monkeypatch):
+                assert client.request(method, path, headers=headers, content=body).status_code == status
+            assert client.get("/v1/models", headers=WITH_KEY).status_code == 200
+        if name != "413":
+            assert num_connections(client) == before
+        with made_to(server, name, monkeypatch):
+            answer = client.request(method, path, headers=headers, content=bytes(20_000_000))
+            assert answer.status_code == status
+        assert client.get("/v1/models", headers=WITH_KEY).status_code == 200
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_client_that_sends_all_before_it_reads_sees_the_status(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path, headers, status = EARLY[name]
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 20000000"]
+    lines += [f"{header}: {value}" for header, value in headers.items()]
+    with made_to(server, name, monkeypatch), socket.create_connection(("127.0.0.1", server.port), 10) as raw:
+        raw.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(20_000_000))
+        assert raw.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_openai_sees_early_answers(server: Server) -> None:
+    with (
+        OpenAI(base_url=server.api, api_key="wrong", max_retries=0, timeout=10) as client,
+        pytest.raises(AuthenticationError),
+    ):
+        client.audio.transcriptions.create(model="tiny-whisper", file=("a.wav", bytes(20_000_000)))
+    with OpenAI(base_url=server.api, api_key=KEY, max_retries=0, timeout=10) as client:
+        for _ in range(3):
+            with pytest.raises(NotFoundError):
+                client.audio.speech.create(model="x", voice="alloy", input="Hello")
+            answer = client.chat.completions.create(
+                model="text", messages=[{"role": "user", "content": "Hello"}], max_tokens=2
+            )
+            assert answer.choices[0].finish_reason
+
+
+def test_the_sdk_sees_early_answers(server: Server) -> None:
+    with Client(server.url, api_key="wrong") as client:
+        for _ in range(3):
+            began = time.monotonic()
+            with pytest.raises(APIError) as caught:
+                client.transcribe(bytes(20_000_000))
+            assert caught.value.status == 401
+            assert time.monotonic() - began < 10
+
+
+def test_a_form_that_is_cut_off_says_so(server: Server) -> None:
+    url = f"{server.api}/audio/transcriptions"
+    refused = httpx.post(url, content=FILE + b"RIFF", headers=FORM)
+    assert refused.status_code == 400
+    assert "cut off" in refused.json()["error"]["message"]
+
+
+def test_a_request_for_a_socket_without_one(server: Server) -> None:
+    refused = httpx.get(f"{server.api}/realtime", headers=WITH_KEY)
+    assert refused.status_code == 426
+    assert refused.headers["upgrade"] == "websocket"
+    assert "proxy" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("data", "code"), [(frame(3), 1002), (frame(1, b"\xff"), 1007), (frame(0), 1002)])
+def test_a_broken_protocol_frees_its_place_at_once(server: Server, data: bytes, code: int) -> None:
+    """Also where sessions of lost connections wait for a minute."""
+    with socket.create_connection(("127.0.0.1", server.port), 10) as raw:
+        key = f"Authorization: Bearer {KEY}\r\n\r\n".encode()
+        raw.sendall(
+            HANDSHAKE.replace(b"GET /", b"GET /v1/realtime").replace(b"Host: x", b"Host: 127.0.0.1") + key
+        )
+        wait_until(lambda: len(server.service.sessions) == 1)
+        raw.sendall(data)
+        wait_until(lambda: not server.service.sessions, timeout_s=2)
+        received = b""
+        while part := raw.recv(10_000):
+            received += part
+        assert re.search(rb"\x88.%b" % re.escape(code.to_bytes(2)), received, re.DOTALL)
+
+
+def test_requests_open_at_the_end_of_the_drain_are_told(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = Runner.execute
+
+    def slowly(self: Runner, plan: Plan) -> StepResult:
+        time.sleep(0.05)
+        return execute(self, plan)
+
+    monkeypatch.setattr(Runner, "execute", slowly)
+    config = make_config(str(folders["text"]), listen=ListenConfig(port=0, drain_s=0.5))
+    answers: dict[bool, httpx.Response] = {}
+
+    def ask(url: str, *, stream: bool) -> None:
+        body = CHAT | {"max_tokens": 400, "ignore_eos": True, "stream": stream}
+        answers[stream] = httpx.post(f"{url}/chat/completions", json=body, timeout=30)
+
+    with running_server(config) as server:
+        threads = [
+            threading.Thread(target=ask, args=[server.api], kwargs={"stream": stream})
+            for stream in (False, True)
+        ]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.statistics().num_decode_tokens > 8)
+        began = time.monotonic()
+        server.run(server.stop.set)
+        for thread in threads:
+            thread.join(10)
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert time.monotonic() - began < 0.5 + 2.0
+    assert answers[False].status_code == 503
+    assert answers[False].json()["error"]["code"] == "draining"
+    assert answers[True].status_code == 200
+    frames = answers[True].text.strip().split("\n\n")
+    assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "draining"
+    assert frames[-1] == "data: [DONE]"

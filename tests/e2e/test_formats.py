@@ -1,0 +1,59 @@
+"""One recording has the same words in every format, over REST and live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from support.raw_socket import pcm, raw_session
+from support.server import Server
+from support.shown import letters, subtitle_letters
+
+pytestmark = pytest.mark.slow
+
+
+def post(server: Server, recording: bytes, **form: str) -> httpx.Response:
+    answer = httpx.post(
+        f"{server.api}/audio/transcriptions", files={"file": ("a.wav", recording)}, data=form, timeout=60
+    )
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def live(server: Server, audio: bytes, granularities: list[str]) -> tuple[str, list[Any], list[Any]]:
+    """Text, words and segments of a turn."""
+    with raw_session(server.realtime) as session:
+        session.configure(timestamp_granularities=granularities)
+        session.append_binary(audio)
+        session.commit()
+        completed = session.until("completed", 60)
+        segments = session.seen("input_audio_transcription.segment")
+        return completed["transcript"], completed.get("words", []), segments
+
+
+def test_every_format_and_live_have_the_same_words(server: Server, conversation: bytes) -> None:
+    text = post(server, conversation, response_format="json").json()["text"]
+    said = letters(text)
+    assert len(text.split()) > 20
+    assert letters(post(server, conversation, response_format="text").text) == said
+    for granularity in ("word", "segment"):
+        found = post(
+            server,
+            conversation,
+            response_format="verbose_json",
+            **{"timestamp_granularities[]": granularity},
+        ).json()
+        assert found["text"] == text
+        parts = found[f"{granularity}s"]
+        key = "word" if granularity == "word" else "text"
+        assert letters("".join(part[key] for part in parts)) == said
+    for subtitles in ("srt", "vtt"):
+        assert subtitle_letters(post(server, conversation, response_format=subtitles).text) == said
+    audio = pcm(conversation)
+    for granularities in ([], ["word"], ["segment"]):
+        transcript, words, segments = live(server, audio, granularities)
+        assert transcript == text
+        assert not words or letters("".join(word["word"] for word in words)) == said
+        assert not segments or letters("".join(segment["text"] for segment in segments)) == said
+        assert (bool(words), bool(segments)) == ("word" in granularities, "segment" in granularities)

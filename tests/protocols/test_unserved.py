@@ -1,0 +1,155 @@
+"""Every field that OpenAI and vLLM publish is served, refused by its name, or says what is done anyway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+from sensorium.protocols.chat import ChatRequest, parse_chat
+from sensorium.protocols.client_secrets import parse_client_secret
+from sensorium.protocols.completions import (
+    CompletionRequest,
+    parse_completion,
+    parse_detokenize,
+    parse_tokenize,
+)
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.unserved import DONE_ANYWAY, MARKS, Unserved
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+PARSERS = {
+    "chat": (parse_chat, {"messages": MESSAGES}),
+    "completions": (parse_completion, {"prompt": "Hi"}),
+    "tokenize": (parse_tokenize, {"prompt": "Hi"}),
+    "detokenize": (parse_detokenize, {"tokens": [1]}),
+    "client_secrets": (parse_client_secret, {}),
+}
+VLLM = [
+    "add_special_tokens",
+    "allowed_token_ids",
+    "bad_words",
+    "cache_salt",
+    "detokenize",
+    "documents",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "kv_transfer_params",
+    "length_penalty",
+    "logits_processors",
+    "min_p",
+    "min_tokens",
+    "mm_processor_kwargs",
+    "priority",
+    "prompt_logprobs",
+    "repetition_penalty",
+    "request_id",
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "stop_token_ids",
+    "structured_outputs",
+    "top_k",
+    "truncate_prompt_tokens",
+    "use_beam_search",
+    "vllm_xargs",
+]
+VLLM_CHAT = ["add_generation_prompt", "chat_template", "chat_template_kwargs", "continue_final_message"]
+WEIRD = {"sensorium": "never heard of"}
+"""No field's value."""
+
+
+def parse(route: str, **fields: Any) -> object:  # noqa: ANN401 (JSON)
+    parser, least = PARSERS[route]
+    return parser(json.dumps({**least, **fields}).encode())  # type: ignore[operator]
+
+
+def refusal(route: str, **fields: Any) -> tuple[str | None, str]:  # noqa: ANN401 (JSON)
+    with pytest.raises(BadRequestError) as caught:
+        parse(route, **fields)
+    return caught.value.param, caught.value.code
+
+
+def published() -> list[tuple[str, str]]:
+    chat = chat_create_params.CompletionCreateParamsBase.__annotations__
+    plain = completion_create_params.CompletionCreateParamsBase.__annotations__
+    found = {("chat", name) for name in (*chat, *VLLM, *VLLM_CHAT)}
+    return sorted(found | {("completions", name) for name in (*plain, *VLLM)})
+
+
+@pytest.mark.parametrize(("route", "name"), published())
+def test_a_published_field_is_known_or_refused(route: str, name: str) -> None:
+    """What is neither a mark nor read is refused at a value nobody means; so none is passed over."""
+    if name in MARKS:
+        parse(route, **{name: WEIRD})
+        return
+    if name != "chat_template_kwargs":  # an object, of any names
+        param, code = refusal(route, **{name: WEIRD})
+        assert (param or "").split(".")[0].split("[")[0] == name, param
+        assert code in ("invalid_value", "unsupported_parameter", "unknown_parameter")
+    struct = ChatRequest if route == "chat" else CompletionRequest
+    if name in struct.__struct_fields__ and name not in ("messages", "prompt"):
+        parse(route, **{name: None})  # as clients send what they do not set
+
+
+@pytest.mark.parametrize("route", PARSERS)
+def test_what_no_api_has_is_refused(route: str) -> None:
+    assert refusal(route, temperatur=0.5) == ("temperatur", "unknown_parameter")
+
+
+@pytest.mark.parametrize(("name", "allowed"), DONE_ANYWAY.items())
+def test_what_is_done_anyway_may_be_said(name: str, allowed: tuple[str, ...]) -> None:
+    for route in ("chat", "completions"):
+        for said in (*allowed, "null"):
+            parse(route, **{name: json.loads(said)})
+        assert refusal(route, **{name: 7}) == (name, "unsupported_parameter")
+
+
+def test_the_table_has_no_field_that_is_none() -> None:
+    assert set(DONE_ANYWAY) | MARKS <= set(Unserved.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options"),
+        ({"response_format": {"type": "text", "strictly": True}}, "response_format.strictly"),
+        ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}}, "structured_outputs.whitespace"),
+    ],
+)
+@pytest.mark.parametrize("route", ["chat", "completions"])
+def test_fields_inside_are_refused_too(route: str, fields: dict[str, Any], param: str) -> None:
+    assert (refusal(route, **fields)[0] or "").startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"prefix": True}, "messages[0].prefix"),
+        ({"audio": {"id": "a"}}, "messages[0].audio"),
+        ({"content": [{"type": "text", "text": "a", "style": "bold"}]}, "messages[0].content[0].style"),
+        (
+            {
+                "content": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,", "detail": "low"}}
+                ]
+            },
+            "messages[0].content[0].image_url.detail",
+        ),
+    ],
+)
+def test_fields_of_messages_are_refused_too(message: dict[str, Any], param: str) -> None:
+    assert refusal("chat", messages=[{"role": "user", "content": "a"} | message])[0] == param
+
+
+def test_an_answer_may_be_sent_back_as_it_came() -> None:
+    """As `message.model_dump()` of OpenAI's SDK has it, nulls and all."""
+    answer = {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "audio": None}
+    parse("chat", messages=[*MESSAGES, answer | {"function_call": None, "tool_calls": None}, *MESSAGES])
