@@ -38,7 +38,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "attention": (
         *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),
-        *(_FLOAT, _POINTER, _INT),
+        *(_INT, _FLOAT, _POINTER, _INT),
     ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),

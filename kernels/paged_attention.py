@@ -121,6 +121,7 @@ def paged_attention(
         dim,
         block_size,
         window or 0,
+        1,
         dim**-0.5 if scale is None else scale,
         out.data_ptr(),
         torch.get_num_threads(),

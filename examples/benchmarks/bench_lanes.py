@@ -1,17 +1,21 @@
 """Live sessions with and without somebody else's heaviest request beside them, on a server of our own.
 
-    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--beside answers]
+    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--beside answers] [--vision FOLDER]
 
 Each round is spoken twice at real-time pace: alone, and beside a process that repeats a completion with
 `n=64, max_tokens=2000, ignore_eos` (or pushes the backlog of 63 sessions, sends 30 MB of tools, holds 1,000
-connections). Rounds interleave, so that a machine that drifts does so for both. Printed are first partials
-and finals of both, in milliseconds, and their ratio; about two minutes.
+connections, asks the vision model in FOLDER about one largest image after the other; see
+`examples/make_random_qwen3_vl.py`). Rounds interleave, so that a machine that drifts does so for both.
+Printed are first partials and finals of both, in milliseconds, and their ratio; about two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
+import io
+import itertools
 import json
 import subprocess
 import sys
@@ -22,6 +26,7 @@ from typing import Final
 
 import anyio
 import httpx
+from PIL import Image
 from sensorium.client import AsyncClient
 from sensorium.client.audio import read_wav
 from sensorium.client.bench import realtime
@@ -105,7 +110,24 @@ async def connections(url: str) -> None:
             tasks.start_soon(hold)
 
 
-OTHERS: Final = {each.__name__: each for each in (answers, backlog, tools, connections)}
+async def images(url: str) -> None:
+    """Chats about one picture of the most pixels allowed, each time another one."""
+    async with httpx.AsyncClient(timeout=None) as http:
+        models = (await http.get(f"{url}/v1/models")).json()["data"]
+        for number in itertools.count():
+            picture = io.BytesIO()
+            Image.effect_noise((1448, 1448), 10.0 + number).save(picture, "JPEG")
+            data = f"data:image/jpeg;base64,{base64.b64encode(picture.getvalue()).decode()}"
+            content = [{"type": "image_url", "image_url": {"url": data}}, {"type": "text", "text": "hi"}]
+            body = {
+                "model": models[-1]["id"],
+                "messages": [{"role": "user", "content": content}],
+                "max_tokens": 1,
+            }
+            (await http.post(f"{url}/v1/chat/completions", json=body)).raise_for_status()
+
+
+OTHERS: Final = {each.__name__: each for each in (answers, backlog, tools, connections, images)}
 
 
 @contextmanager
@@ -159,13 +181,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of speech per round, at least")
     parser.add_argument("--model", default="tiny-qwen3-asr")
     parser.add_argument("--beside", choices=sorted(OTHERS), default="answers")
+    parser.add_argument("--vision", type=Path, metavar="FOLDER", help="of a vision model, for images")
     parser.add_argument("--be", choices=sorted(OTHERS), help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be is not None:
         anyio.run(OTHERS[options.be], options.url)
     recording = Recording(read_wav(TALK), tuple(read_spoken_turns(TALK.with_suffix(".json"))))
-    with serving([options.model, "--max-sessions", "128"]) as url:
+    if options.beside == "images" and options.vision is None:
+        parser.error("--beside images needs --vision FOLDER")
+    models = [options.model, *([str(options.vision), "--max-context", "4096"] if options.vision else [])]
+    with serving([*models, "--max-sessions", "128"]) as url:
         plan = RealtimePlan(recording, options.seconds)
         anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)
 

@@ -82,7 +82,7 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
  * block, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
 INLINE void attend_few(const int bf16, const int vectors, const Call *call, const int32_t *table,
                        long first_row, long rows, long position, long head, long last, Scratch *s) {
-    long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + rows;
+    long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     long bs = call->block_size, p_stride = bf16 ? CHUNK / 2 : CHUNK, plane = call->kv_heads * bs * n;
     for (long h = head; h < last; h++) begin(bf16, call, first_row, rows, h, s, (h - head) * vectors);
     long start = call->window > 0 && position + 1 > call->window ? position + 1 - call->window : 0;

@@ -91,12 +91,12 @@ INLINE void load_chunk(const int bf16, const Call *call, const int32_t *table, l
     }
 }
 
-/* Rows `first_row` to `first_row + rows` of the step, at positions from `position` on, and one key-value
- * head. */
+/* Rows `first_row` to `first_row + rows` of the step, at positions from `position` on (behind all they see,
+ * if they see the same), and one key-value head. */
 INLINE void attend(const int bf16, const Call *call, const int32_t *table, long first_row, long rows,
                    long position, long kv_head, Scratch *s) {
     long group = call->heads / call->kv_heads, vectors = rows * group;
-    long n = call->dim * (bf16 ? 2 : 4) / 4, end = position + rows;
+    long n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     begin(bf16, call, first_row, rows, kv_head, s, 0);
     long start =
         call->window > 0 && position + 1 > call->window ? (position + 1 - call->window) / CHUNK * CHUNK : 0;

@@ -1,5 +1,5 @@
-/* Causal attention of ragged rows over a paged cache [blocks, 2, kv_heads, block_size, dim], as flash
- * attention.
+/* Attention of ragged rows over a paged cache [blocks, 2, kv_heads, block_size, dim], as flash attention:
+ * causal, or of every row to all of its sequence.
  *
  * An item of work is one sequence, one or more of its key-value heads, and up to SPAN query vectors (rows
  * times the heads of a group) that read them; threads take items as they come. Items of few vectors go
@@ -45,7 +45,7 @@ INLINE void run(const int bf16, const Call *call, const long *firsts, long seque
             long within = number - firsts[sequence], row = within / call->kv_heads * span;
             long first = call->query_starts[sequence], all = call->query_starts[sequence + 1] - first;
             long rows = all - row < span ? all - row : span, head = within % call->kv_heads;
-            long position = call->contexts[sequence] - all + row;
+            long position = call->contexts[sequence] + (call->causal ? row - all : 0);
             const int32_t *table = call->tables + sequence * call->table_width;
             switch (rows * group > FEW || n % LANES ? 0 : rows * group) {
                 case 1:
@@ -76,9 +76,10 @@ INLINE void run(const int bf16, const Call *call, const long *firsts, long seque
 void sensorium_attention(int bf16, const void *query, long query_stride, const void *cache,
                          const int32_t *tables, long table_width, const int32_t *query_starts,
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
-                         long block_size, long window, float scale, void *out, int threads) {
+                         long block_size, long window, int causal, float scale, void *out,
+                         int threads) {
     Call call = {query,        cache, out,      tables, query_starts, contexts, table_width,
-                 query_stride, heads, kv_heads, dim,    block_size,   window,   scale};
+                 query_stride, heads, kv_heads, dim,    block_size,   window,   causal,       scale};
     long firsts[sequences + 1], longest = 0, span = rows_at_once(&call);
     firsts[0] = 0;
     for (long i = 0; i < sequences; i++) {

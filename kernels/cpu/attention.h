@@ -11,7 +11,7 @@ typedef struct {
     const char *query, *cache;
     char *out;
     const int32_t *tables, *query_starts, *contexts;
-    long table_width, query_stride, heads, kv_heads, dim, block_size, window;
+    long table_width, query_stride, heads, kv_heads, dim, block_size, window, causal;
     float scale;
 } Call;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sensorium.kernels import attention
+from sensorium.kernels import cross_attention as cross_attention_module
 from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference, prefers_fused
 from sensorium.kernels.cross_attention import (
     CrossSpan,
@@ -66,16 +67,31 @@ def test_attend_with_a_mask(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lengths", [(1,), (5,), (1, 1, 1), (4, 1, 7)])
-def test_cross_attention_equals_reference(dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("lengths", [(1,), (5,), (1, 1, 1), (4, 1, 7), (130,)])
+@pytest.mark.parametrize("positions", [1, 30, 201])
+@pytest.mark.parametrize("dim", [16, 64])
+@pytest.mark.parametrize("native", [True, False])
+def test_cross_attention_equals_reference(
+    dtype: torch.dtype,
+    lengths: tuple[int, ...],
+    positions: int,
+    dim: int,
+    native: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(_: torch.Tensor) -> None:
+        return None
+
+    if not native:
+        monkeypatch.setattr(cross_attention_module, "native_for", nothing)
     spans: list[CrossSpan] = []
     start = 0
     for length in lengths:
-        key, value = torch.randn(HEADS, 30, DIM).to(dtype), torch.randn(HEADS, DIM, 30).to(dtype)
-        spans.append(CrossSpan(start, start + length, key, value))
+        memory = torch.randn(2, HEADS, positions, dim).to(dtype)
+        spans.append(CrossSpan(start, start + length, memory))
         start += length
-    query = torch.randn(start, HEADS, DIM).to(dtype)
-    wide = [CrossSpan(s.start, s.end, s.key.double(), s.value.double()) for s in spans]
+    query = torch.randn(start, HEADS, dim).to(dtype)
+    wide = [CrossSpan(s.start, s.end, s.memory.double()) for s in spans]
     assert_near(cross_attention(query, spans), cross_attention_reference(query.double(), wide))
 
 

@@ -71,16 +71,14 @@ class _FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class CrossKeyValues:
-    """What one encoded window is to the decoder: keys [layers, heads, positions, dim], and values
-    [layers, heads, dim, positions], transposed for streaming."""
+    """What one encoded window is to the decoder: keys and values [layers, 2, heads, positions, dim]."""
 
-    keys: Tensor
-    values: Tensor
+    memory: Tensor
 
     @property
     def num_bytes(self) -> int:
         """Bytes held."""
-        return self.keys.nbytes + self.values.nbytes
+        return self.memory.nbytes
 
     @property
     def num_rows(self) -> int:
@@ -248,7 +246,7 @@ class WhisperModel:
             query = linear(cross.norm(x), cross.query).view(rows, heads, dim)
             mixed = cross_attention(query, _spans(batch.listeners, windows, i))
             if i in scores:
-                scores[i] = cross_scores(query, windows[0].keys[i])
+                scores[i] = cross_scores(query, windows[0].memory[i, 0])
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
             x = feed_forward(x)
         return x
@@ -300,8 +298,7 @@ def _to_tensor(features: Features) -> Tensor:
 
 def _cross_key_values(projected: Tensor) -> CrossKeyValues:
     """projected [positions, 2, layers, heads, dim] of one window."""
-    keys, values = projected.unbind(1)
-    return CrossKeyValues(keys.permute(1, 2, 0, 3).contiguous(), values.permute(1, 2, 3, 0).contiguous())
+    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous())
 
 
 def _window(listener: Listener) -> CrossKeyValues:
@@ -314,7 +311,7 @@ def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], lay
     start = 0
     for listener, window in zip(listeners, windows, strict=True):
         end = start + listener.num_rows
-        spans.append(CrossSpan(start, end, window.keys[layer], window.values[layer]))
+        spans.append(CrossSpan(start, end, window.memory[layer]))
         start = end
     return spans
 

@@ -84,9 +84,8 @@ def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runne
     for slot, part in enumerate(parts):
         runner.execute(Plan(0, encodes=(EncodeStep(99, part),)))
         together, alone = kept(runner, slot), kept(runner, 99)
-        assert together.keys.shape[2] == lengths[slot] // 2 == together.values.shape[3]
-        torch.testing.assert_close(together.keys, alone.keys, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(together.values, alone.values, rtol=1e-5, atol=1e-5)
+        assert together.memory.shape[3] == lengths[slot] // 2
+        torch.testing.assert_close(together.memory, alone.memory, rtol=1e-5, atol=1e-5)
 
 
 def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, runner: Runner) -> None:
@@ -100,7 +99,7 @@ def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, r
     with torch.inference_mode():
         hidden = encoder(frames[None]).last_hidden_state[0]
         keys = layer.k_proj(hidden).view(30, layer.num_heads, -1).transpose(0, 1)
-    torch.testing.assert_close(kept(runner, 0).keys[0], keys, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(kept(runner, 0).memory[0, 0], keys, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(80, 202), (80, 3), (80, 0), (79, 200), (200,)])
@@ -143,7 +142,7 @@ def test_a_window_that_overflows_poisons_its_listeners_only(runner: Runner, text
         Plan(0, sequences=(first_step(text, 0), first_step(text, 1, slot=1, block=1)))
     ).sampled
     with torch.inference_mode():
-        kept(runner, 0).values.fill_(math.nan)
+        kept(runner, 0).memory[:, 1].fill_(math.nan)
     after = runner.execute(
         Plan(1, sequences=(first_step(text, 2), first_step(text, 3, slot=1, block=1)))
     ).sampled
@@ -159,8 +158,7 @@ def test_windows_encoded_together_equal_windows_encoded_alone(folder: Path) -> N
     encode(together, windows)
     for slot, each in enumerate(windows):
         alone.execute(Plan(0, encodes=(EncodeStep(slot, to_features(each)),)))
-        torch.testing.assert_close(kept(together, slot).keys, kept(alone, slot).keys)
-        torch.testing.assert_close(kept(together, slot).values, kept(alone, slot).values)
+        torch.testing.assert_close(kept(together, slot).memory, kept(alone, slot).memory)
 
 
 @pytest.mark.parametrize("prompt_chunk", [1, 1000])
