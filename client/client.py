@@ -97,7 +97,7 @@ class Client:
 
         `file` is a path, bytes or a binary file object. The formats `text`, `srt` and `vtt` give the document
         itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
-        `timestamp_granularities`. The options are `model`, `temperature`, and those of `SpeechOptions`:
+        `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
         expect (the last two are extensions, for models that know them).
         """

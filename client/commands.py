@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
@@ -23,7 +23,7 @@ from .bench.text import TextPlan, measure_text, text_report
 from .client import Client
 from .errors import AudioError, SDKError
 from .listen import listen_to
-from .requests import SpeechOptions
+from .requests import FileOptions, SpeechOptions
 from .terminal import fail
 from .transcribe_files import Format, output_name, stream_files, transcribe_files
 
@@ -38,6 +38,7 @@ def transcribe(
     model: str | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
+    condition_on_previous_text: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
     options: SpeechOptions = _NONE,
@@ -62,6 +63,9 @@ def transcribe(
         Write one file per input there instead of standard output.
     stream
         Show the text while it is being transcribed (format text only).
+    condition_on_previous_text
+        Answer each half minute of a long file with the text before it in mind: slower, and names and terms
+        stay the same.
     base_url
         Address of the server.
     api_key
@@ -80,11 +84,14 @@ def transcribe(
         if repeated:
             return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
 
+    own = {"model": model, "condition_on_previous_text": condition_on_previous_text or None}
+    asked = cast(FileOptions, {**options, **own})
+
     def run() -> int:
         with Client(base_url, api_key) as client:
             if stream:
-                return stream_files(client, files, model, options)
-            return transcribe_files(client, files, format, model, options, output_dir)
+                return stream_files(client, files, asked)
+            return transcribe_files(client, files, format, asked, output_dir)
 
     return _guarded(run)
 

@@ -57,10 +57,12 @@ class SpeechOptions(TypedDict, total=False):
 
 
 class FileOptions(SpeechOptions, total=False):
-    """What can be asked about a file, streamed or not."""
+    """What can be asked about a file, streamed or not. With `condition_on_previous_text` each window of a
+    long one is answered with the text before it in mind, one after the other: slower, terms stay the same."""
 
     model: str | None
     temperature: float | None
+    condition_on_previous_text: bool | None
 
 
 class TranscriptOptions(FileOptions, total=False):

@@ -14,7 +14,7 @@ import msgspec
 
 from .client import Client
 from .errors import SDKError
-from .requests import SpeechOptions, TextDelta
+from .requests import FileOptions, TextDelta
 from .terminal import fail, progress_bar
 
 Format = Literal["text", "json", "srt", "vtt"]
@@ -28,8 +28,7 @@ def transcribe_files(
     client: Client,
     files: list[Path],
     document: Format,
-    model: str | None,
-    options: SpeechOptions,
+    options: FileOptions,
     output_dir: Path | None,
 ) -> int:
     """The exit code: 1 if any file failed, each with a line on standard error; the others are delivered."""
@@ -38,7 +37,7 @@ def transcribe_files(
 
     def one(file: Path) -> str | SDKError | OSError:
         try:
-            return _document(client, file, document, model, options, is_line=is_line)
+            return _document(client, file, document, options, is_line=is_line)
         except (SDKError, OSError) as error:
             return error
 
@@ -55,10 +54,10 @@ def transcribe_files(
     return 1 if failed else 0
 
 
-def stream_files(client: Client, files: list[Path], model: str | None, options: SpeechOptions) -> int:
+def stream_files(client: Client, files: list[Path], options: FileOptions) -> int:
     """Print the text of one file after the other while it is being transcribed."""
     for file in files:
-        for event in client.transcribe_stream(_content(file), model=model, **options):
+        for event in client.transcribe_stream(_content(file), **options):
             if isinstance(event, TextDelta):
                 print(event.delta, end="", flush=True)
         print()
@@ -70,15 +69,11 @@ def output_name(file: Path, document: Format) -> str:
     return f"{'stdin' if str(file) == '-' else file.stem}{_SUFFIXES[document]}"
 
 
-def _document(
-    client: Client, file: Path, document: Format, model: str | None, options: SpeechOptions, *, is_line: bool
-) -> str:
+def _document(client: Client, file: Path, document: Format, options: FileOptions, *, is_line: bool) -> str:
     """`is_line`: JSON Lines, which name their file."""
     if document != "json":
-        return client.transcribe(_content(file), response_format=document, model=model, **options)
-    transcript = client.transcribe(
-        _content(file), timestamp_granularities=["segment", "word"], model=model, **options
-    )
+        return client.transcribe(_content(file), response_format=document, **options)
+    transcript = client.transcribe(_content(file), timestamp_granularities=["segment", "word"], **options)
     names = ("text", "language", "duration", "segments", "words")
     shown = {name: getattr(transcript, name) for name in names}
     if is_line:

@@ -128,6 +128,10 @@ _SPEECH_FORM: Final[Schema] = _FILE_FORM | {
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {"type": "boolean"},
         "chunking_strategy": {"type": "string"},
+        "condition_on_previous_text": {
+            "type": "boolean",
+            "description": "Windows one after the other, each with the text before it in mind.",
+        },
     }
 }
 _MESSAGE: Final[Schema] = {

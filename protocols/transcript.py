@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Task = Literal["transcribe", "translate"]
 
@@ -17,7 +18,7 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     """How to transcribe, whoever asks. Ranges are checked where a client states them."""
 
     language: str | None = None
-    """ISO-639-1 code; None: detect on the first window that holds speech, then keep."""
+    """ISO-639-1 code; None: detected, again where another is spoken (`actors/speech/languages.py`)."""
     languages: tuple[str, ...] = ()
     """Codes that detection may answer with; empty: any the model knows. Unused where `language` is given."""
     prompt: str = ""
@@ -27,6 +28,9 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     task: Task = "transcribe"
     temperature: float = 0.0
     seed: int | None = None
+    condition_on_previous_text: bool = False
+    """Whether each window of a long recording is answered with the text before it in mind, one after the
+    other; else side by side. Models that take no such text ignore it."""
     segment_timestamps: bool = False
     word_timestamps: bool = False
     logprobs: bool = False
@@ -53,6 +57,8 @@ class Segment(msgspec.Struct, frozen=True):
     avg_logprob: float
     compression_ratio: float
     no_speech_prob: float
+    language: str | UnsetType = UNSET
+    """The code of its language, where that is known."""
 
 
 class TokenLogProb(msgspec.Struct, frozen=True):
@@ -68,7 +74,10 @@ class Transcript(msgspec.Struct, frozen=True):
 
     text: str
     language: str
+    """Of most of the text."""
     duration: float
+    languages: tuple[str, ...] = ()
+    """All that were heard, `language` first."""
     language_probability: float = 1.0
     """How sure the model was of a language that it found itself."""
     segments: tuple[Segment, ...] = ()

@@ -45,8 +45,9 @@ def token_usage(transcript: Transcript) -> TokenUsage:
 
 
 def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:
-    """The transcript's language as OpenAI's list; empty if none was detected."""
-    return [DetectedLanguage(transcript.language)] if transcript.language else []
+    """The transcript's languages as OpenAI's list, the main one first; empty if none was detected."""
+    main = (transcript.language,) if transcript.language else ()
+    return [DetectedLanguage(code) for code in transcript.languages or main]
 
 
 def log_probs(transcript: Transcript) -> list[LogProb]:

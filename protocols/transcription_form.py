@@ -26,7 +26,17 @@ MAX_SEED: Final = 2**63 - 1
 
 _LISTS: Final = frozenset({"timestamp_granularities", "include", "languages", "keywords", "hotwords"})
 _SCALARS: Final = frozenset(
-    {"model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "seed"}
+    {
+        "model",
+        "language",
+        "prompt",
+        "response_format",
+        "temperature",
+        "stream",
+        "chunking_strategy",
+        "seed",
+        "condition_on_previous_text",
+    }
 )
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
@@ -78,6 +88,9 @@ def parse_transcription_form(
         task=task,
         temperature=_temperature(scalars.get("temperature", "")),
         seed=_seed(scalars.get("seed", "")),
+        condition_on_previous_text=_boolean(
+            "condition_on_previous_text", scalars.get("condition_on_previous_text", "")
+        ),
         segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
         word_timestamps="word" in granularities,
         logprobs=_logprobs(lists.get("include", []), response_format),

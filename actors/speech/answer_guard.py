@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from typing import Final
 
@@ -34,6 +36,14 @@ IDEOGRAPHS_PER_S: Final = 9
 """The fastest speech, as in `TOKENS_PER_S`."""
 ECHOED_SHARE: Final = 0.5
 """Of the context's letters that an echo has at least."""
+PIECE_LETTERS: Final = 12
+"""Of a piece of the context: shorter ones are in any text."""
+ALIKE: Final = 0.6
+"""Of two answers' letters, the share in common that makes them say the same (`difflib`)."""
+CLEAR_LOGPROB: Final = -1.0
+MAX_COMPRESSION: Final = 2.4
+"""Whisper's own bounds of an answer that is worth keeping: mean log-probability, and bytes per compressed
+byte."""
 
 
 def token_budget(duration_s: float) -> int:
@@ -169,9 +179,34 @@ def echoes_context(text: str, context: str) -> bool:
     return bool(said) and said in given and len(said) >= ECHOED_SHARE * len(given)
 
 
+def is_made_of(text: str, context: str) -> bool:
+    """Whether `text` is nothing but pieces of the `context` it was asked with, letter for letter.
+
+    A model may repeat parts of what it was told instead of what it hears. Someone may have said just that.
+    """
+    said = _letters(text)
+    return bool(said) and _num_covered(said, _letters(context)) == len(said)
+
+
 def may_echo(text: str, context: str) -> bool:
-    """Whether `text`, which still grows, may become an echo of the `context`."""
-    return _letters(text) in _letters(context)
+    """Whether `text`, which still grows, may become an echo of the `context`, or be made of it."""
+    said, given = _letters(text), _letters(context)
+    rest = said[_num_covered(said, given) :]
+    return len(rest) < PIECE_LETTERS and rest in given
+
+
+def is_alike(text: str, other: str) -> bool:
+    """Whether two answers say much the same."""
+    first, second = _letters(text), _letters(other)
+    return SequenceMatcher(None, first, second, autojunk=False).ratio() >= ALIKE
+
+
+def is_trustworthy(text: str, logprobs: Sequence[float]) -> bool:
+    """Whether what follows may be asked with an answer in mind: it is clear, and does not repeat itself."""
+    if not text or (logprobs and sum(logprobs) / len(logprobs) < CLEAR_LOGPROB):
+        return False
+    data = text.encode()
+    return len(data) <= MAX_COMPRESSION * len(zlib.compress(data))
 
 
 def speaking_time_s(text: str) -> float:
@@ -183,6 +218,17 @@ def speaking_time_s(text: str) -> float:
 
 def _letters(text: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
+
+
+def _num_covered(said: str, given: str) -> int:
+    """How many letters, from the first on, lie each in a piece of `PIECE_LETTERS` that `given` has, too."""
+    covered = 0
+    for start in range(len(said) - PIECE_LETTERS + 1):
+        if start > covered:
+            break
+        if said[start : start + PIECE_LETTERS] in given:
+            covered = start + PIECE_LETTERS
+    return covered
 
 
 def _places(tail: Sequence[str], character: str) -> Iterator[int]:

@@ -53,6 +53,8 @@ class FamilyFacts:
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
+    takes_previous_text: bool = False
+    """Whether `RangeRequest.before` means anything to it."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
 
@@ -106,6 +108,8 @@ class RangeRequest:
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""
+    before: str = ""
+    """What was said just before the range, as far as it can be relied on."""
     may_grow: bool = False
     """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None

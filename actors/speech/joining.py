@@ -5,7 +5,7 @@ Used by `actors/speech/recipe.py`. Knows no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,24 +19,34 @@ UNSPACED_LANGUAGES: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue", "km"
 """Written without spaces between words: the texts of ranges are joined as they are."""
 
 
-def separator(language: str | None) -> str:
-    """What stands between the texts of two ranges."""
-    return "" if language in UNSPACED_LANGUAGES else " "
+def separator(language: str | None, following: str | None) -> str:
+    """What stands between two texts of these languages."""
+    return "" if language in UNSPACED_LANGUAGES and following in UNSPACED_LANGUAGES else " "
+
+
+def join_texts(texts: Iterable[tuple[str, str | None]]) -> str:
+    """Texts and their languages as one text; empty ones leave no trace."""
+    whole, before = "", None
+    for text, language in texts:
+        if text:
+            whole += (separator(before, language) if whole else "") + text
+            before = language
+    return whole
 
 
 class DeltaJoiner:
     """Puts the growing texts of ranges into one stream, in order, equal to the joined transcript.
 
     A range's text is released when every range before it has finished; the white space around each
-    range's text is dropped, and `separator` put between texts that are not empty. What may be an echo of
+    range's text is dropped, and a `separator` put between texts that are not empty. What may be an echo of
     the `context` waits for the end of its range; loops are left out (`actors/speech/answer_guard.py`).
     """
 
-    def __init__(
-        self, num_ranges: int, separator: str, emit: Callable[[str], None], *, context: str = ""
-    ) -> None:
-        self.separator = separator
-        """May be changed until the second text begins."""
+    def __init__(self, num_ranges: int, emit: Callable[[str], None], *, context: str = "") -> None:
+        self._languages: list[tuple[str | None, str | None]] = [(None, None)] * num_ranges
+        """Of each range's beginning and end."""
+        self._last: str | None = None
+        """Of the end of what was released."""
         self._texts = [""] * num_ranges
         self._finished = [False] * num_ranges
         self._emit = emit
@@ -45,10 +55,11 @@ class DeltaJoiner:
         self._num_released = 0  # characters of the head range's stripped text
         self._any_released = False
 
-    def feeder(self, index: int) -> Callable[[str], None]:
-        """Takes pieces of the range's text."""
+    def feeder(self, index: int, language: str | None = None) -> Callable[[str], None]:
+        """Takes pieces of the range's text, which is in `language`."""
 
         cutter = LoopCutter()
+        self._languages[index] = language, language
 
         def feed(text: str) -> None:
             self._texts[index] += cutter.feed(text)
@@ -56,9 +67,11 @@ class DeltaJoiner:
 
         return feed
 
-    def finish(self, index: int, text: str) -> None:
-        """The range's whole text, without loops, is `text`; what was fed is its beginning."""
+    def finish(self, index: int, text: str, first: str | None = None, last: str | None = None) -> None:
+        """The range's whole text, without loops, is `text`; what was fed is its beginning. `first` and `last`
+        are the languages in which it begins and ends."""
         self._texts[index] = text
+        self._languages[index] = first, last
         self._finished[index] = True
         self._flush()
 
@@ -68,14 +81,16 @@ class DeltaJoiner:
             is_new = not self._finished[self._head] and not self._num_released
             if is_new and self._context and may_echo(text, self._context):
                 return
+            first, last = self._languages[self._head]
             fresh = text[self._num_released :]
             if fresh:
-                prefix = self.separator if self._any_released and not self._num_released else ""
-                self._emit(prefix + fresh)
+                is_next = self._any_released and not self._num_released
+                self._emit((separator(self._last, first) if is_next else "") + fresh)
                 self._any_released = True
                 self._num_released = len(text)
             if not self._finished[self._head]:
                 return
+            self._last = last if text else self._last
             self._head += 1
             self._num_released = 0
 
@@ -87,6 +102,7 @@ class Part:
     answer: RangeAnswer
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
+    language: str | None = None
 
 
 def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
@@ -101,17 +117,20 @@ def joined(
     the space in front of each, as OpenAI's do."""
     answers = [part.answer for part in parts]
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
-    segments = [
-        segment
-        if number
-        else msgspec.structs.replace(segment, text=separator(language) + segment.text.lstrip())
-        for part in parts
-        for number, segment in enumerate(part.segments)
-    ]
+    heard = [language, *(part.language for part in parts if part.answer.text and part.language)]
+    segments: list[Segment] = []
+    before: str | None = None
+    for part in parts:
+        for number, segment in enumerate(part.segments):
+            space = "" if number else separator(before or part.language, part.language)
+            text = segment.text if number else space + segment.text.lstrip()
+            segments.append(msgspec.structs.replace(segment, text=text))
+        before = part.language if part.answer.text else before
     return Transcript(
-        text=separator(language).join(answer.text for answer in answers if answer.text),
+        text=join_texts((part.answer.text, part.language) for part in parts),
         language=language,
         duration=duration_s,
+        languages=tuple(dict.fromkeys(heard)) if language else (),
         language_probability=language_probability,
         segments=tuple(
             msgspec.structs.replace(segment, id=number) for number, segment in enumerate(segments)

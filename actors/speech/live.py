@@ -18,8 +18,9 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from .family import SpeechFamily
+from .memory import Memory
 from .model import LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
-from .recipe import Memory, Prior, transcribe_ranges
+from .recipe import Prior, transcribe_ranges
 from .recording import LiveRecording
 
 PIN_PROBABILITY: Final = 0.8
@@ -47,7 +48,8 @@ class LiveTranscriber:
         self._start = start
         self._recording = LiveRecording(family, read, activity, start=start)
         self._memory = Memory()
-        self._pinned: str | None = None
+        self._pinned: tuple[int, str] | None = None
+        """Where a range begins, and its language."""
         self._last: str | None = None
         """The language of the last hypothesis."""
         self._lock = trio.Lock()
@@ -88,8 +90,8 @@ class LiveTranscriber:
         return LIVE_FIRST if end - self._start < FIRST_S * INTERNAL_RATE else LIVE_PARTIAL
 
     def _prior(self, *, final: bool) -> Prior | None:
-        if self._pinned is not None and not final:
-            return Prior(self._pinned, is_pinned=True)
+        if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
+            return Prior(self._pinned[1], is_pinned=True)
         return Prior(self._last, is_pinned=False) if self._last else None
 
     def _learn_language(self, transcript: Transcript) -> None:
@@ -97,5 +99,5 @@ class LiveTranscriber:
         long_enough = PIN_AFTER_S * INTERNAL_RATE
         for (start, end), detected in self._memory.detected.items():
             is_clear = detected.is_speech and detected.probability >= PIN_PROBABILITY
-            if is_clear and end - start >= long_enough:
-                self._pinned = detected.code
+            if is_clear and end - start >= long_enough and start == self._recording.open_start:
+                self._pinned = start, detected.code

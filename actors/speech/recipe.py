@@ -1,4 +1,5 @@
-"""The one recipe for speech: the language is found once, ranges are answered side by side, and joined.
+"""The one recipe for speech: languages are found, ranges are answered side by side, or in order where each
+shall know what was said before, and joined.
 
 Files and live turns differ only in the recording they give and in what is remembered between calls
 (`Memory`), so a live turn's final transcript is the offline one by construction; models differ only in how
@@ -7,54 +8,31 @@ they answer (`actors/speech/family.py`). Files: `actors/speech/transcriber.py`. 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
 import trio
+from msgspec import UNSET
 
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.messages import Lane, SessionKey
-from ...protocols.transcript import Transcript, TranscriptionOptions, Word
+from ...protocols.messages import EncoderItem, Lane, SessionKey
+from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
+from .answer_guard import is_alike, is_made_of, is_trustworthy
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
-from .joining import DeltaJoiner, Part, joined, separator, shifted
+from .joining import DeltaJoiner, Part, join_texts, joined, shifted
+from .languages import MIN_RANGE, Piece, clear_language, cut_at_pauses, likely_language, merged
+from .memory import Memory
 from .plausibility import is_implausible
 from .recording import Recording
 
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is already known about ranges by where they lie; anything forgotten is computed again."""
-
-    detected: dict[Range, DetectedLanguage] = field(default_factory=dict)
-    answers: dict[tuple[Range, str | None], RangeAnswer] = field(default_factory=dict)
-    """By range and the language that was asked for."""
-    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
-    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
-    """By range, language, and whether it is timed."""
-    previous: dict[int, RangeAnswer] = field(default_factory=dict)
-    """Last answer about the range that starts at a sample, however long it was."""
-
-    def forget_provisional(self) -> None:
-        """Forget what was answered about ranges that might grow and did not, but for their last answers."""
-        self.detected = {key: value for key, value in self.detected.items() if not value.is_provisional}
-        passed = {key for key, value in self.answers.items() if value.is_provisional}
-        self.answers = {key: value for key, value in self.answers.items() if key not in passed}
-        self.words = {key: value for key, value in self.words.items() if key not in passed}
-        self.parts = {key: value for key, value in self.parts.items() if key[:2] not in passed}
-
-    def keep_only(self, ranges: Sequence[Range]) -> None:
-        """Forget every range that is not in `ranges`, and previous answers that start nowhere."""
-        kept, starts = set(ranges), {start for start, _ in ranges}
-        self.detected = {key: value for key, value in self.detected.items() if key in kept}
-        self.answers = {key: value for key, value in self.answers.items() if key[0] in kept}
-        self.words = {key: value for key, value in self.words.items() if key[0] in kept}
-        self.parts = {key: value for key, value in self.parts.items() if key[0] in kept}
-        self.previous = {key: value for key, value in self.previous.items() if key in starts}
+MAX_CONTEXT: Final = 1500
+"""Characters of what was said before; models take the last of them that they have room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +41,9 @@ class Prior:
 
     language: str
     is_pinned: bool
-    """It is taken without asking, where a later answer will ask; that makes a partial result differ from the
-    final one. Else ranges are answered in it while it is asked for, and again if it was wrong."""
+    """The last range is answered in it without asking, where a later answer will ask; that makes a partial
+    result differ from the final one. Else it is answered in it while it is asked for, and again if it was
+    wrong."""
 
 
 async def transcribe_ranges(
@@ -81,38 +60,46 @@ async def transcribe_ranges(
 ) -> Transcript:
     """Transcribe contiguous ranges of one recording.
 
-    The first range with speech decides the language, unless `options` do. Without `is_timed` the last range,
-    which may still grow, has no words, and is one segment. `on_delta` goes
-    without a `prior`: what is streamed is not answered again.
+    Where `options` name no language each range is asked for its own, if that is clear (see
+    `actors/speech/languages.py`); of a model whose answers name it the first range with speech decides.
+    Without `is_timed` the last range, which may still grow, has no words, and is one segment. `on_delta`
+    goes without a `prior`: what is streamed is not answered again.
     """
     deltas = None
     context = " ".join((*options.keywords, options.prompt)).strip()
     if on_delta is not None:
-        deltas = DeltaJoiner(len(ranges), " ", on_delta, context=context)
+        deltas = DeltaJoiner(len(ranges), on_delta, context=context)
     work = _Work(family, recording, ranges, memory, options, lane, is_timed, context, deltas)
-    named = _named_language(family, options)
-    if named is not None:
-        languages = _Languages(named)
-    elif prior is not None and family.facts.language_from == "detection":
-        languages = await work.expect(prior)
-    else:
-        languages = await work.find(pinned=prior.language if prior is not None and prior.is_pinned else None)
-    if deltas is not None:
-        deltas.separator = separator(languages.code)
-    await work.answer_all(languages)
+    work.named = _named_language(family, options)
+    if work.named is None and family.facts.language_from == "answer":
+        await work.find_in_answers(pinned=prior.language if prior is not None and prior.is_pinned else None)
+    await work.answer_all(prior)
 
     def assemble() -> Transcript:
-        known = (memory.detected[part] for part in ranges if part in memory.detected)
+        pieces = [piece for index in range(len(ranges)) for piece in work.pieces[index]]
+        parts = [work.part(*piece) for piece in pieces]
+        language = _main_language(parts, pieces)
+        known = (memory.detected.get(part) for part in (*ranges, *(part for part, _ in pieces)))
         return joined(
-            [work.part(part, languages.asked(index)) for index, part in enumerate(ranges)],
-            language=languages.code or "",
+            parts,
+            language=language,
             duration_s=(ranges[-1][1] - ranges[0][0]) / INTERNAL_RATE if ranges else 0.0,
             language_probability=next(
-                (each.probability for each in known if each.code == languages.code), 1.0
+                (each.probability for each in known if each is not None and each.code == language), 1.0
             ),
         )
 
     return assemble() if len(ranges) <= RANGES_AT_ONCE else await trio.to_thread.run_sync(assemble)
+
+
+def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
+    """The language of most of what was said, else the first that was asked for, if any."""
+    shares: dict[str, int] = {}
+    for said, ((start, end), _) in zip(parts, pieces, strict=True):
+        if said.answer.text and said.language:
+            shares[said.language] = shares.get(said.language, 0) + end - start
+    asked = next((language for _, language in pieces if language), "")
+    return max(shares, key=lambda code: shares[code], default=asked)
 
 
 def _named_language(family: SpeechFamily, options: TranscriptionOptions) -> str | None:
@@ -124,19 +111,6 @@ def _named_language(family: SpeechFamily, options: TranscriptionOptions) -> str 
         return facts.languages[0]
     codes = {language_code(facts, each, param="languages") for each in options.languages}
     return codes.pop() if len(codes) == 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Languages:
-    """The language of a recording, if any was found."""
-
-    code: str | None
-    num_unasked: int = 0
-    """So many ranges in front are not asked for it: their answers name it."""
-
-    def asked(self, index: int) -> str | None:
-        """What the range is asked for."""
-        return self.code if index >= self.num_unasked else None
 
 
 @dataclass(slots=True)
@@ -153,70 +127,135 @@ class _Work:
     context: str
     """What the model knows beforehand; only its letters count."""
     deltas: DeltaJoiner | None
+    named: str | None = None
+    """The language of everything, where it needs no asking."""
+    pieces: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
+    """Of each range, once its languages are settled."""
+    _base: str | None = None
+    _before: str = ""
+    """What was said last, where the next range shall know it."""
+    _settled: dict[int, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
+    _answered: dict[int, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
+    _asking: dict[Range, trio.Lock] = field(default_factory=lambda: defaultdict(trio.Lock))
 
-    async def expect(self, prior: Prior) -> _Languages:
-        """The languages, of a model that must be asked for them before it answers."""
-        expected = _Languages(prior.language)
-        if prior.is_pinned:
-            return expected
-        async with open_work() as nursery:
-            nursery.start_soon(self.answer_all, expected)
-            languages = await self.find()
-            if languages != expected:
-                nursery.cancel_scope.cancel()
-        return languages
+    @property
+    def is_detected(self) -> bool:
+        """Whether ranges are asked for their languages before they are answered."""
+        if self.named is not None:
+            return False
+        return self.family.facts.language_from == "detection" or bool(self.options.languages)
 
-    async def find(self, *, pinned: str | None = None) -> _Languages:
-        """Ask, or answer, range by range until one with speech decides; the last one is taken as `pinned`.
-
-        Where nobody speaks in any, what was detected in the first with sound counts. None: all are silent.
-        """
-        is_in_answer = self.family.facts.language_from == "answer" and not self.options.languages
-        fallback: str | None = None
+    async def find_in_answers(self, *, pinned: str | None = None) -> None:
+        """Answer range by range until one names its language, which is that of all behind it; the last one
+        is taken as `pinned`. A model that may choose among a few is asked before."""
         for index, part in enumerate(self.ranges):
             if pinned is not None and index + 1 == len(self.ranges):
-                return _Languages(pinned, index)
-            if is_in_answer:
-                answer = await self.answer(index, None)
-                if answer.text:
-                    if answer.language is None:
-                        return _Languages(None)
-                    self.memory.detected[part] = answer.language
-                    return _Languages(answer.language.code, index + 1)
-            else:
+                self.named = pinned
+                return
+            if self.options.languages:
                 detected = await self._detect(part)
                 if detected is not None and detected.is_speech:
-                    return _Languages(detected.code)
+                    self.named = detected.code
+                    return
+                continue
+            answer = await self._answer(part, None, self._feeder(index, None))
+            self.pieces[index] = ((part, None),)
+            if answer.text:
+                if answer.language is not None:
+                    self.memory.detected[part] = answer.language
+                    self.named = answer.language.code
+                return
+
+    async def base_language(self) -> str | None:
+        """The language of the first range with speech; where nobody speaks, of the first with sound.
+
+        None: all are silent, or answers name none."""
+        if self._base is None and self.is_detected:
+            for part in self.ranges:
+                detected = await self._detect(part)
                 if detected is not None:
-                    fallback = fallback or detected.code
-        return _Languages(fallback)
+                    self._base = detected.code if detected.is_speech else self._base or detected.code
+                    if detected.is_speech:
+                        break
+        return self._base
 
     async def _detect(self, part: Range) -> DetectedLanguage | None:
         """The language of a range; None if it is silent."""
-        if part not in self.memory.detected:
-            items = await self.recording.items(part)
-            if not items:
-                return None
-            facts = self.family.facts
-            codes = [language_code(facts, each, param="languages") for each in self.options.languages]
-            request = self._request(part, None, session=self.recording.session(part))
-            detected = await self.family.language(items, codes, request)
-            self.memory.detected[part] = detected
-            if not detected.is_speech:
-                self.recording.release(part)  # others come first
-        return self.memory.detected[part]
+        async with self._asking[part]:
+            if part not in self.memory.detected:
+                items = await self.recording.items(part)
+                if not items:
+                    return None
+                facts = self.family.facts
+                codes = [language_code(facts, each, param="languages") for each in self.options.languages]
+                request = self._request(part, None, session=self.recording.session(part))
+                detected = await self.family.language(items, codes, request)
+                self.memory.detected[part] = detected
+                if not detected.is_speech:
+                    self.recording.release(part)  # others come first
+            return self.memory.detected[part]
 
-    async def answer_all(self, languages: _Languages) -> None:
+    async def _settle(self, index: int) -> tuple[Piece, ...]:
+        """A range's languages, once those before it are known."""
+        part = self.ranges[index]
+        if not self.is_detected:
+            return self.pieces.get(index, ((part, self.named),))
+        is_short = part[1] - part[0] < MIN_RANGE
+        detected = None if is_short and index else await self._detect(part)
+        if index:
+            await self._settled[index - 1].wait()
+        before = self.pieces[index - 1][-1][1] if index else None
+        if is_short and index and before is None:
+            detected = await self._detect(part)
+        if detected is None:
+            return ((part, before),)
+        clear = clear_language(part, detected)
+        if clear is not None:
+            return ((part, clear),)
+        pieces = [part]
+        if detected.is_speech and (self.is_timed or index + 1 < len(self.ranges)):
+            pieces = cut_at_pauses(part, await self.recording.speech(part))
+        settled: list[Piece] = []
+        for piece in pieces:
+            own = likely_language(piece, await self._detect(piece) if len(pieces) > 1 else detected)
+            before = own or before or await self.base_language()
+            settled.append((piece, before))
+        return merged(settled)
+
+    async def _settle_ahead(self, index: int, expected: str) -> tuple[Piece, ...]:
+        """A range's languages, while it is being answered as expected."""
+        part = self.ranges[index]
+        async with open_work() as nursery:
+            nursery.start_soon(self._answer, part, expected)
+            pieces = await self._settle(index)
+            if pieces != ((part, expected),):
+                nursery.cancel_scope.cancel()
+        return pieces
+
+    async def answer_all(self, prior: Prior | None) -> None:
         """Answer, and time, every range of which that is not known yet. `RANGES_AT_ONCE`, from the front."""
         limit = trio.CapacityLimiter(RANGES_AT_ONCE)
+        last = len(self.ranges) - 1
 
         async def one(index: int) -> None:
             try:
-                language = languages.asked(index)
-                await self.answer(index, language)
-                if self.is_timed or index + 1 < len(self.ranges):
-                    await self._time(self.ranges[index], language)
-                self.recording.release(self.ranges[index])
+                part = self.ranges[index]
+                if prior is not None and self.is_detected and index == last:
+                    if prior.is_pinned:
+                        self.pieces[index] = ((part, prior.language),)
+                    elif part not in self.memory.detected and not self._is_in_order:
+                        self.pieces[index] = await self._settle_ahead(index, prior.language)
+                if index not in self.pieces:
+                    self.pieces[index] = await self._settle(index)
+                self._settled[index].set()
+                if index and self._is_in_order:
+                    await self._answered[index - 1].wait()
+                await self._answer_pieces(index)
+                self._answered[index].set()
+                for piece in self.pieces[index] if self.is_timed or index < last else ():
+                    await self._time(*piece)
+                for (start, _), _ in self.pieces[index]:
+                    self.recording.release((start, part[1]))
             finally:
                 limit.release_on_behalf_of(index)
 
@@ -226,30 +265,65 @@ class _Work:
                 await limit.acquire_on_behalf_of(index)
                 nursery.start_soon(one, index)
 
-    async def answer(self, index: int, language: str | None) -> RangeAnswer:
-        """What was said in a range, unless that is known already."""
-        key = (self.ranges[index], language)
-        if key not in self.memory.answers:
-            self.memory.answers[key] = await self._ask(index, language)
-        answer = self.memory.answers[key]
+    @property
+    def _is_in_order(self) -> bool:
+        return self.options.condition_on_previous_text and self.family.facts.takes_previous_text
+
+    async def _answer_pieces(self, index: int) -> None:
+        pieces = self.pieces[index]
+        feeder = self._feeder(index, pieces[0][1]) if len(pieces) == 1 and not self._before else None
+        texts: list[tuple[str, str | None]] = []
+        for part, language in pieces:
+            if texts and language != texts[-1][1]:
+                self._before = ""
+            answer = await self._answer(part, language, feeder)
+            texts.append((answer.text, language if answer.language is None else answer.language.code))
+            if self._is_in_order and answer.text:
+                is_good = is_trustworthy(answer.text, answer.logprobs)
+                self._before = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip() if is_good else ""
         if self.deltas is not None:
-            self.deltas.finish(index, answer.text)
+            self.deltas.finish(index, join_texts(texts), texts[0][1], texts[-1][1])
+
+    def _feeder(self, index: int, language: str | None) -> Callable[[str], None] | None:
+        return None if self.deltas is None else self.deltas.feeder(index, language)
+
+    async def _answer(
+        self, part: Range, language: str | None, on_text: Callable[[str], None] | None = None
+    ) -> RangeAnswer:
+        """What was said in a range, unless that is known already."""
+        key = (part, language)
+        if key not in self.memory.answers:
+            self.memory.answers[key] = await self._ask(part, language, on_text)
+        return self.memory.answers[key]
+
+    async def _ask(
+        self, part: Range, language: str | None, on_text: Callable[[str], None] | None
+    ) -> RangeAnswer:
+        """What was said, asked without a context where that gave only itself, or nothing to rely on."""
+        items = await self.recording.items(part)
+        if not items:
+            return self.family.silence(part[1] - part[0])
+        request = self._request(part, language, session=self.recording.session(part))
+        request = replace(request, before=self._before)
+        if on_text is not None and not await self.recording.is_clear(part):
+            on_text = None  # what is not clear may be taken back
+        answer = await self.family.answer(items, request, on_text)
+        is_echo = await self.recording.is_echo(answer.text, self.context, part)
+        is_doubtful = bool(self._before) and not is_trustworthy(answer.text, answer.logprobs)
+        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {self._before}")):
+            answer = await self._ask_alone(items, request, answer)
+        self.memory.previous[part[0]] = answer
+        if is_echo or await self._is_invented(answer, part, language):
+            return self.family.silence(part[1] - part[0])
         return answer
 
-    async def _ask(self, index: int, language: str | None) -> RangeAnswer:
-        part = self.ranges[index]
-        items = await self.recording.items(part)
-        if items:
-            on_text = None
-            if self.deltas is not None and await self.recording.is_clear(part):
-                on_text = self.deltas.feeder(index)  # what is not clear may be taken back
-            request = self._request(part, language, session=self.recording.session(part))
-            answer = await self.family.answer(items, request, on_text)
-            self.memory.previous[part[0]] = answer
-            is_echo = await self.recording.is_echo(answer.text, self.context, part)
-            if not is_echo and not await self._is_invented(answer, part, language):
-                return answer
-        return self.family.silence(part[1] - part[0])
+    async def _ask_alone(
+        self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
+    ) -> RangeAnswer:
+        """The same without any context, unless `answer` says that, too."""
+        options = msgspec.structs.replace(request.options, prompt="", keywords=())
+        alone = await self.family.answer(items, replace(request, options=options, before="", previous=None))
+        return answer if is_alike(answer.text, alone.text) else alone
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
         """Whether it is no answer one would expect, and hardly anybody speaks."""
@@ -274,9 +348,13 @@ class _Work:
             answer, words = self.memory.answers[key[:2]], self.memory.words.get(key[:2], ())
             offset_s = (part[0] - self.ranges[0][0]) / INTERNAL_RATE
             request = self._request(part, language)
-            segments = self.family.segments(answer, words, request, offset_s=offset_s)
+            named = answer.language.code if answer.language is not None else language
+            segments = tuple(
+                msgspec.structs.replace(segment, language=named or UNSET)
+                for segment in self.family.segments(answer, words, request, offset_s=offset_s)
+            )
             timed = shifted(words, offset_s) if self.options.word_timestamps else ()
-            self.memory.parts[key] = Part(answer, segments, timed)
+            self.memory.parts[key] = Part(answer, segments, timed, named)
         return self.memory.parts[key]
 
     def _request(

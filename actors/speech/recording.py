@@ -16,11 +16,13 @@ import numpy as np
 import trio
 
 from ...media.speech_gate import SpeechGate, speaks_for
+from ...media.speech_regions import speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
 from .answer_guard import echoes_context, speaking_time_s
 from .family import GrowingFeatures, Range, SpeechFamily
+from .languages import MIN_PAUSE
 from .model import ReadAudio, Samples
 from .plausibility import clear_speech_s
 
@@ -107,6 +109,15 @@ class Recording:
                 known.items = await trio.to_thread.run_sync(look, limiter=self._threads)
                 known.num_samples = end - start
             return known.items
+
+    async def speech(self, part: Range) -> list[Range]:
+        """Where somebody speaks in a range, parted by pauses; all of it if that cannot be told."""
+        if self._activity is None:
+            return [part]
+        samples = await self.samples(part)
+        look = partial(speech_regions, self._activity, samples, min_silence=MIN_PAUSE)
+        regions = await trio.to_thread.run_sync(look, limiter=self._threads)
+        return [(part[0] + start, part[0] + end) for start, end in regions] or [part]
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""

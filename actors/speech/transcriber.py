@@ -15,8 +15,9 @@ from ...protocols.messages import Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 from .family import SpeechFamily, language_code
 from .live import LiveTranscriber
+from .memory import Memory
 from .model import FILE, ReadAudio, Samples
-from .recipe import RANGES_AT_ONCE, Memory, transcribe_ranges
+from .recipe import RANGES_AT_ONCE, transcribe_ranges
 from .recording import Recording
 
 

@@ -74,6 +74,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
+            takes_previous_text=True,
             odd_languages=ODD_LANGUAGES,
         )
 
@@ -142,6 +143,7 @@ class Whisper:
             language=request.language,
             task=options.task,
             previous_text=_previous_text(options),
+            before=request.before,
             temperature=options.temperature,
             seed=options.seed,
             logprobs=True,

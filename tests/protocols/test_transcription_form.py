@@ -29,11 +29,13 @@ def test_every_field() -> None:
         ("timestamp_granularities[]", "segment"),
         ("chunking_strategy", "auto"),
         ("seed", "42"),
+        ("condition_on_previous_text", "true"),
         ("stream", "false"),
     )
     options = request.options
     assert (request.model, request.response_format, request.stream) == ("small", "verbose_json", False)
     assert (options.language, options.prompt, options.temperature, options.seed) == ("de", "Küche", 0.4, 42)
+    assert options.condition_on_previous_text
     assert options.word_timestamps
     assert options.segment_timestamps
 
@@ -92,6 +94,7 @@ def test_chunking_strategies_are_accepted(fields: list[tuple[str, str]]) -> None
             "timestamp_granularities",
         ),
         ([("stream", "maybe")], "stream"),
+        ([("condition_on_previous_text", "2")], "condition_on_previous_text"),
         ([("stream", "true"), ("response_format", "srt")], "stream"),
         ([("chunking_strategy", "sometimes")], "chunking_strategy"),
         ([("chunking_strategy", '{"type":"client_vad"}')], "chunking_strategy"),

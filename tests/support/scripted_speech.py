@@ -84,9 +84,14 @@ class ScriptedFamily:
             tasks=("transcribe",),
             language_from=language_from,
             cut_rule=CutRule(RANGE_SAMPLES, 0),
+            takes_previous_text=True,
         )
         self.asked: list[tuple[int, str | None]] = []
         """Place in the script and language of every answer."""
+        self.before: dict[int, list[str]] = {}
+        """By place in the script, what it was asked with."""
+        self.misled: dict[int, str] = {}
+        """What is said instead, with something before."""
         self.detected: list[int] = []
         self.timed: list[int] = []
         self.previous: list[tuple[int, ...]] = []
@@ -120,6 +125,9 @@ class ScriptedFamily:
         self.previous.append(request.previous.token_ids if request.previous else ())
         self.sessions.update([request.session] if request.session else [])
         language, text = self.said[place]
+        self.before.setdefault(place, []).append(request.before)
+        if request.before or request.options.prompt:
+            text = self.misled.get(place, text)
         for letter in text if on_text is not None else ():
             await trio.lowlevel.checkpoint()
             assert on_text is not None
@@ -143,6 +151,7 @@ class ScriptedFamily:
         return sentences(
             answer,
             words,
+            token_ids=answer.token_ids,
             bytes_of=lambda token_id: b"x",
             temperature=0.0,
             start_s=offset_s,

@@ -70,7 +70,7 @@ class WhisperText:
         self.no_speech_id = self.no_timestamps_id - 1
         self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
         self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
-        self._previous = lru_cache(_KEPT_PROMPTS)(self._encode_previous)
+        self._encoded = lru_cache(_KEPT_PROMPTS)(self._encode)
         end = generation.get("eos_token_id")
         self._stop = _ids(end) if end is not None else (self.end_id,)
         self._suppress = _ids(generation.get("suppress_tokens"))
@@ -118,19 +118,21 @@ class WhisperText:
             )
         return code
 
-    def previous(self, text: str) -> tuple[int, ...]:
-        """`<|startofprev|>` and the last tokens of `text`; () for blank text.
+    def previous(self, text: str, before: str = "") -> tuple[int, ...]:
+        """`<|startofprev|>`, the last tokens of `text`, then those of `before`; () where both are blank.
 
-        At most `max_target_positions // 2 - 1` tokens of text are kept, the most recent ones, as
-        openai/whisper does. Names of control tokens inside `text` are ordinary characters.
+        At most `max_target_positions // 2 - 1` tokens are kept, as openai/whisper does: of `text` the most
+        recent ones, of `before` (what was said in front of the window) those that still have room. Names of
+        control tokens inside are ordinary characters.
         """
-        return self._previous(text.strip())
-
-    def _encode_previous(self, text: str) -> tuple[int, ...]:
-        if not text:
-            return ()
         limit = self.info.max_context // 2 - 1
-        return (self.previous_id, *self.tokenizer.encode(" " + text)[-limit:])
+        told = self._encoded(text.strip())[-limit:]
+        room = limit - len(told)
+        said = self.tokenizer.encode(" " + before.strip())[-room:] if room and before.strip() else ()
+        return (self.previous_id, *told, *said) if told or said else ()
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(" " + text)) if text else ()
 
     def prompt(
         self,
@@ -139,9 +141,10 @@ class WhisperText:
         task: Task = "transcribe",
         timestamps: bool = False,
         previous_text: str = "",
+        before: str = "",
     ) -> tuple[int, ...]:
         """Decoder prompt for one window. A multilingual model needs `language` (see `detection`)."""
-        ids = [*self.previous(previous_text), self.start_id]
+        ids = [*self.previous(previous_text, before), self.start_id]
         if language is not None:
             language = self.check_language(language)
         if self.is_multilingual:
@@ -193,12 +196,15 @@ class WhisperText:
         task: Task = "transcribe",
         timestamps: bool = False,
         previous_text: str = "",
+        before: str = "",
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
-        prompt = self.prompt(language=language, task=task, timestamps=timestamps, previous_text=previous_text)
+        prompt = self.prompt(
+            language=language, task=task, timestamps=timestamps, previous_text=previous_text, before=before
+        )
         sampling = self.sampling(
             num_prompt=len(prompt),
             timestamps=timestamps,

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import soundfile
 import trio
+from msgspec import UNSET
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
 from sensorium.actors.speech.family import CutRule, LanguageSource
-from sensorium.actors.speech.recipe import Memory, Prior, transcribe_ranges
+from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.recipe import Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.voice_activity import VoiceActivityModel
@@ -75,9 +77,10 @@ async def test_a_model_of_one_language_is_asked_for_none() -> None:
     assert (family.asked, family.detected) == ([(0, "en")], [])
 
 
-async def test_a_language_that_is_not_told_is_not_asked_for_again() -> None:
+async def test_an_answer_may_name_no_language() -> None:
     transcript, deltas = await transcribe(ScriptedFamily((None, "what"), ("zh", "ever")))
-    assert (transcript.language, transcript.text, deltas) == ("", "what ever", "what ever")
+    assert (transcript.language, transcript.text, deltas) == ("zh", "what ever", "what ever")
+    assert [segment.language for segment in transcript.segments] == [UNSET, "zh"]
 
 
 async def test_a_pinned_language_counts_only_where_nothing_was_told_before() -> None:
@@ -239,3 +242,39 @@ async def test_a_closed_turn_reads_no_audio_that_was_forgotten() -> None:
             nursery.cancel_scope.cancel()
             live.close()
             is_forgotten = True
+
+
+async def test_each_range_may_know_what_was_said_before() -> None:
+    said = [("en", text) for text in ("send this caller", "to voice mail", "goodbye then", "the end")]
+    family = ScriptedFamily(*said)
+    plain, _ = await transcribe(family)
+    assert [family.before[place] for place in range(4)] == [[""], [""], [""], [""]]
+    family = ScriptedFamily(*said)
+    family.misled = {2: "send this caller, send this caller"}
+    options = TranscriptionOptions(condition_on_previous_text=True)
+    transcript, deltas = await transcribe(family, options)
+    assert deltas == transcript.text == plain.text
+    assert family.before == {
+        0: [""],
+        1: ["send this caller"],
+        2: ["send this caller to voice mail", ""],
+        3: ["send this caller to voice mail goodbye then"],
+    }, "an answer made of what it was told is asked for again"
+
+
+async def test_an_answer_that_repeats_itself_is_forgotten() -> None:
+    family = ScriptedFamily(("en", "a rose is " * 40), ("en", "a rose"), ("en", "b"))
+    await transcribe(family, TranscriptionOptions(condition_on_previous_text=True))
+    assert [family.before[place] for place in (1, 2)] == [[""], ["a rose"]]
+
+
+async def test_an_answer_made_of_pieces_of_its_prompt_is_asked_for_without_it() -> None:
+    prompt = "He spoke of the weather and of the roads. " * 4
+    options = TranscriptionOptions(prompt=prompt)
+    family = ScriptedFamily(("en", "Could you call me back tomorrow?"))
+    family.misled = {0: "He spoke of the weather and of the weather and"}
+    transcript, deltas = await transcribe(family, options)
+    assert deltas == transcript.text == "Could you call me back tomorrow?"
+    family = ScriptedFamily(("en", "he spoke of the weather, and of the weather"))
+    family.misled = {0: "He spoke of the weather and of the weather"}
+    assert (await transcribe(family, options))[0].text == family.misled[0], "that was said"

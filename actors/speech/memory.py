@@ -1,0 +1,48 @@
+"""What is known of a recording between two questions about it. Used by `actors/speech/recipe.py`."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...protocols.transcript import Word
+from .family import DetectedLanguage, Range, RangeAnswer
+from .joining import Part
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is already known about ranges by where they lie; anything forgotten is computed again."""
+
+    detected: dict[Range, DetectedLanguage] = field(default_factory=dict)
+    answers: dict[tuple[Range, str | None], RangeAnswer] = field(default_factory=dict)
+    """By range and the language that was asked for."""
+    words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
+    parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
+    """By range, language, and whether it is timed."""
+    previous: dict[int, RangeAnswer] = field(default_factory=dict)
+    """Last answer about the range that starts at a sample, however long it was."""
+
+    def forget_provisional(self) -> None:
+        """Forget what was answered about ranges that might grow and did not, but for their last answers."""
+        self.detected = {key: value for key, value in self.detected.items() if not value.is_provisional}
+        passed = {key for key, value in self.answers.items() if value.is_provisional}
+        self.answers = {key: value for key, value in self.answers.items() if key not in passed}
+        self.words = {key: value for key, value in self.words.items() if key not in passed}
+        self.parts = {key: value for key, value in self.parts.items() if key[:2] not in passed}
+
+    def keep_only(self, ranges: Sequence[Range]) -> None:
+        """Forget what is no range of `ranges`, nor a piece of one that cannot grow."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+
+        def kept(part: Range) -> bool:
+            index = bisect.bisect_right(starts, part[0]) - 1
+            is_closed = index + 1 < len(ranges)
+            return index >= 0 and (part == ranges[index] or (is_closed and part[1] <= ends[index]))
+
+        self.detected = {key: value for key, value in self.detected.items() if kept(key)}
+        self.answers = {key: value for key, value in self.answers.items() if kept(key[0])}
+        self.words = {key: value for key, value in self.words.items() if kept(key[0])}
+        self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}
+        self.previous = {key: value for key, value in self.previous.items() if key in starts}

@@ -1,0 +1,120 @@
+"""Several languages in one recording: what each range is asked for, and in which pieces."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import trio
+from sensorium.actors.speech.family import DetectedLanguage, Range
+from sensorium.actors.speech.languages import clear_language, cut_at_pauses, likely_language, merged
+from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.recipe import transcribe_ranges
+from sensorium.actors.speech.recording import Recording
+from sensorium.protocols.messages import Lane
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from support.scripted_speech import RANGE_SAMPLES, ScriptedFamily
+
+SECOND = RANGE_SAMPLES
+LONG = 4 * SECOND
+
+
+class Pausing(Recording):
+    """Somebody speaks for whole seconds, with pauses at these places."""
+
+    pauses: tuple[int, ...] = ()
+
+    async def speech(self, part: Range) -> list[Range]:
+        await trio.lowlevel.checkpoint()
+        bounds = [part[0], *(at for at in self.pauses if part[0] < at < part[1]), part[1]]
+        return list(itertools.pairwise(bounds))
+
+
+async def transcribe(
+    family: ScriptedFamily, places: list[int], ranges: list[Range], pauses: tuple[int, ...] = ()
+) -> tuple[Transcript, str]:
+    """Of audio with a second each of `places`, and what was streamed of it."""
+    samples = np.repeat(np.asarray(places, np.float32), SECOND)
+    recording = Pausing(family, lambda start, end: samples[start:end])
+    recording.pauses = pauses
+    deltas: list[str] = []
+    transcript = await transcribe_ranges(
+        family,
+        recording,
+        ranges,
+        Memory(),
+        TranscriptionOptions(segment_timestamps=True),
+        lane=Lane(),
+        on_delta=deltas.append,
+    )
+    return transcript, "".join(deltas)
+
+
+async def test_each_range_is_asked_for_its_own_language_if_that_is_clear() -> None:
+    family = ScriptedFamily(("en", "a"), ("pl", "b"), ("pl", "c"), ("fr", "d"), language_from="detection")
+    starts = (0, LONG, 2 * LONG, 3 * LONG, 3 * LONG + SECOND)
+    transcript, deltas = await transcribe(
+        family, [1] * 4 + [2] * 4 + [3] * 4 + [4], list(itertools.pairwise(starts))
+    )
+    assert deltas == transcript.text == "a b c d"
+    assert (transcript.language, transcript.languages) == ("pl", ("pl", "en"))
+    assert [segment.language for segment in transcript.segments] == ["en", "pl", "pl", "pl"], "too short"
+    assert sorted(family.asked) == [(0, "en"), (1, "pl"), (2, "pl"), (3, "pl")]
+
+
+async def test_a_range_of_which_the_model_is_unsure_is_asked_piece_by_piece() -> None:
+    family = ScriptedFamily(
+        ("en", "a"),
+        ("zh", "你好"),
+        ("en", "c"),
+        language_from="detection",
+        probability=lambda seconds: 0.6,
+    )
+    transcript, deltas = await transcribe(
+        family, [1] * 4 + [2] * 4 + [3] * 4, [(0, 3 * LONG)], pauses=(LONG, 2 * LONG)
+    )
+    assert deltas == transcript.text == "a 你好 c"
+    assert [(each.text.strip(), each.language) for each in transcript.segments] == [
+        ("a", "en"), ("你好", "zh"), ("c", "en")
+    ]  # fmt: skip
+    assert [each.start for each in transcript.segments] == [0.0, 4.0, 8.0]
+    same = ScriptedFamily(
+        ("en", "a"), ("en", "b"), language_from="detection", probability=lambda seconds: 0.6
+    )
+    whole, _ = await transcribe(same, [1] * 4 + [2] * 4, [(0, 2 * LONG)], pauses=(LONG,))
+    assert whole.text == "a", "one language, one piece"
+
+
+async def test_what_a_piece_does_not_tell_its_neighbour_does() -> None:
+    family = ScriptedFamily(
+        ("en", "a"), ("fr", "b"), language_from="detection", probability=lambda seconds: 0.3
+    )
+    transcript, _ = await transcribe(family, [1] * 4 + [2] * 4, [(0, LONG), (LONG, 2 * LONG)])
+    assert [segment.language for segment in transcript.segments] == ["en", "en"]
+    silent, _ = await transcribe(ScriptedFamily((None, ""), language_from="detection"), [1], [(0, SECOND)])
+    assert (silent.text, silent.languages, silent.segments) == ("", ("en",), ())
+
+
+def test_a_piece_has_enough_speech_to_tell() -> None:
+    part = (0, 20 * SECOND)
+    regions = [
+        (SECOND, 3 * SECOND),
+        (4 * SECOND, 5 * SECOND),
+        (6 * SECOND, 10 * SECOND),
+        (12 * SECOND, 13 * SECOND),
+    ]
+    assert cut_at_pauses(part, regions) == [(0, int(3.5 * SECOND)), (int(3.5 * SECOND), 20 * SECOND)]
+    assert cut_at_pauses(part, [part]) == [part]
+    assert merged([((0, 1), "en"), ((1, 2), "en"), ((2, 3), "fr")]) == (((0, 2), "en"), ((2, 3), "fr"))
+
+
+def test_evidence() -> None:
+    part, short = (0, LONG), (0, SECOND)
+    assert clear_language(part, DetectedLanguage("fr", 0.95)) == "fr"
+    assert clear_language(short, DetectedLanguage("fr", 0.95)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.95, is_speech=False)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.85)) is None
+    assert likely_language(part, DetectedLanguage("fr", 0.7)) == "fr"
+    assert likely_language(short, DetectedLanguage("fr", 0.85)) is None
+    assert likely_language(part, DetectedLanguage("fr", 0.4)) is None
+    assert likely_language(part, None) is None
