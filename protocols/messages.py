@@ -105,18 +105,6 @@ class NgramDraft(msgspec.Struct, frozen=True):
     min_match: int = 2
 
 
-class TimestampRules(msgspec.Struct, frozen=True):
-    """Whisper's grammar for timestamp tokens, applied while sampling.
-
-    `begin_id` is the token of 0.00 s; ids from there to the end of the vocabulary are timestamps in
-    steps of 0.02 s. `max_initial_index` bounds the first one (None: unbounded).
-    """
-
-    begin_id: int
-    no_timestamps_id: int
-    max_initial_index: int | None = None
-
-
 class SamplingParams(msgspec.Struct, frozen=True):
     """How tokens are chosen. Ids in the tuples are vocabulary ids; probabilities are natural logs."""
 
@@ -131,7 +119,6 @@ class SamplingParams(msgspec.Struct, frozen=True):
     """Suppressed for the first generated token only."""
     allowed_token_ids: tuple[int, ...] | None = None
     """If given, every generated token is one of these (language detection: max_tokens=1)."""
-    timestamps: TimestampRules | None = None
     min_p: float = 0.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0

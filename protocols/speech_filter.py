@@ -17,7 +17,8 @@ from .transcript import SpeechFilter
 
 MAX_MS: Final = 30_000
 
-_Milliseconds = Annotated[int, Meta(ge=0, le=MAX_MS)]
+_Milliseconds = Annotated[float, Meta(ge=0, le=MAX_MS)]
+"""Whole ones in the end; 300.0 is as good as 300."""
 _Threshold = Annotated[float, Meta(gt=0, lt=1)]
 _Given = TypeVar("_Given", bound=Struct)
 
@@ -58,17 +59,17 @@ def parse_speech_filter(*, is_filtered: bool, fields: Mapping[str, str]) -> Spee
         wish = parameters or VadParameters()
         return SpeechFilter(
             threshold=wish.threshold,
-            min_speech_ms=wish.min_speech_duration_ms,
-            min_silence_ms=wish.min_silence_duration_ms,
-            padding_ms=wish.speech_pad_ms,
+            min_speech_ms=round(wish.min_speech_duration_ms),
+            min_silence_ms=round(wish.min_silence_duration_ms),
+            padding_ms=round(wish.speech_pad_ms),
         )
     if strategy is None:
         return None
     padding, silence = strategy.prefix_padding_ms, strategy.silence_duration_ms
     return SpeechFilter(
         threshold=0.5 if strategy.threshold is None else strategy.threshold,
-        min_silence_ms=200 if silence is None else silence,
-        padding_ms=300 if padding is None else padding,
+        min_silence_ms=200 if silence is None else round(silence),
+        padding_ms=300 if padding is None else round(padding),
     )
 
 

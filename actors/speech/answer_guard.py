@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -40,10 +39,6 @@ PIECE_LETTERS: Final = 12
 """Of a piece of the context: shorter ones are in any text."""
 ALIKE: Final = 0.6
 """Of two answers' letters, the share in common that makes them say the same (`difflib`)."""
-CLEAR_LOGPROB: Final = -1.0
-MAX_COMPRESSION: Final = 2.4
-"""Whisper's own bounds of an answer that is worth keeping: mean log-probability, and bytes per compressed
-byte."""
 
 
 def token_budget(duration_s: float) -> int:
@@ -199,14 +194,6 @@ def is_alike(text: str, other: str) -> bool:
     """Whether two answers say much the same."""
     first, second = _letters(text), _letters(other)
     return SequenceMatcher(None, first, second, autojunk=False).ratio() >= ALIKE
-
-
-def is_trustworthy(text: str, logprobs: Sequence[float]) -> bool:
-    """Whether what follows may be asked with an answer in mind: it is clear, and does not repeat itself."""
-    if not text or (logprobs and sum(logprobs) / len(logprobs) < CLEAR_LOGPROB):
-        return False
-    data = text.encode()
-    return len(data) <= MAX_COMPRESSION * len(zlib.compress(data))
 
 
 def speaking_time_s(text: str) -> float:

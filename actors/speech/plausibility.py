@@ -1,10 +1,11 @@
-"""Whether an answer about audio in which hardly anybody speaks is to be believed. Pure.
+"""Whether an answer is one to rely on, and whether it is to be believed where hardly anybody speaks. Pure.
 
 A gate that hears people's shortest words (`media/speech_gate.py`) lets some music pass, and models answer
 music with words, of which they are often sure. So where little resembles speech an answer must look like one:
 the bounds are those of Whisper's own code, and a language that a model takes noise for counts against it.
-Answers to clear speech are not judged: Whisper is unsure of many a short word that it gets right. Used by
-`actors/speech/recipe.py`; see `answer_guard.py` for what any answer may be.
+Answers to clear speech are kept in any case: Whisper is unsure of many a short word that it gets right. But
+only what lies within the bounds is told the model with the next range. Used by `actors/speech/recipe.py`; see
+`answer_guard.py` for what any answer may be.
 """
 
 from __future__ import annotations
@@ -29,15 +30,23 @@ def clear_speech_s(duration_s: float) -> float:
     return max(MIN_SPEECH_S, MIN_SPEECH_SHARE * duration_s)
 
 
+def is_trustworthy(answer: RangeAnswer) -> bool:
+    """Whether there is text of which the model was sure on the whole, and which does not repeat itself."""
+    logprobs = answer.logprobs
+    if not answer.text or (logprobs and sum(logprobs) / len(logprobs) < MIN_LOGPROB):
+        return False
+    return compression_ratio(answer.text) <= MAX_COMPRESSION
+
+
 def is_implausible(answer: RangeAnswer, *, is_language_odd: bool) -> bool:
     """Whether an answer is not to be believed unless somebody clearly speaks.
 
     `is_language_odd` says that the model found the language by itself and is hardly ever right about it.
     """
-    if not answer.text:
-        return False
-    logprobs = answer.logprobs
-    if is_language_odd or (logprobs and sum(logprobs) / len(logprobs) < MIN_LOGPROB):
-        return True
-    data = answer.text.encode()
-    return len(data) > MAX_COMPRESSION * len(zlib.compress(data))
+    return bool(answer.text) and (is_language_odd or not is_trustworthy(answer))
+
+
+def compression_ratio(text: str) -> float:
+    """UTF-8 bytes per zlib-compressed byte; high for text that repeats itself."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data))

@@ -21,12 +21,12 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
-from .answer_guard import is_alike, is_made_of, is_trustworthy
+from .answer_guard import is_alike, is_made_of
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
 from .joining import DeltaJoiner, Part, join_texts, joined, shifted
 from .languages import MIN_RANGE, Piece, clear_language, cut_at_pauses, likely_language, merged
 from .memory import Memory
-from .plausibility import is_implausible
+from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
 
 RANGES_AT_ONCE: Final = 8
@@ -279,8 +279,8 @@ class _Work:
             answer = await self._answer(part, language, feeder)
             texts.append((answer.text, language if answer.language is None else answer.language.code))
             if self._is_in_order and answer.text:
-                is_good = is_trustworthy(answer.text, answer.logprobs)
-                self._before = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip() if is_good else ""
+                said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
+                self._before = said if is_trustworthy(answer) else ""
         if self.deltas is not None:
             self.deltas.finish(index, join_texts(texts), texts[0][1], texts[-1][1])
 
@@ -309,7 +309,7 @@ class _Work:
             on_text = None  # what is not clear may be taken back
         answer = await self.family.answer(items, request, on_text)
         is_echo = await self.recording.is_echo(answer.text, self.context, part)
-        is_doubtful = bool(self._before) and not is_trustworthy(answer.text, answer.logprobs)
+        is_doubtful = bool(self._before) and not is_trustworthy(answer)
         if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {self._before}")):
             answer = await self._ask_alone(items, request, answer)
         self.memory.previous[part[0]] = answer

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...engine.models.whisper.text import compression_ratio
 from ...media.sentences import TimedText, segments_of
 from ...protocols.transcript import Segment, Word
 from .family import RangeAnswer
+from .plausibility import compression_ratio
 
 
 def spoken_tokens(

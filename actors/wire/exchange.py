@@ -17,7 +17,7 @@ import trio
 
 from ...protocols.errors import SensoriumError
 from ...protocols.rest import error_body
-from .pace import Pace
+from .allowance import Allowance
 from .requests import body_length
 from .stream import SLICE_BYTES, Wire
 
@@ -77,7 +77,7 @@ class Exchange:
         self._length = body_length(request)
         self._num_received = 0
         self._num_ahead = 0
-        self._small_parts = Pace(burst=_SMALL_PARTS, per_s=_SMALL_PARTS_PER_S)
+        self._small_parts = Allowance(burst=_SMALL_PARTS, per_s=_SMALL_PARTS_PER_S)
         self._has_told_end = False
         self.is_body_read = False
         self.fault: h11.RemoteProtocolError | None = None

@@ -27,9 +27,9 @@ from websockets.server import ServerProtocol
 
 from ...protocols.errors import BadRequestError, ClientError, UpgradeRequiredError
 from ..kernel.nursery import open_work
+from .allowance import Allowance
 from .exchange import Exchange
 from .guard import ConnectionStatistics
-from .pace import Pace
 from .stream import Wire
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
@@ -104,8 +104,8 @@ class WebSocketConnection:
         self._text: io.StringIO | None = None
         self._binary: bytearray | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._frames = Pace(burst=_FRAMES, per_s=_FRAMES_PER_S)
-        self._idle_frames = Pace(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
+        self._frames = Allowance(burst=_FRAMES, per_s=_FRAMES_PER_S)
+        self._idle_frames = Allowance(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
         self.is_flood = False
 
     async def run(self, app: AsgiApp, scope: dict[str, Any], statistics: ConnectionStatistics) -> None:

@@ -1,9 +1,9 @@
 """What may be said next: the rules that change a row of logits before a token is chosen.
 
-In this order: allowed and suppressed tokens and biases, penalties, minimum length, Whisper's timestamps,
-the grammar. Rows of different sequences that share a rule are changed together. Formulas follow
-transformers' `logits_process.py` (repetition, suppression, timestamps) and OpenAI's reference (presence,
-frequency, bias). `engine/execution/sampler.py` chooses from what is left.
+In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar. Rows of
+different sequences that share a rule are changed together. Formulas follow transformers'
+`logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
+`engine/execution/sampler.py` chooses from what is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.transfer import to_device
-from ...protocols.messages import SamplingParams, TimestampRules
+from ...protocols.messages import SamplingParams
 from .grammar import GrammarError
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ class RuleBook:
             sampling.repetition_penalty != 1.0,
             sampling.presence_penalty,
             sampling.frequency_penalty,
-            sampling.timestamps,
             sampling.grammar,
         )
         return rules if any(history) else None
@@ -150,13 +149,6 @@ def apply_rules(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:
     penalised = [span for span in spans if span.state.counts is not None]
     if penalised:
         _apply_penalties(logits, penalised)
-    timestamped: dict[int, list[RowSpan]] = defaultdict(list)
-    for span in spans:
-        rules = span.state.sampling.timestamps
-        if rules is not None:
-            timestamped[rules.begin_id].append(span)
-    for begin, members in timestamped.items():
-        _apply_timestamps(logits, begin, members)
     return _apply_grammars(logits, spans)
 
 
@@ -212,49 +204,6 @@ def _apply_penalties(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     values = torch.where(values < 0, values * repetition, values / repetition)
     values -= frequency * generated + presence * (generated > 0)
     logits[where] = values
-
-
-def _apply_timestamps(logits: Tensor, begin: int, spans: Sequence[RowSpan]) -> None:
-    """Whisper's grammar: timestamps come in pairs, never decrease, and begin the answer."""
-    for span in spans:
-        state, rules = span.state, span.state.sampling.timestamps
-        assert rules is not None
-        # The end token: ids below it are text. Without stop tokens nothing counts as text.
-        text_end = min(state.sampling.stop_token_ids, default=0)
-        recent, last = state.generated[-2:], state.last_timestamp
-        for index, row in enumerate(span.rows):
-            if index:
-                newest = span.draft[index - 1]
-                recent = [*recent[-1:], newest]
-                last = newest if newest >= begin else last
-            _forbid_by_timestamps(logits[row], rules, recent, last, text_end)
-    # If the timestamps together are likelier than any other token, it is time for one.
-    rows = to_device(torch.tensor([row for span in spans for row in span.rows]), logits.device)
-    part = logits[rows]
-    is_time = part[:, begin:].logsumexp(-1) > part[:, :begin].amax(-1)
-    part[:, :begin].masked_fill_(is_time[:, None], NEVER)
-    logits[rows] = part
-
-
-def _forbid_by_timestamps(
-    row: Tensor, rules: TimestampRules, recent: Sequence[int], last: int | None, text_end: int
-) -> None:
-    """`recent` are the newest two generated tokens, or fewer; `last` is the newest timestamp."""
-    begin = rules.begin_id
-    row[rules.no_timestamps_id] = NEVER
-    last_was = bool(recent) and recent[-1] >= begin
-    one_before_was = len(recent) < 2 or recent[-2] >= begin
-    if last_was and one_before_was:
-        row[begin:] = NEVER  # a pair is complete: text follows
-    elif last_was:
-        row[:text_end] = NEVER  # half a pair: its second half, or the end
-    if last is not None:
-        # The second half of a pair may repeat the first; otherwise time goes on.
-        row[begin : last if last_was and not one_before_was else last + 1] = NEVER
-    if not recent:
-        row[:begin] = NEVER
-        if rules.max_initial_index is not None:
-            row[begin + rules.max_initial_index + 1 :] = NEVER
 
 
 def _apply_grammars(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:

@@ -76,7 +76,6 @@ class SequenceState:
         "counts",
         "finished",
         "generated",
-        "last_timestamp",
         "matcher",
         "num_prompt",
         "num_table_blocks",
@@ -98,8 +97,6 @@ class SequenceState:
         self.matcher: GrammarMatcher | None = None
         hears_stop = not sampling.ignore_eos or sampling.grammar is not None
         self.stops = frozenset(sampling.stop_token_ids if hears_stop else ())
-        self.last_timestamp: int | None = None
-        """The newest timestamp token, for `TimestampRules`."""
         self.num_table_blocks = 0
         """Length of the block table when it was last checked."""
         self.counts: TokenCounts | None = None
@@ -125,8 +122,3 @@ class SequenceState:
         if self.counts is not None:
             for token_id in token_ids:
                 self.counts.add(token_id)
-        if self.sampling.timestamps is not None:
-            begin = self.sampling.timestamps.begin_id
-            for token_id in token_ids:
-                if token_id >= begin:
-                    self.last_timestamp = token_id

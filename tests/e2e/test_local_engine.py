@@ -17,15 +17,12 @@ import anyio
 import numpy as np
 import pytest
 import sensorium
-import soundfile
 import trio
 from PIL import Image
-from sensorium import AsyncLocalEngine, Client, LocalEngine, SamplingOptions
+from sensorium import AsyncLocalEngine, LocalEngine, SamplingOptions
 from sensorium.actors.local.core import LocalCore
-from sensorium.protocols.errors import BadRequestError, MediaError, ModelLoadError, UnavailableError
-from sensorium.protocols.realtime_session import Granularity
-from sensorium.protocols.transcript import Transcript
-from support.server import Server, wait_until
+from sensorium.protocols.errors import BadRequestError, ModelLoadError, UnavailableError
+from support.server import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -252,53 +249,6 @@ def test_audio(folders: dict[str, Path]) -> None:
         with pytest.raises(BadRequestError) as caught:
             engine.generate({"text": "", "audio": path}, SHORT, language="xx")
         assert caught.value.param == "language"
-
-
-def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, engine: LocalEngine) -> None:
-    path = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
-    times: list[Granularity] = ["segment", "word"]
-    with Client(server.url) as client:
-        served = client.transcribe(path, timestamp_granularities=times)
-    samples, rate = soundfile.read(path, dtype="float32")
-    with LocalEngine("tiny-whisper", **SETTINGS) as whisper:
-        for recording in (path, path.read_bytes(), (samples, rate)):
-            own = whisper.transcribe(recording, timestamp_granularities=times)
-            assert own.text
-            assert (own.text, own.language, own.languages) == (served.text, served.language, served.languages)
-            assert (own.segments, own.words) == (served.segments, served.words)
-        assert not whisper.transcribe(path, language="en").words
-        for bad, param in (
-            ({"language": "xx"}, "language"),
-            ({"temperature": 7}, "temperature"),
-            ({"a": 1}, "a"),
-        ):
-            with pytest.raises(BadRequestError) as caught:
-                whisper.transcribe(path, **bad)
-            assert caught.value.param == param
-        gap = np.zeros(5 * rate, np.float32)
-        parted = (np.concatenate((gap, samples, gap, samples, gap)), rate)
-        heard = whisper.transcribe(parted, timestamp_granularities=times, vad_filter=True)
-        assert heard.text == f"{own.text} {own.text}"
-        assert heard.duration == pytest.approx(len(parted[0]) / rate)
-        for place, begins in ((0, 5.0), (len(own.words), 10.0 + len(samples) / rate)):
-            for word, alone in zip(heard.words[place:], own.words, strict=False):
-                assert word.start == pytest.approx(begins + alone.start, abs=0.4)
-        assert heard.segments[-1].end == heard.words[-1].end
-        nobody = whisper.transcribe((gap, rate), vad_filter=True, language="en")
-        assert (nobody.text, nobody.language, nobody.duration) == ("", "en", 5.0)
-        with pytest.raises(MediaError):
-            whisper.transcribe(b"no recording")
-        with pytest.raises(BadRequestError, match="takes no prompts"):
-            whisper.generate(PROMPT)
-        again = asyncio.run(_transcribe_async(path))
-        assert again == whisper.transcribe(path)
-    with pytest.raises(BadRequestError, match="does not transcribe"):
-        engine.transcribe(path)
-
-
-async def _transcribe_async(path: Path) -> Transcript:
-    async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
-        return await whisper.transcribe(path)
 
 
 def test_a_closed_engine(folders: dict[str, Path]) -> None:

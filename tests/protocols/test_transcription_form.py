@@ -83,7 +83,9 @@ def test_chunking_strategies_say_what_is_listened_to(fields: list[tuple[str, str
 def test_the_speech_filter_of_faster_whisper() -> None:
     assert parse(("vad_filter", "false"), ("chunking_strategy", "auto")).options == TranscriptionOptions()
     assert parse(("vad_filter", "true")).options.speech_filter == SpeechFilter()
-    parameters = '{"threshold":0.6,"min_speech_duration_ms":1,"min_silence_duration_ms":2,"speech_pad_ms":3}'
+    parameters = (
+        '{"threshold":0.6,"min_speech_duration_ms":1,"min_silence_duration_ms":2,"speech_pad_ms":3.0}'
+    )
     wish = SpeechFilter(threshold=0.6, min_speech_ms=1, min_silence_ms=2, padding_ms=3)
     for fields in (
         [("vad_parameters", parameters)],

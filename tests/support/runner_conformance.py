@@ -285,7 +285,6 @@ def _counts_generated(request: Generate) -> bool:
     return (
         rule.temperature > 0
         or rule.begin_suppress_token_ids != ()
-        or rule.timestamps is not None
         or rule.grammar is not None
         or rule.min_tokens > 0
         or rule.presence_penalty != 0

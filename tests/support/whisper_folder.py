@@ -117,7 +117,6 @@ def make_whisper_folder(
     seed: int = 0,
     shape: WhisperShape | None = None,
     suppress: Sequence[int] | None = None,
-    max_initial_timestamp_index: int | None = 20,
     alignment_heads: Sequence[tuple[int, int]] | None = None,
     max_shard_size: str = "5GB",
     random_weights: bool = True,
@@ -158,9 +157,7 @@ def make_whisper_folder(
     else:
         config.architectures = ["WhisperForConditionalGeneration"]
         config.save_pretrained(path)
-    generation = _generation_config(
-        shape, ids, _default_suppress(ids) if suppress is None else suppress, max_initial_timestamp_index
-    )
+    generation = _generation_config(shape, ids, _default_suppress(ids) if suppress is None else suppress)
     if alignment_heads is not None:
         generation["alignment_heads"] = [list(head) for head in alignment_heads]
     (path / "generation_config.json").write_text(json.dumps(generation, indent=2))
@@ -174,9 +171,7 @@ def _default_suppress(ids: SpecialTokens) -> list[int]:
     return [5, 11, ids.start, ids.translate, ids.transcribe, ids.previous, ids.no_speech]
 
 
-def _generation_config(
-    shape: WhisperShape, ids: SpecialTokens, suppress: Sequence[int], max_initial_index: int | None
-) -> dict[str, Any]:
+def _generation_config(shape: WhisperShape, ids: SpecialTokens, suppress: Sequence[int]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "begin_suppress_tokens": [220, ids.end],
         "bos_token_id": ids.end,
@@ -190,8 +185,6 @@ def _generation_config(
         "return_timestamps": False,
         "suppress_tokens": list(suppress),
     }
-    if max_initial_index is not None:
-        config["max_initial_timestamp_index"] = max_initial_index
     if shape.multilingual:
         config["lang_to_id"] = {f"<|{code}|>": token_id for code, token_id in ids.languages.items()}
         config["task_to_id"] = {"transcribe": ids.transcribe, "translate": ids.translate}
@@ -206,7 +199,7 @@ def _randomise(model: WhisperForConditionalGeneration, ids: SpecialTokens, seed:
             value = (1.0 if name.endswith("weight") else 0.0) + 0.2 * noise
         elif "embed_tokens" in name:
             value = noise * 3.0 / parameter.shape[1] ** 0.5
-            value[ids.no_timestamps + 1 :] *= 0.9  # many timestamps: their sum would always win
+            value[ids.no_timestamps + 1 :] *= 0.9  # so that answers are text, for the most part
             value[ids.end] *= 1.7  # so that some answers end by themselves
         elif "embed_positions" in name:
             value = noise * (1.5 if "decoder" in name else 0.5)  # else answers repeat one token

@@ -6,7 +6,6 @@ Torch-free: sessions and REST use it on the trio side while tensors stay with `e
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....protocols.errors import BadRequestError, ModelLoadError
-from ....protocols.messages import ProbabilityProbe, SamplingParams, TimestampRules
-from ....protocols.transcript import Segment, Task, Word
+from ....protocols.messages import ProbabilityProbe, SamplingParams
+from ....protocols.transcript import Task, Word
 from ..info import generation_config
 from .info import WhisperInfo, read_info
 from .tokenizer import ByteLevelTokenizer
@@ -65,7 +64,6 @@ class WhisperText:
         self.no_timestamps_id = int(
             generation.get("no_timestamps_token_id") or self._required_id("<|notimestamps|>")
         )
-        self.timestamp_begin_id = self.no_timestamps_id + 1
         # The name of this token differs between releases ("nospeech", "nocaptions"), its place does not.
         self.no_speech_id = self.no_timestamps_id - 1
         self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
@@ -75,7 +73,6 @@ class WhisperText:
         self._stop = _ids(end) if end is not None else (self.end_id,)
         self._suppress = _ids(generation.get("suppress_tokens"))
         self._begin_suppress = _ids(generation.get("begin_suppress_tokens"))
-        self._max_initial_index: int | None = generation.get("max_initial_timestamp_index")
         self._max_length: int | None = generation.get("max_length")
 
     @classmethod
@@ -139,7 +136,6 @@ class WhisperText:
         *,
         language: str | None,
         task: Task = "transcribe",
-        timestamps: bool = False,
         previous_text: str = "",
         before: str = "",
     ) -> tuple[int, ...]:
@@ -155,21 +151,17 @@ class WhisperText:
             ids += [self.language_ids[language], self.task_ids[task]]
         elif task != "transcribe":
             raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
-        if not timestamps:
-            ids.append(self.no_timestamps_id)
-        return tuple(ids)
+        return (*ids, self.no_timestamps_id)
 
     def sampling(
         self,
         *,
         num_prompt: int,
-        timestamps: bool = False,
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
     ) -> SamplingParams:
         """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens."""
-        rules = TimestampRules(self.timestamp_begin_id, self.no_timestamps_id, self._max_initial_index)
         return SamplingParams(
             max_tokens=self.max_tokens(num_prompt),
             temperature=temperature,
@@ -177,7 +169,6 @@ class WhisperText:
             stop_token_ids=self._stop,
             suppress_token_ids=self._suppress,
             begin_suppress_token_ids=self._begin_suppress,
-            timestamps=rules if timestamps else None,
             logprobs=0 if logprobs else None,
         )
 
@@ -194,7 +185,6 @@ class WhisperText:
         *,
         language: str | None,
         task: Task = "transcribe",
-        timestamps: bool = False,
         previous_text: str = "",
         before: str = "",
         temperature: float = 0.0,
@@ -202,12 +192,9 @@ class WhisperText:
         logprobs: bool = False,
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
-        prompt = self.prompt(
-            language=language, task=task, timestamps=timestamps, previous_text=previous_text, before=before
-        )
+        prompt = self.prompt(language=language, task=task, previous_text=previous_text, before=before)
         sampling = self.sampling(
             num_prompt=len(prompt),
-            timestamps=timestamps,
             temperature=temperature,
             seed=seed,
             logprobs=logprobs,
@@ -249,65 +236,6 @@ class WhisperText:
         """Text of an answer without control tokens and timestamps; spaces are kept as they are."""
         return self.tokenizer.decode(self.text_token_ids(token_ids))
 
-    def parse(
-        self,
-        token_ids: Sequence[int],
-        *,
-        duration_s: float,
-        logprobs: Sequence[float] = (),
-        offset_s: float = 0.0,
-        temperature: float = 0.0,
-        no_speech_prob: float = 0.0,
-    ) -> tuple[Segment, ...]:
-        """Segments of one window's answer, timed by its timestamp tokens.
-
-        `duration_s` is the audio in this window, `offset_s` where the window starts. Text without
-        timestamps is one segment over the whole window; text behind the last timestamp lasts until the
-        window's end, so that no word is lost. Segments without text are left out.
-        """
-        segments: list[Segment] = []
-        for start_s, end_s, first, last in self._spans(token_ids, duration_s):
-            ids = tuple(token_ids[first:last])
-            text = self.decode(ids)
-            if not text.strip():
-                continue
-            part = logprobs[first:last]
-            segments.append(
-                Segment(
-                    id=len(segments),
-                    seek=round(offset_s * 100),
-                    start=round(offset_s + start_s, 3),
-                    end=round(offset_s + end_s, 3),
-                    text=text,
-                    tokens=ids,
-                    temperature=temperature,
-                    avg_logprob=sum(part) / len(part) if part else 0.0,
-                    compression_ratio=compression_ratio(text),
-                    no_speech_prob=no_speech_prob,
-                )
-            )
-        return tuple(segments)
-
-    def _spans(self, token_ids: Sequence[int], duration_s: float) -> list[tuple[float, float, int, int]]:
-        """(start, end, first token, last token + 1) of each stretch between timestamps."""
-        spans: list[tuple[float, float, int, int]] = []
-        start_s, first, has_text = 0.0, 0, False
-        for index, token_id in enumerate(token_ids):
-            if token_id < self.timestamp_begin_id:
-                has_text = has_text or self.is_text(token_id)
-                continue
-            at_s = (token_id - self.timestamp_begin_id) * self.info.position_s
-            at_s = max(start_s, min(at_s, duration_s))
-            if has_text:
-                spans.append((start_s, at_s, first, index + 1))
-                first, has_text = index + 1, False
-            else:
-                first = index
-            start_s = at_s
-        if has_text:
-            spans.append((start_s, max(start_s, duration_s), first, len(token_ids)))
-        return spans
-
     def alignment(
         self, token_ids: Sequence[int], *, language: str | None, task: Task = "transcribe"
     ) -> AlignmentRequest:
@@ -338,12 +266,6 @@ class WhisperText:
             for group in split_words(pieces, language or "en")
             if group.text.strip()
         )
-
-
-def compression_ratio(text: str) -> float:
-    """UTF-8 bytes per zlib-compressed byte; high for text that repeats itself."""
-    data = text.encode()
-    return len(data) / len(zlib.compress(data))
 
 
 def _ids(value: int | Sequence[int] | None) -> tuple[int, ...]:

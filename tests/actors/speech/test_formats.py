@@ -64,16 +64,16 @@ class Script:
     @property
     def text(self) -> Any:  # noqa: ANN401
         family: Any = self.running.speech.family
-        return family.text if hasattr(family.text, "timestamp_begin_id") else family.text.tokenizer
+        return family.text if hasattr(family.text, "no_timestamps_id") else family.text.tokenizer
 
     def tokens(self, said: Sequence[str]) -> tuple[int, ...]:
         """Of phrases, with a time behind each where the model knows any."""
-        begin, tokens = getattr(self.text, "timestamp_begin_id", None), list[int]()
+        no_timestamps_id, tokens = getattr(self.text, "no_timestamps_id", None), list[int]()
         for number, phrase in enumerate(said):
-            if begin is None:
+            if no_timestamps_id is None:
                 tokens += self.text.encode(f" {phrase}", allow_special=False)
             else:
-                tokens += [*self.text.tokenizer.encode(f" {phrase}"), begin + 3 * number]
+                tokens += [*self.text.tokenizer.encode(f" {phrase}"), no_timestamps_id + 1 + 3 * number]
         return tuple(tokens)
 
     async def complete(self, request: Generate) -> TextGenerated:

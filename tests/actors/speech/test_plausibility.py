@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sensorium.actors.speech.family import RangeAnswer
 from sensorium.actors.speech.model import Samples
-from sensorium.actors.speech.plausibility import clear_speech_s, is_implausible
+from sensorium.actors.speech.plausibility import clear_speech_s, is_implausible, is_trustworthy
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.voice_activity import FRAME_SAMPLES, FloatArray, VoiceActivityModel
 from sensorium.protocols.transcript import TranscriptionOptions
@@ -50,6 +50,12 @@ def test_what_is_no_answer_one_would_expect(
     answer: RangeAnswer, is_language_odd: bool, expected: bool
 ) -> None:
     assert is_implausible(answer, is_language_odd=is_language_odd) == expected
+
+
+def test_only_a_clear_answer_is_relied_on() -> None:
+    assert is_trustworthy(RangeAnswer("Hello.", logprobs=(-0.2, -1.4)))
+    for answer in (RangeAnswer(""), RangeAnswer("Hello.", logprobs=(-1.4,)), RangeAnswer(LOOP)):
+        assert not is_trustworthy(answer)
 
 
 def test_half_a_minute_of_music_needs_more_than_a_word() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,12 +12,8 @@ from hypothesis import strategies as st
 from sensorium.engine.execution.logits import RowSpan, RuleBook, apply_rules, unpack_mask
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import SequenceStart
-from sensorium.protocols.messages import RequestId, SamplingParams, TimestampRules
-from transformers import GenerationConfig
-from transformers.generation.logits_process import (
-    RepetitionPenaltyLogitsProcessor,
-    WhisperTimeStampLogitsProcessor,
-)
+from sensorium.protocols.messages import RequestId, SamplingParams
+from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
 VOCAB = 16
 STOP = 15
@@ -170,36 +165,6 @@ def test_equal_rules_share_their_tensors_and_the_number_kept_is_bounded() -> Non
     for i in range(1000):
         book.rules_of(msgspec.structs.replace(PLAIN, logit_bias=((3, float(i)),)))
     assert len(book._biases) <= 64
-
-
-BEGIN = 8
-TIMES = TimestampRules(begin_id=BEGIN, no_timestamps_id=7, max_initial_index=3)
-
-
-def timestamps_by_transformers(logits: torch.Tensor, generated: list[int]) -> torch.Tensor:
-    config: Any = GenerationConfig(eos_token_id=6, bos_token_id=6)
-    config.no_timestamps_token_id = 7
-    config.max_initial_timestamp_index = 3
-    processor = WhisperTimeStampLogitsProcessor(config, begin_index=1)
-    result: torch.Tensor = processor(torch.tensor([[0, *generated]]), logits[None].clone())[0]
-    return result
-
-
-@given(
-    st.lists(st.one_of(st.integers(0, 6), st.integers(BEGIN, VOCAB - 1)), max_size=6),
-    TOKENS,
-    st.integers(0, 99),
-    st.booleans(),
-)
-@settings(max_examples=200, deadline=None)
-def test_timestamps_are_those_of_transformers(
-    generated: list[int], draft: list[int], seed: int, company: bool
-) -> None:
-    logits = random_logits(1 + len(draft), seed)
-    sampling = SamplingParams(max_tokens=50, stop_token_ids=(6,), timestamps=TIMES)
-    got = ruled(logits, sampling, [0], generated, draft, company=company)
-    for i in range(len(draft) + 1):
-        torch.testing.assert_close(got[i], timestamps_by_transformers(logits[i], generated + draft[:i]))
 
 
 @pytest.mark.parametrize("vocab", [5, 16, 37, 64])

@@ -39,7 +39,6 @@ def test_whisper_runner(tmp_path: Path, temperature: float) -> None:
         wish = text.request(
             language=("en", "de")[number % 2],
             task="transcribe",
-            timestamps=number == 3,
             previous_text="",
             temperature=temperature,
             seed=number,

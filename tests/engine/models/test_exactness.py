@@ -1,8 +1,8 @@
 """Greedy answers equal `transformers` `generate` in float32, token for token.
 
-Random checkpoints of different shapes, each with several inputs: timestamps on and off, prompts, language
-detection, alone and in mixed batches, with right, wrong, half-right and too long drafts. Where the two
-best logits are closer than 1e-4 either token is right, and the comparison of that answer ends there.
+Random checkpoints of different shapes, each with several inputs: prompts, languages, language detection,
+alone and in mixed batches, with right, wrong, half-right and too long drafts. Where the two best logits are
+closer than 1e-4 either token is right, and the comparison of that answer ends there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class Case:
 
     prompt: tuple[int, ...]
     slot: int
-    timestamps: bool
     expected: list[int]
     margins: list[float]
 
@@ -57,14 +56,11 @@ class Reference:
         """Id of the language token."""
         return int(self.model.detect_language(window[None], num_segment_frames=window.shape[1])[0])
 
-    def case(
-        self, window: torch.Tensor, slot: int, *, timestamps: bool, previous: tuple[int, ...], **named: str
-    ) -> Case:
+    def case(self, window: torch.Tensor, slot: int, *, previous: tuple[int, ...], **named: str) -> Case:
         """Decode one window as `transformers` does without any help."""
         output = self.model.generate(
             window[None],
             **named,
-            return_timestamps=timestamps,
             prompt_ids=torch.tensor(previous) if previous else None,
             force_unique_generate_call=True,
             return_dict_in_generate=True,
@@ -75,7 +71,7 @@ class Reference:
         best = torch.stack([scores[0] for scores in output.scores]).topk(2).values
         answer = [t for t in sequence[num_prompt:] if t != self.model.generation_config.eos_token_id]
         margins = (best[:, 0] - best[:, 1]).tolist()
-        return Case(tuple(sequence[:num_prompt]), slot, timestamps, answer, margins)
+        return Case(tuple(sequence[:num_prompt]), slot, answer, margins)
 
 
 def random_shape(rng: random.Random) -> WhisperShape:
@@ -101,10 +97,10 @@ def random_shape(rng: random.Random) -> WhisperShape:
 def make_cases(
     reference: Reference, text: WhisperText, windows: list[torch.Tensor], rng: random.Random
 ) -> list[Case]:
-    """Each window with and without timestamps, some with a prompt, in detected or given languages."""
+    """Each window twice, some with a prompt, in detected or given languages."""
     cases: list[Case] = []
     for slot, window in enumerate(windows):
-        for timestamps in (False, True):
+        for _ in range(2):
             previous_text = _TEXT if rng.random() < 0.4 else ""
             language: str | None = None
             task: Task = "transcribe"
@@ -116,10 +112,8 @@ def make_cases(
                 if rng.random() < 0.5:  # else both sides detect it
                     language = named["language"] = rng.choice(text.info.languages)
             previous = text.previous(previous_text)
-            case = reference.case(window, slot, timestamps=timestamps, previous=previous, **named)
-            prompt = text.prompt(
-                language=language, task=task, timestamps=timestamps, previous_text=previous_text
-            )
+            case = reference.case(window, slot, previous=previous, **named)
+            prompt = text.prompt(language=language, task=task, previous_text=previous_text)
             assert prompt == case.prompt
             cases.append(case)
     return cases
@@ -127,7 +121,7 @@ def make_cases(
 
 def job_of(case: Case, text: WhisperText, draft: list[int] | None = None, joins_at: int = 0) -> Job:
     """The case as our request."""
-    sampling = text.sampling(num_prompt=len(case.prompt), timestamps=case.timestamps)
+    sampling = text.sampling(num_prompt=len(case.prompt))
     return Job(case.prompt, case.slot, sampling, tuple(draft or ()), joins_at=joins_at)
 
 
@@ -147,7 +141,6 @@ def test_greedy_equals_transformers(tmp_path: Path, seed: int) -> None:
         tmp_path,
         seed=seed,
         shape=random_shape(rng),
-        max_initial_timestamp_index=rng.choice([None, 5, 50]),
         suppress=rng.choice([None, []]),
     )
     reference, text = Reference(folder), WhisperText.from_folder(folder)

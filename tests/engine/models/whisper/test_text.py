@@ -1,4 +1,4 @@
-"""Prompts, rules and parsing of `WhisperText`, beside `transformers` where it has the same notion."""
+"""Prompts and rules of `WhisperText`, beside `transformers` where it has the same notion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.models.whisper.text import WhisperText, compression_ratio
+from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.engine.models.whisper.tokenizer import ByteLevelTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from support.whisper_folder import SENTENCES, WhisperShape, make_whisper_folder, special_tokens
@@ -42,8 +42,8 @@ def test_info(text: WhisperText) -> None:
 
 def test_prompt(text: WhisperText) -> None:
     assert text.prompt(language="de") == (IDS.start, IDS.languages["de"], IDS.transcribe, IDS.no_timestamps)
-    timed = text.prompt(language="EN", task="translate", timestamps=True)
-    assert timed == (IDS.start, IDS.languages["en"], IDS.translate)
+    translated = text.prompt(language="EN", task="translate")
+    assert translated == (IDS.start, IDS.languages["en"], IDS.translate, IDS.no_timestamps)
     with pytest.raises(BadRequestError, match=r"'fr' is not one of en, zh, de, es") as caught:
         text.prompt(language="fr")
     assert caught.value.param == "language"
@@ -109,18 +109,12 @@ def test_decoding_equals_transformers(
 
 
 def test_sampling_follows_the_generation_config(text: WhisperText) -> None:
-    sampling = text.sampling(num_prompt=4, timestamps=True, temperature=0.5, seed=3, logprobs=True)
+    sampling = text.sampling(num_prompt=4, temperature=0.5, seed=3, logprobs=True)
     assert sampling.max_tokens == 60
     assert sampling.stop_token_ids == (IDS.end,)
     assert IDS.start in sampling.suppress_token_ids
     assert sampling.begin_suppress_token_ids == (220, IDS.end)
-    assert sampling.timestamps is not None
-    assert (sampling.timestamps.begin_id, sampling.timestamps.max_initial_index) == (
-        IDS.no_timestamps + 1,
-        20,
-    )
     assert (sampling.temperature, sampling.seed, sampling.logprobs) == (0.5, 3, 0)
-    assert text.sampling(num_prompt=4).timestamps is None
     assert text.sampling(num_prompt=60).max_tokens == 4
     assert text.max_tokens(64) == 0
 
@@ -159,7 +153,6 @@ def test_english_only(tmp_path: Path) -> None:
     assert (text.info.languages, text.info.tasks) == ((), ("transcribe",))
     for language in (None, "en"):
         assert text.prompt(language=language) == (IDS.start, IDS.no_timestamps)
-        assert text.prompt(language=language, timestamps=True) == (IDS.start,)
     with pytest.raises(BadRequestError):
         text.prompt(language="de")
     with pytest.raises(BadRequestError) as caught:
@@ -175,7 +168,7 @@ def test_a_folder_without_generation_config(tmp_path: Path) -> None:
     text = WhisperText.from_folder(folder)
     assert set(text.info.languages) == {"en", "zh", "de", "es"}
     assert text.sampling(num_prompt=4).stop_token_ids == (IDS.end,)
-    assert text.timestamp_begin_id == IDS.no_timestamps + 1
+    assert text.no_timestamps_id == IDS.no_timestamps
 
 
 def test_vocabulary_files_serve_as_a_tokenizer(folder: Path, text: WhisperText, tmp_path: Path) -> None:
@@ -202,47 +195,6 @@ def test_a_tokenizer_without_control_tokens_is_refused(folder: Path, tmp_path: P
 
 def at(seconds: float) -> int:
     return IDS.no_timestamps + 1 + round(seconds / 0.02)
-
-
-def test_parse_without_timestamps_is_one_segment(text: WhisperText) -> None:
-    ids = text.tokenizer.encode(" Hello there!")
-    (segment,) = text.parse(ids, duration_s=1.5, offset_s=10, logprobs=[-1.0] * len(ids), no_speech_prob=0.25)
-    assert (segment.start, segment.end, segment.text) == (10.0, 11.5, " Hello there!")
-    assert (segment.avg_logprob, segment.no_speech_prob, segment.seek) == (-1.0, 0.25, 1000)
-    assert segment.compression_ratio == compression_ratio(" Hello there!")
-
-
-def test_parse_with_timestamps(text: WhisperText) -> None:
-    one, two, three = (text.tokenizer.encode(f" {word}") for word in ("Hello", "bitte", "mañana"))
-    ids = (at(0.1), *one, at(0.5), at(0.6), *two, at(0.9), at(0.9), *three)
-    segments = text.parse(ids, duration_s=1.4)
-    assert [(s.id, s.start, s.end, s.text) for s in segments] == [
-        (0, 0.1, 0.5, " Hello"),
-        (1, 0.6, 0.9, " bitte"),
-        (2, 0.9, 1.4, " mañana"),  # no word is lost because its end is missing
-    ]
-    assert segments[0].tokens == (at(0.1), *one, at(0.5))
-    assert segments[2].tokens == (at(0.9), *three)
-
-
-def test_parse_keeps_times_inside_the_audio(text: WhisperText) -> None:
-    ids = (at(0.2), *text.tokenizer.encode(" Hello"), at(1.9))
-    (segment,) = text.parse(ids, duration_s=1.0)
-    assert (segment.start, segment.end) == (0.2, 1.0)
-
-
-@given(
-    st.lists(st.sampled_from([220, 40, 41, 262, at(0), at(0.3), at(0.5), at(1.9), IDS.start, IDS.end])),
-    st.floats(0, 2),
-)
-def test_parse_loses_no_text_and_time_never_goes_back(
-    text: WhisperText, token_ids: list[int], duration_s: float
-) -> None:
-    segments = text.parse(token_ids, duration_s=duration_s)
-    assert "".join(s.text for s in segments).replace(" ", "") == text.decode(token_ids).replace(" ", "")
-    times = [time for s in segments for time in (s.start, s.end)]
-    assert times == sorted(times)
-    assert all(0 <= time <= duration_s + 0.001 for time in times)
 
 
 def test_alignment_feeds_the_text_between_prompt_and_end(text: WhisperText) -> None:

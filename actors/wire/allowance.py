@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 
 
-class Pace:
-    """An allowance that grows by `per_s` up to `burst`."""
+class Allowance:
+    """It grows by `per_s` up to `burst`."""
 
     def __init__(self, *, burst: float, per_s: float) -> None:
         self._burst = burst
