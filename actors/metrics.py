@@ -54,30 +54,12 @@ class Metrics:
         ).set(1)
         self._engines: dict[str, Callable[[], EngineStatistics]] = {}
         self._inboxes: dict[str, Callable[[], Iterable[InboxStatistics]]] = {}
-        self.registry.register(
-            Statistics(ENGINE, ["model"], lambda: (([name], read()) for name, read in self._engines.items()))
-        )
-        self.registry.register(
-            Statistics(
-                BY_SERVICE,
-                ["model", "service"],
-                lambda: (
-                    ([name, service], of_service(read(), service))
-                    for name, read in self._engines.items()
-                    for service in SERVICES
-                ),
-            )
-        )
-        self.registry.register(Times(lambda: ((name, read()) for name, read in self._engines.items())))
-        self.registry.register(
-            Statistics(
-                INBOX,
-                ["model", "actor"],
-                lambda: (
-                    ([name, inbox.name], inbox) for name, read in self._inboxes.items() for inbox in read()
-                ),
-            )
-        )
+        self._register_engines()
+        self._define_sessions()
+        self._define_requests()
+
+    def _define_sessions(self) -> None:
+        """What live sessions report."""
         gauge = partial(Gauge, registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
@@ -125,7 +107,14 @@ class Metrics:
         self.corrections = counter(
             "sensorium_corrections", "Completed transcripts that differ from what their deltas had released"
         )
-        self.requests = counter("sensorium_requests", "HTTP requests answered", ["route", "status"])
+
+    def _define_requests(self) -> None:
+        """What requests and the loop report."""
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = Counter(
+            "sensorium_requests", "HTTP requests answered", ["route", "status"], registry=self.registry
+        )
         self.request_duration = histogram(
             "sensorium_request_duration_seconds",
             "An HTTP request's headers read to the end of its answer",
@@ -141,6 +130,33 @@ class Metrics:
             "sensorium_loop_hold_seconds",
             "Longest CPU time one task held the network loop, since the last scrape",
         ).set_function(self.hold.take)
+
+    def _register_engines(self) -> None:
+        """What is read of engines at every scrape."""
+        self.registry.register(
+            Statistics(ENGINE, ["model"], lambda: (([name], read()) for name, read in self._engines.items()))
+        )
+        self.registry.register(
+            Statistics(
+                BY_SERVICE,
+                ["model", "service"],
+                lambda: (
+                    ([name, service], of_service(read(), service))
+                    for name, read in self._engines.items()
+                    for service in SERVICES
+                ),
+            )
+        )
+        self.registry.register(Times(lambda: ((name, read()) for name, read in self._engines.items())))
+        self.registry.register(
+            Statistics(
+                INBOX,
+                ["model", "actor"],
+                lambda: (
+                    ([name, inbox.name], inbox) for name, read in self._inboxes.items() for inbox in read()
+                ),
+            )
+        )
 
     def add_engine(
         self,

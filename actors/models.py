@@ -127,19 +127,7 @@ def load_model(
             source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
         ),
         text=EngineText(decode=source.text.decode, byte_table=source.text.byte_table, grammars=grammars),
-        config=SchedulerConfig(
-            num_blocks=memory.num_blocks,
-            block_size=memory.block_size,
-            max_context=memory.context,
-            max_running=choices.max_running,
-            max_waiting=config.max_waiting,
-            max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
-            max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
-            num_guest_tokens=choices.num_guest_tokens,
-            guest_interval=choices.guest_interval,
-            max_plans_in_flight=choices.plans_in_flight,
-            vocab_size=info.vocab_size,
-        ),
+        config=_scheduler_config(choices, config, memory, info.vocab_size),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),
             step_timeout_s=config.step_timeout_s,
@@ -154,6 +142,24 @@ def load_model(
         memory,
         speech=_speech(source, engine, info, activity),
         prompts=None if source.prompts is None else PromptBuilder(info, source.prompts),
+    )
+
+
+def _scheduler_config(
+    choices: _DeviceChoices, config: EngineConfig, memory: MemoryPlan, vocab_size: int
+) -> SchedulerConfig:
+    return SchedulerConfig(
+        num_blocks=memory.num_blocks,
+        block_size=memory.block_size,
+        max_context=memory.context,
+        max_running=choices.max_running,
+        max_waiting=config.max_waiting,
+        max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
+        max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
+        num_guest_tokens=choices.num_guest_tokens,
+        guest_interval=choices.guest_interval,
+        max_plans_in_flight=choices.plans_in_flight,
+        vocab_size=vocab_size,
     )
 
 

@@ -1,7 +1,7 @@
 """Languages by code, tag and English name: `en`, `EN`, `en-US`, `en_GB` and `English` are all `en`.
 
 Codes are ISO 639-1, or 639-3 where there is none of two letters. Which of them a model knows is its own
-business: see `known_language`.
+business: see `known_language` and `check_language`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from typing import Final
+
+from .errors import BadRequestError
 
 _NAMES: Final = """
     af afrikaans, am amharic, ar arabic, as assamese, az azerbaijani, ba bashkir, be belarusian, bg bulgarian,
@@ -60,3 +62,13 @@ def known_language(value: str, known: Collection[str]) -> str | None:
     if code is None or code in known:
         return code
     return next((each for same in _SAME if code in same for each in same if each in known), None)
+
+
+def check_language(value: str, known: Collection[str], *, param: str = "language") -> str:
+    """Which of the `known` codes is meant; BadRequestError naming `param` if none is."""
+    code = known_language(value, known)
+    if code is None:
+        raise BadRequestError(
+            f"{param}: {value!r} is not one of {', '.join(known)}", param=param, code="unsupported_language"
+        )
+    return code

@@ -22,7 +22,7 @@ COLUMNS_PER_S: Final = 20
 """Nobody reads faster: a cue stays for longer than it was spoken, if nobody speaks meanwhile."""
 FEW_WORDS: Final = 2
 """No cue of so few, unless nothing else is said around it."""
-FEW_COLUMNS: Final = 8
+FEW_COLUMNS: Final = LINE_COLUMNS // 2
 """The same where there are no spaces between words."""
 JOINED_PAUSE_S: Final = 1.0
 """Neighbours that are nearer than this may share a cue."""
@@ -43,7 +43,7 @@ class Cue:
     def is_short(self) -> bool:
         """Whether it flashes by."""
         num_words = len(self.text.split())
-        return num_words <= FEW_WORDS if num_words > 1 else columns(self.text) <= LINE_COLUMNS // 2
+        return num_words <= FEW_WORDS if num_words > 1 else columns(self.text) <= FEW_COLUMNS
 
     def with_next(self, other: Cue) -> Cue | None:
         """Both in one, if that can be read."""

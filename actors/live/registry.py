@@ -43,6 +43,7 @@ class SessionRegistry:
         self._detached: dict[str, trio.CancelScope] = {}
         """In the order in which they were detached, each with the scope of its wait."""
         self._nursery: trio.Nursery | None = None
+        metrics.sessions_detached.set_function(lambda: self.num_detached)
         metrics.partial_interval.set_function(lambda: max((s.pace.factor for s in self), default=1.0))
         metrics.partial_lag.set_function(lambda: max((s.pace.lag_s for s in self), default=0.0))
 
@@ -138,7 +139,6 @@ class SessionRegistry:
             self._remove(self._to_give_way(session.caller), "lost")
         scope = trio.CancelScope(deadline=trio.current_time() + self._grace_s)
         self._detached[session.id] = scope
-        self._metrics.sessions_detached.inc()
         self._nursery.start_soon(self._wait, session, scope)
 
     def _to_give_way(self, caller: Caller) -> SessionActor:
@@ -159,7 +159,6 @@ class SessionRegistry:
         scope = self._detached.pop(session.id, None)
         if scope is not None:
             scope.cancel()
-            self._metrics.sessions_detached.dec()
 
     def _remove(self, session: SessionActor, why: str | None) -> None:
         """Drop a session. `why` counts it where it did not close by itself; None does not count it."""

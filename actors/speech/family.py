@@ -13,8 +13,7 @@ from typing import Literal, Protocol
 
 from ...media.segments import find_cut, split
 from ...media.voice_activity import VoiceActivityModel
-from ...protocols.errors import BadRequestError, InternalError, OverloadedError
-from ...protocols.languages import known_language
+from ...protocols.errors import InternalError, OverloadedError
 from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
 from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
@@ -202,18 +201,6 @@ class SpeechFamily(Protocol):
         recording's.
         """
         ...
-
-
-def language_code(facts: FamilyFacts, language: str, *, param: str) -> str:
-    """The model's code of a language; BadRequestError naming `param` if it does not know it."""
-    code = known_language(language, facts.languages)
-    if code is None:
-        raise BadRequestError(
-            f"{param}: {language!r} is not one of {', '.join(facts.languages)}",
-            param=param,
-            code="unsupported_language",
-        )
-    return code
 
 
 def check_answered(answer: TextGenerated) -> None:

@@ -18,11 +18,12 @@ import trio
 from msgspec import UNSET
 
 from ...protocols.audio import INTERNAL_RATE
+from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from .answer_guard import is_alike, is_made_of
-from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily, language_code
+from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import DeltaJoiner, Part, join_texts, joined, shifted
 from .languages import MIN_RANGE, Piece, clear_language, cut_at_pauses, likely_language, merged
 from .memory import Memory
@@ -106,10 +107,10 @@ def _named_language(family: SpeechFamily, options: TranscriptionOptions) -> str 
     """The code that needs no asking: the client names it, allows no other, or the model knows no other."""
     facts = family.facts
     if options.language is not None:
-        return language_code(facts, options.language, param="language")
+        return check_language(options.language, facts.languages)
     if facts.language_from == "model":
         return facts.languages[0]
-    codes = {language_code(facts, each, param="languages") for each in options.languages}
+    codes = {check_language(each, facts.languages, param="languages") for each in options.languages}
     return codes.pop() if len(codes) == 1 else None
 
 
@@ -186,8 +187,8 @@ class _Work:
                 items = await self.recording.items(part)
                 if not items:
                     return None
-                facts = self.family.facts
-                codes = [language_code(facts, each, param="languages") for each in self.options.languages]
+                known = self.family.facts.languages
+                codes = [check_language(each, known, param="languages") for each in self.options.languages]
                 request = self._request(part, None, session=self.recording.session(part))
                 detected = await self.family.language(items, codes, request)
                 self.memory.detected[part] = detected

@@ -13,9 +13,10 @@ import trio
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
+from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
-from .family import SpeechFamily, language_code
+from .family import SpeechFamily
 from .live import LiveTranscriber
 from .memory import Memory
 from .model import FILE, ReadAudio, Samples
@@ -49,9 +50,9 @@ class Transcriber:
         if options.task not in self.tasks:
             raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
         if options.language is not None:
-            language_code(self.family.facts, options.language, param="language")
+            check_language(options.language, self.languages)
         for language in options.languages:
-            language_code(self.family.facts, language, param="languages")
+            check_language(language, self.languages, param="languages")
 
     async def transcribe(
         self,

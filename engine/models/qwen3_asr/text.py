@@ -8,12 +8,13 @@ becomes a control token.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.languages import check_language
 from ....protocols.messages import EncoderItem, MediaSpan
 from ...text.tokenizer import TextTokenizer
 from .info import Qwen3AsrInfo
@@ -67,18 +68,6 @@ def language_code(name: str | None) -> str | None:
     """The code of a language's name or code in any case; None if it is not one the models know."""
     lowered = (name or "").strip().lower()
     return lowered if lowered in LANGUAGES else _CODES.get(lowered)
-
-
-def check_language(language: str, *, param: str = "language", known: Collection[str] = LANGUAGES) -> str:
-    """The name of a code or name; BadRequestError naming `param` if its code is not a `known` one."""
-    code = language_code(language)
-    if code is None or code not in known:
-        raise BadRequestError(
-            f"{param}: {language!r} is not one of {', '.join(known)}",
-            param=param,
-            code="unsupported_language",
-        )
-    return LANGUAGES[code]
 
 
 def languages_of(names: object) -> tuple[str, ...]:
@@ -174,7 +163,8 @@ class Qwen3AsrText:
         """Where the answer begins: up to its header, or behind it if it says this language."""
         if language is None:
             return self._open("assistant\n")
-        return (*self._open(f"assistant\n{_HEADER}{check_language(language)}"), self.text_tag)
+        name = LANGUAGES[check_language(language, LANGUAGES)]
+        return (*self._open(f"assistant\n{_HEADER}{name}"), self.text_tag)
 
     def header(self, language: str) -> tuple[int, ...]:
         """What an answer in this language begins with by itself; () if that cannot be told."""

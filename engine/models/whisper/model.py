@@ -204,7 +204,7 @@ class WhisperModel:
         x = torch.cat([self._positions_of(item) for item in items])
         for attention, feed_forward in self._encoder_layers:
             qkv = linear(attention.norm(x), attention.qkv)
-            mixed = torch.cat([self._attend(each) for each in qkv.split(lengths)])
+            mixed = torch.cat([self._attend(each) for each in torch.split(qkv, lengths)])
             x = linear(mixed, attention.out, residual=x)
             x = feed_forward(x)
             if x.dtype is torch.float16:
@@ -212,7 +212,7 @@ class WhisperModel:
                 x = x.clamp(-limit, limit)
         projected = linear(self._encoder_norm(x), self._cross)
         shape = (-1, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
-        return [_cross_key_values(each.view(shape)) for each in projected.split(lengths)]
+        return [_cross_key_values(each.view(shape)) for each in torch.split(projected, lengths)]
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""

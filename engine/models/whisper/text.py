@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.languages import check_language
 from ....protocols.messages import ProbabilityProbe, SamplingParams
 from ....protocols.transcript import Task, Word
 from ..info import generation_config
@@ -103,18 +104,6 @@ class WhisperText:
         """Whether prompts name a language and a task."""
         return bool(self.language_ids)
 
-    def check_language(self, language: str, *, param: str = "language") -> str:
-        """The code as the model knows it; BadRequestError naming `param` if it does not."""
-        code = language.strip().lower()
-        known = self.info.languages or ("en",)
-        if code not in known:
-            raise BadRequestError(
-                f"{param}: {language!r} is not one of {', '.join(known)}",
-                param=param,
-                code="unsupported_language",
-            )
-        return code
-
     def previous(self, text: str, before: str = "") -> tuple[int, ...]:
         """`<|startofprev|>`, the last tokens of `text`, then those of `before`; () where both are blank.
 
@@ -142,7 +131,7 @@ class WhisperText:
         """Decoder prompt for one window. A multilingual model needs `language` (see `detection`)."""
         ids = [*self.previous(previous_text, before), self.start_id]
         if language is not None:
-            language = self.check_language(language)
+            language = check_language(language, self.info.languages or ("en",))
         if self.is_multilingual:
             if language is None:
                 raise ValueError("a multilingual prompt needs a language; run `detection` first")
@@ -212,7 +201,8 @@ class WhisperText:
         """
         if not self.is_multilingual:
             raise ValueError("an English-only model has no languages to detect")
-        codes = [self.check_language(each, param="languages") for each in languages] or self.language_ids
+        known = self.info.languages
+        codes = [check_language(each, known, param="languages") for each in languages] or known
         allowed = tuple(self.language_ids[code] for code in codes)
         sampling = SamplingParams(max_tokens=1, allowed_token_ids=allowed, logprobs=0)
         return DecodeRequest((self.start_id,), sampling, ProbabilityProbe(0, self.no_speech_id))

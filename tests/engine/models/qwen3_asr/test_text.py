@@ -16,7 +16,6 @@ from sensorium.engine.models.qwen3_asr.text import (
     Answer,
     AnswerReader,
     Qwen3AsrText,
-    check_language,
     language_code,
     parse_answer,
     without_controls,
@@ -24,6 +23,7 @@ from sensorium.engine.models.qwen3_asr.text import (
 from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from sensorium.protocols.languages import known_language
 from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaSpan
 from support.asr_folder import AUDIO_TOKENS, asr_tokenizer, make_asr_folder, make_audio
 from transformers import Qwen3ASRProcessor
@@ -214,7 +214,7 @@ def test_languages_are_the_processors() -> None:
     assert LANGUAGES == reference.LANGUAGE_CODE_TO_NAME
     for code, name in LANGUAGES.items():
         assert language_code(name) == language_code(name.upper()) == language_code(f" {code} ") == code
-        assert check_language(code.upper()) == check_language(name) == name
+        assert known_language(code.upper(), LANGUAGES) == known_language(name, LANGUAGES) == code
         assert len(f"language {name}") < MAX_HEADER
     assert language_code("None") is language_code(None) is language_code("") is None
 
