@@ -20,7 +20,7 @@ from sensorium.client.requests import (
 )
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
-from sensorium.protocols.transcript import Segment, Transcript, TranscriptionOptions, Word
+from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, TranscriptionOptions, Word
 from sensorium.protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 
 TRANSCRIPT = Transcript(
@@ -73,6 +73,19 @@ def test_the_servers_verbose_answer_reads_back_whole() -> None:
     options = TranscriptionOptions(segment_timestamps=True, word_timestamps=True)
     request = TranscriptionRequest(model=None, options=options, response_format="verbose_json")
     assert parse_transcript(rest.render_transcript(TRANSCRIPT, request)[1]) == TRANSCRIPT
+
+
+def test_objects_of_a_form_are_read_by_the_server() -> None:
+    form = transcription_form(
+        "json", vad_filter=True, vad_parameters={"threshold": 0.6, "speech_pad_ms": 50.0}
+    )
+    fields = [(name, text) for name, text in form.items() if isinstance(text, str)]
+    wish = parse_transcription_form(fields).options.speech_filter
+    assert wish == SpeechFilter(threshold=0.6, padding_ms=50)
+    form = transcription_form("json", chunking_strategy={"type": "server_vad", "silence_duration_ms": 700})
+    fields = [(name, text) for name, text in form.items() if isinstance(text, str)]
+    wish = parse_transcription_form(fields).options.speech_filter
+    assert wish == SpeechFilter(min_silence_ms=700, padding_ms=300)
 
 
 def test_other_servers_answers_may_lack_fields() -> None:
