@@ -39,6 +39,8 @@ def transcribe(
     output_dir: Path | None = None,
     stream: bool = False,
     condition_on_previous_text: bool = False,
+    vad_filter: bool = False,
+    vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
     options: SpeechOptions = _NONE,
@@ -66,6 +68,11 @@ def transcribe(
     condition_on_previous_text
         Answer each half minute of a long file with the text before it in mind: slower, and names and terms
         stay the same.
+    vad_filter
+        Leave out what is no speech.
+    vad_parameters
+        How, as --vad-parameters.threshold 0.6 and so on: threshold, min_speech_duration_ms,
+        min_silence_duration_ms, speech_pad_ms.
     base_url
         Address of the server.
     api_key
@@ -84,7 +91,12 @@ def transcribe(
         if repeated:
             return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
 
-    own = {"model": model, "condition_on_previous_text": condition_on_previous_text or None}
+    own = {
+        "model": model,
+        "condition_on_previous_text": condition_on_previous_text or None,
+        "vad_filter": vad_filter or bool(vad_parameters) or None,
+        "vad_parameters": vad_parameters,
+    }
     asked = cast(FileOptions, {**options, **own})
 
     def run() -> int:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
+from msgspec import UNSET
 
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList, TranscriptTextDelta
 from ..protocols.transcript import Segment, Transcript, Word
+from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
 from .errors import APIError
@@ -58,11 +60,19 @@ class SpeechOptions(TypedDict, total=False):
 
 class FileOptions(SpeechOptions, total=False):
     """What can be asked about a file, streamed or not. With `condition_on_previous_text` each window of a
-    long one is answered with the text before it in mind, one after the other: slower, terms stay the same."""
+    long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
+
+    With `vad_filter` what is no speech is left out; `vad_parameters` are faster-whisper's `threshold`,
+    `min_speech_duration_ms`, `min_silence_duration_ms` and `speech_pad_ms`. `chunking_strategy` is OpenAI's
+    way to say it: `{"type": "server_vad", "threshold": …, "prefix_padding_ms": …, "silence_duration_ms": …}`.
+    """
 
     model: str | None
     temperature: float | None
     condition_on_previous_text: bool | None
+    vad_filter: bool | None
+    vad_parameters: Mapping[str, float] | None
+    chunking_strategy: str | Mapping[str, object] | None
 
 
 class TranscriptOptions(FileOptions, total=False):
@@ -100,11 +110,13 @@ class _Segment(msgspec.Struct):
     avg_logprob: float | None = None
     compression_ratio: float | None = None
     no_speech_prob: float | None = None
+    language: str | None = None
 
 
 class _TranscriptBody(msgspec.Struct):
     text: str
     language: str | None = None
+    languages: list[DetectedLanguage | str] | None = None
     duration: float | str | None = None
     segments: list[_Segment] | None = None
     words: list[Word] | None = None
@@ -121,6 +133,8 @@ def transcription_form(
     for name, value in given(options, TranscriptOptions).items():
         if isinstance(value, tuple):
             form[f"{name}[]"] = list(value)
+        elif isinstance(value, Mapping):
+            form[name] = msgspec.json.encode(value).decode()
         else:
             form[name] = str(value)
     if stream:
@@ -167,12 +181,13 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
 
 
 def parse_transcript(body: bytes) -> Transcript:
-    """The answer to a `json` or `verbose_json` request; `json` leaves all but the text empty."""
+    """The answer to a `json` or `verbose_json` request; `json` leaves all but text and languages empty."""
     answer = _decode(body, _TranscriptBody)
     return Transcript(
         text=answer.text,
         language=answer.language or "",
         duration=float(answer.duration or 0.0),
+        languages=tuple(each if isinstance(each, str) else each.code for each in answer.languages or ()),
         segments=tuple(_segment(segment) for segment in answer.segments or ()),
         words=tuple(answer.words or ()),
     )
@@ -287,6 +302,7 @@ def _segment(segment: _Segment) -> Segment:
         avg_logprob=segment.avg_logprob or 0.0,
         compression_ratio=segment.compression_ratio or 0.0,
         no_speech_prob=segment.no_speech_prob or 0.0,
+        language=segment.language or UNSET,
     )
 
 

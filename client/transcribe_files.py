@@ -74,7 +74,7 @@ def _document(client: Client, file: Path, document: Format, options: FileOptions
     if document != "json":
         return client.transcribe(_content(file), response_format=document, **options)
     transcript = client.transcribe(_content(file), timestamp_granularities=["segment", "word"], **options)
-    names = ("text", "language", "duration", "segments", "words")
+    names = ("text", "language", "languages", "duration", "segments", "words")
     shown = {name: getattr(transcript, name) for name in names}
     if is_line:
         return msgspec.json.encode({"file": str(file)} | shown).decode()

@@ -127,7 +127,15 @@ _SPEECH_FORM: Final[Schema] = _FILE_FORM | {
         "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {"type": "boolean"},
-        "chunking_strategy": {"type": "string"},
+        "chunking_strategy": {
+            "type": "string",
+            "description": "auto, or JSON: type, threshold, prefix_padding_ms, silence_duration_ms.",
+        },
+        "vad_filter": {"type": "boolean", "description": "What is no speech is left out."},
+        "vad_parameters": {
+            "type": "string",
+            "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
+        },
         "condition_on_previous_text": {
             "type": "boolean",
             "description": "Windows one after the other, each with the text before it in mind.",

@@ -54,10 +54,12 @@ _Plain = TypeVar("_Plain", bound=TranscriptionBody)
 
 
 class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
-    """`response_format=verbose_json`; `language` is the code. Segments and words where asked for."""
+    """`response_format=verbose_json`; `language` is the code of the main one. Segments and words where asked
+    for."""
 
     task: Task
     language: str
+    languages: list[DetectedLanguage]
     duration: float
     text: str
     segments: tuple[Segment, ...] | UnsetType = UNSET
@@ -109,6 +111,7 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
                 VerboseTranscriptionBody(
                     task=request.options.task,
                     language=transcript.language,
+                    languages=detected_languages(transcript),
                     duration=transcript.duration,
                     text=transcript.text,
                     segments=transcript.segments if request.options.segment_timestamps else UNSET,

@@ -14,6 +14,19 @@ from msgspec import UNSET, UnsetType
 Task = Literal["transcribe", "translate"]
 
 
+class SpeechFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which parts of a recording are listened to: where somebody speaks."""
+
+    threshold: float = 0.5
+    """Probability of speech in a frame, above 0 and below 1."""
+    min_speech_ms: int = 0
+    """Shorter speech is left out."""
+    min_silence_ms: int = 2000
+    """Shorter pauses are kept."""
+    padding_ms: int = 400
+    """Kept before and behind speech."""
+
+
 class TranscriptionOptions(msgspec.Struct, frozen=True):
     """How to transcribe, whoever asks. Ranges are checked where a client states them."""
 
@@ -31,6 +44,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     condition_on_previous_text: bool = False
     """Whether each window of a long recording is answered with the text before it in mind, one after the
     other; else side by side. Models that take no such text ignore it."""
+    speech_filter: SpeechFilter | None = None
+    """Leaves out parts of a whole recording; None: none. A live session's turns are found otherwise."""
     segment_timestamps: bool = False
     word_timestamps: bool = False
     logprobs: bool = False

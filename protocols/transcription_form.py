@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
-import msgspec
 from msgspec import Struct
 
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
+from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
@@ -36,8 +36,12 @@ _SCALARS: Final = frozenset(
         "chunking_strategy",
         "seed",
         "condition_on_previous_text",
+        "vad_filter",
+        "vad_parameters",
     }
 )
+_OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
+"""Beginnings of the fields of an object that is not sent as JSON."""
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
 
@@ -48,15 +52,6 @@ class TranscriptionRequest(Struct, frozen=True, kw_only=True):
     options: TranscriptionOptions
     response_format: ResponseFormat = "json"
     stream: bool = False
-
-
-class ChunkingStrategy(Struct, frozen=True):
-    """Checked, and without effect: long audio is always cut at quiet places."""
-
-    type: Literal["server_vad"]
-    prefix_padding_ms: int | None = None
-    silence_duration_ms: int | None = None
-    threshold: float | None = None
 
 
 def parse_transcription_form(
@@ -71,7 +66,6 @@ def parse_transcription_form(
     scalars, lists = _collect(fields)
     response_format = _response_format(scalars.get("response_format", "json"))
     granularities = _granularities(lists.get("timestamp_granularities", []), response_format)
-    _check_chunking_strategy(scalars)
     stream = _boolean("stream", scalars.get("stream", "false"))
     if stream and response_format not in ("json", "text"):
         raise BadRequestError(
@@ -90,6 +84,9 @@ def parse_transcription_form(
         seed=_seed(scalars.get("seed", "")),
         condition_on_previous_text=_boolean(
             "condition_on_previous_text", scalars.get("condition_on_previous_text", "")
+        ),
+        speech_filter=parse_speech_filter(
+            is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
         ),
         segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
         word_timestamps="word" in granularities,
@@ -114,7 +111,7 @@ def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[st
             )
         if base in _LISTS:
             lists.setdefault(base, []).append(value)
-        elif name in _SCALARS or name.startswith("chunking_strategy["):
+        elif name in _SCALARS or name.startswith(_OBJECTS):
             if name in scalars:
                 raise BadRequestError(f"`{name}` is given twice", param=name)
             scalars[name] = value
@@ -177,24 +174,6 @@ def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
     if values and response_format != "json":
         raise BadRequestError("`include` needs `response_format` json", param="include")
     return bool(values)
-
-
-def _check_chunking_strategy(scalars: Mapping[str, str]) -> None:
-    """ "auto", a JSON object, or the same object as `chunking_strategy[field]` fields."""
-    param = "chunking_strategy"
-    nested = {
-        name[len(param) + 1 : -1]: value for name, value in scalars.items() if name.startswith(param + "[")
-    }
-    text = scalars.get(param, "")
-    try:
-        if nested:
-            msgspec.convert(nested, ChunkingStrategy, strict=False)
-        elif text not in ("", "auto"):
-            msgspec.json.decode(text, type=ChunkingStrategy)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise BadRequestError(
-            f"`{param}` must be auto or an object with type server_vad", param=param
-        ) from None
 
 
 def _boolean(param: str, value: str) -> bool:

@@ -340,9 +340,11 @@ class Api:
         """A file's transcript; memory for its samples is reserved before they are decoded."""
         media = self._service.media
         seconds = await media.measure_audio(data)
-        async with self._service.budget.reserved(int(seconds * SAMPLE_BYTES_PER_S)) as reservation:
+        num_copies = 1 if wish.options.speech_filter is None else 2
+        expected = num_copies * int(seconds * SAMPLE_BYTES_PER_S)
+        async with self._service.budget.reserved(expected) as reservation:
             audio = await media.decode(data)
-            reservation.settle(audio.samples.nbytes)
+            reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
             lane = self._service.lane(caller, audio_s=audio.duration_s)
             return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)

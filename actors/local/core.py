@@ -5,53 +5,87 @@ Every method runs in the loop that `run` runs in. Read next: `actors/local/engin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import trio
 
 from ...engine.models.prompts import Prompt as EnginePrompt
-from ...protocols.errors import UnavailableError
+from ...protocols.audio import INTERNAL_RATE
+from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.generation import fitted
 from ...protocols.messages import Lane, TextGenerated
+from ...protocols.transcript import Transcript
 from ..kernel.nursery import open_work
 from ..kernel.supervisor import RunActor
 from ..lanes import lane_of
+from ..speech.model import SpeechModel
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Asked, Completion, Delta, Prompt, SamplingOptions, read_prompt
+from .speech import Recording, read_recording, read_wish
 
 _PER_RUNNING: Final = 2
 """Prompts in flight for each that can run at once: enough that the next are ready, few enough to hold."""
 
 
-class LocalCore:
-    """Answers prompts. Start `run` first; it calls `load`, which gives a model and what runs its engine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLocal:
+    """A model, what runs its engine, and what it can do: one of the last two at least."""
 
-    def __init__(self, load: Callable[[], tuple[TextModel, RunActor]], *, max_running: int) -> None:
+    name: str
+    run: RunActor
+    text: TextModel | None
+    speech: SpeechModel | None
+
+
+class LocalCore:
+    """Answers prompts and transcribes. Start `run` first; it calls `load`."""
+
+    def __init__(self, load: Callable[[], LoadedLocal], *, max_running: int) -> None:
         self._load = load
-        self._model: TextModel | None = None
+        self._loaded: LoadedLocal | None = None
         self._max_in_flight = _PER_RUNNING * max_running
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises ModelLoadError before it is started."""
-        model, run_engine = await trio.to_thread.run_sync(self._load)
+        loaded = await trio.to_thread.run_sync(self._load)
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(run_engine)
-                self._model = model
+                await nursery.start(loaded.run)
+                self._loaded = loaded
                 task_status.started()
                 await trio.sleep_forever()
             finally:
-                self._model = None
+                self._loaded = None
+
+    @property
+    def loaded(self) -> LoadedLocal:
+        """The model and all about it. Raises UnavailableError when it is not running."""
+        if self._loaded is None:
+            raise UnavailableError("the engine is closed")
+        return self._loaded
 
     @property
     def model(self) -> TextModel:
-        """The model. Raises UnavailableError when it is not running."""
-        if self._model is None:
-            raise UnavailableError("the engine is closed")
-        return self._model
+        """What answers prompts. Raises BadRequestError where the model cannot."""
+        loaded = self.loaded
+        if loaded.text is None:
+            raise BadRequestError(f"The model `{loaded.name}` takes no prompts; `transcribe` with it.")
+        return loaded.text
+
+    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
+        """A recording's transcript, by the recipe of the server."""
+        loaded = self.loaded
+        if loaded.speech is None:
+            raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
+        wish = read_wish(options)
+        loaded.speech.check(wish)
+        samples = await read_recording(recording)
+        lane = lane_of(audio_s=len(samples) / INTERNAL_RATE)
+        return await loaded.speech.transcribe(samples, wish, lane=lane)
 
     async def complete_all(
         self,

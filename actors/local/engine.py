@@ -12,22 +12,24 @@ import math
 import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import numpy as np
 import sniffio
 
-from ...protocols.errors import BadRequestError, ModelLoadError, UnavailableError
+from ...media.voice_activity import VoiceActivityModel
+from ...protocols.errors import BadRequestError, UnavailableError
+from ...protocols.transcript import Transcript
 from ..config import Device, Dtype, EngineConfig
-from ..kernel.supervisor import RunActor
 from ..media_budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
 from ..text.openers import ThreadOpener
 from ..text.prompts import Prompter
-from .core import LocalCore
+from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
 from .shells import CLOSED, AsyncioShell, Deltas, Threaded, TrioShell, drain, wait
+from .speech import Recording, TranscribeOptions
 
 Sampling = SamplingOptions | Sequence[SamplingOptions] | None
 """For all prompts, or one for each; None: greedy."""
@@ -63,14 +65,13 @@ class _LocalModel:
         """A core of the model; nothing is read yet."""
         name, config = str(self._model), self._config
 
-        def load() -> tuple[TextModel, RunActor]:
-            loaded = load_model(name, name, config)
-            if loaded.prompts is None:
-                raise ModelLoadError(
-                    f"{name}: a {loaded.info.family} model takes no prompts; serve it instead"
-                )
-            prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
-            return TextModel(name, loaded.engine, prompter), loaded.engine.run
+        def load() -> LoadedLocal:
+            loaded = load_model(name, name, config, VoiceActivityModel())
+            text = None
+            if loaded.prompts is not None:
+                prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
+                text = TextModel(name, loaded.engine, prompter)
+            return LoadedLocal(name=name, run=loaded.engine.run, text=text, speech=loaded.speech)
 
         return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 
@@ -133,6 +134,17 @@ class LocalEngine(_LocalModel):
         future.add_done_callback(lambda _: deltas.put(None))
         return drain(deltas, future)
 
+    def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
+        """The transcript of a recording of any length, as a server gives it for the same file.
+
+        `recording` is a path, the bytes of a file in any format, or (samples, rate): mono float [n], full
+        scale 1. The options are the form fields of `/v1/audio/transcriptions`; `task` may be `translate`.
+        Segments are filled, or what `timestamp_granularities` names. Raises BadRequestError naming an option,
+        MediaError, or OSError for a path.
+        """
+        threaded = self._running
+        return wait(threaded.start(threaded.core.transcribe, recording, options))
+
     @property
     def _running(self) -> Threaded:
         if self._threaded is None:
@@ -182,6 +194,10 @@ class AsyncLocalEngine(_LocalModel):
     ) -> Deltas:
         """One answer as it comes: `async for delta in engine.stream(…)`. Dropping it aborts the request."""
         return self._running.stream(prompt, sampling or SamplingOptions(), template_kwargs)
+
+    async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
+        """See `LocalEngine.transcribe`."""
+        return await self._running.transcribe(recording, options)
 
     @property
     def _running(self) -> TrioShell | AsyncioShell:

@@ -251,7 +251,7 @@ def _source(kind: MediaKind, given: Any, param: str, fps: float) -> Source:  # n
             pictures = [_pixels(each, f"{param}[{index}]") for index, each in enumerate(given)]
             return Frames(pictures, [index / fps for index in range(len(pictures))])
         case "audio":
-            return Samples(_samples(given, param))
+            return Samples(read_samples(given, param))
 
 
 def _pixels(given: Any, param: str) -> PixelArray:  # noqa: ANN401
@@ -275,7 +275,8 @@ def _opaque(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layer.size, (255, 255, 255, 255)), layer).convert("RGB")
 
 
-def _samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
+def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
+    """(samples, rate) as mono samples [n] at 16 kHz. Raises BadRequestError naming `param`."""
     try:
         samples, rate = given
         array, rate = np.asarray(samples, dtype=np.float32), int(rate)

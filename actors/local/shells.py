@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import math
 import queue
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Self, TypeVar
@@ -18,9 +18,11 @@ import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ...protocols.errors import UnavailableError
+from ...protocols.transcript import Transcript
 from ..kernel.nursery import open_work
 from .core import LocalCore
 from .options import Completion, Delta, Prompt, SamplingOptions
+from .speech import Recording
 
 _T = TypeVar("_T")
 
@@ -110,6 +112,9 @@ class TrioShell:
     ) -> list[Completion]:
         return await self._core.complete_all(prompts, options, kwargs)
 
+    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
+        return await self._core.transcribe(recording, options)
+
     def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
         send, receive = trio.open_memory_channel[Delta](math.inf)
         scope = trio.CancelScope()
@@ -167,6 +172,10 @@ class AsyncioShell:
         assert self._threaded is not None, "opened"
         future = self._threaded.start(self._core.complete_all, prompts, options, kwargs)
         return await asyncio.wrap_future(future)
+
+    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
+        assert self._threaded is not None, "opened"
+        return await asyncio.wrap_future(self._threaded.start(self._core.transcribe, recording, options))
 
     def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
         loop = asyncio.get_running_loop()

@@ -6,7 +6,9 @@ Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import msgspec
 import trio
 
 from ...media.voice_activity import VoiceActivityModel
@@ -20,6 +22,7 @@ from .memory import Memory
 from .model import FILE, ReadAudio, Samples
 from .recipe import RANGES_AT_ONCE, transcribe_ranges
 from .recording import Recording
+from .splicing import Splice, splice
 
 
 class Transcriber:
@@ -61,6 +64,10 @@ class Transcriber:
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
+        if options.speech_filter is not None and self._activity is not None:
+            look = partial(splice, samples, self._activity, options.speech_filter)
+            kept = await trio.to_thread.run_sync(look, limiter=self._threads)
+            return await self._transcribe_kept(kept, options, lane=lane, on_delta=on_delta)
         ranges = await trio.to_thread.run_sync(
             self.family.facts.cut_rule.split, samples, self._activity, limiter=self._threads
         )
@@ -70,6 +77,22 @@ class Transcriber:
         return await transcribe_ranges(
             self.family, recording, ranges, Memory(), options, lane=lane, on_delta=on_delta
         )
+
+    async def _transcribe_kept(
+        self,
+        kept: Splice,
+        options: TranscriptionOptions,
+        *,
+        lane: Lane,
+        on_delta: Callable[[str], None] | None,
+    ) -> Transcript:
+        """The transcript of what is kept of a recording, with the times of the whole."""
+        is_timed = options.segment_timestamps or options.word_timestamps
+        inner = msgspec.structs.replace(options, speech_filter=None, word_timestamps=is_timed)
+        transcript = kept.restored(await self.transcribe(kept.samples, inner, lane=lane, on_delta=on_delta))
+        if not transcript.language and options.language is not None:  # nobody speaks
+            transcript = msgspec.structs.replace(transcript, language=options.language)
+        return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
 
     def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTranscriber:
         """A turn whose audio begins at sample `start` of what `read` gives."""

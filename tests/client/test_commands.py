@@ -95,6 +95,20 @@ def test_one_file_is_printed_and_several_are_titled(
 
 
 @pytest.mark.slow
+def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
+    with serve_rest({"/v1/audio/transcriptions": Answer(b"x", content_type="text/plain")}) as (url, requests):
+        words = ["transcribe", str(recording), "--base-url", url]
+        assert run([*words, "--vad-parameters.threshold", "0.6", "--vad-parameters.speech_pad_ms", "50"]) == 0
+        assert run([*words, "--vad-filter"]) == 0
+        assert run(words) == 0
+    assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body
+    assert b'"vad_parameters"\r\n\r\n{"threshold":0.6,"speech_pad_ms":50' in requests[0].body
+    assert b"vad_parameters" not in requests[1].body
+    assert b"vad_filter" in requests[1].body
+    assert b"vad_filter" not in requests[2].body
+
+
+@pytest.mark.slow
 def test_standard_input_and_an_output_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import UNSET
 from sensorium.client import APIError, TextDelta, TextDone
 from sensorium.client.connection import status_error
 from sensorium.client.requests import (
@@ -26,7 +27,8 @@ TRANSCRIPT = Transcript(
     text="good day",
     language="en",
     duration=1.5,
-    segments=(Segment(0, 0, 0.0, 1.5, "good day", (1, 2), 0.0, -0.1, 1.0, 0.01),),
+    languages=("en", "de"),
+    segments=(Segment(0, 0, 0.0, 1.5, "good day", (1, 2), 0.0, -0.1, 1.0, 0.01, "en"),),
     words=(Word("good", 0.1, 0.5), Word("day", 0.6, 1.0)),
 )
 
@@ -79,6 +81,8 @@ def test_other_servers_answers_may_lack_fields() -> None:
         b'{"text":"hi","duration":"2.5","segments":[{"text":"hi","no_speech_prob":null}]}'
     )
     assert (answer.duration, answer.segments[0].text, answer.segments[0].no_speech_prob) == (2.5, "hi", 0.0)
+    assert answer.segments[0].language is UNSET
+    assert parse_transcript(b'{"text":"hi","languages":["en"]}').languages == ("en",)
 
 
 def test_an_answer_that_is_no_transcript_is_an_api_error() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcript import SpeechFilter, TranscriptionOptions
 from sensorium.protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 
 
@@ -70,11 +70,33 @@ def test_translation() -> None:
     "fields",
     [
         [("chunking_strategy", '{"type":"server_vad","threshold":0.4}')],
-        [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[silence_duration_ms]", "200")],
+        [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[silence_duration_ms]", "250")],
     ],
 )
-def test_chunking_strategies_are_accepted(fields: list[tuple[str, str]]) -> None:
-    assert parse(*fields).options == TranscriptionOptions()
+def test_chunking_strategies_say_what_is_listened_to(fields: list[tuple[str, str]]) -> None:
+    wish = parse(*fields).options.speech_filter
+    assert wish is not None
+    assert (wish.threshold, wish.min_silence_ms, wish.padding_ms) in ((0.4, 200, 300), (0.5, 250, 300))
+    assert wish.min_speech_ms == 0
+
+
+def test_the_speech_filter_of_faster_whisper() -> None:
+    assert parse(("vad_filter", "false"), ("chunking_strategy", "auto")).options == TranscriptionOptions()
+    assert parse(("vad_filter", "true")).options.speech_filter == SpeechFilter()
+    parameters = (
+        '{"threshold":0.6,"min_speech_duration_ms":1,"min_silence_duration_ms":2,"speech_pad_ms":3.0}'
+    )
+    wish = SpeechFilter(threshold=0.6, min_speech_ms=1, min_silence_ms=2, padding_ms=3)
+    for fields in (
+        [("vad_parameters", parameters)],
+        [
+            ("vad_parameters[threshold]", "0.6"),
+            ("vad_parameters[min_speech_duration_ms]", "1"),
+            ("vad_parameters[min_silence_duration_ms]", "2"),
+            ("vad_parameters[speech_pad_ms]", "3"),
+        ],
+    ):
+        assert parse(("vad_filter", "true"), *fields).options.speech_filter == wish
 
 
 @pytest.mark.parametrize(
@@ -100,6 +122,13 @@ def test_chunking_strategies_are_accepted(fields: list[tuple[str, str]]) -> None
         ([("chunking_strategy", '{"type":"client_vad"}')], "chunking_strategy"),
         ([("chunking_strategy[threshold]", "0.5")], "chunking_strategy"),
         ([("chunking_strategy", "[" * 50_000)], "chunking_strategy"),
+        ([("chunking_strategy", '{"type":"server_vad","threshold":2}')], "chunking_strategy"),
+        ([("chunking_strategy", '{"type":"server_vad"}'), ("vad_filter", "1")], "chunking_strategy"),
+        ([("vad_filter", "perhaps")], "vad_filter"),
+        ([("vad_parameters", '{"threshold":0.5}')], "vad_parameters"),
+        ([("vad_filter", "1"), ("vad_parameters", "auto")], "vad_parameters"),
+        ([("vad_filter", "1"), ("vad_parameters", '{"treshold":0.5}')], "vad_parameters"),
+        ([("vad_filter", "1"), ("vad_parameters[speech_pad_ms]", "-1")], "vad_parameters"),
         ([("include[]", "everything")], "include"),
         ([("include[]", "logprobs"), ("response_format", "text")], "include"),
         ([("seed", "-1")], "seed"),

@@ -1,0 +1,85 @@
+"""What users of `LocalEngine.transcribe` write: a recording, and the options that a server's form has.
+
+Options become such a form, so that names, limits and messages are the same. Knows no engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypedDict, cast, get_args
+
+import msgspec
+import trio
+
+from ...media.decode import DecodeLimits
+from ...protocols.body import refuse
+from ...protocols.errors import BadRequestError
+from ...protocols.transcript import Task, TranscriptionOptions
+from ...protocols.transcription_form import parse_transcription_form
+from ..speech.model import Samples
+from ..text.openers import ThreadOpener
+from .options import read_samples
+
+Recording = str | os.PathLike[str] | bytes | tuple[Any, int]
+"""A file, its bytes, or (samples, rate): mono float [n], full scale 1."""
+
+_LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
+"""Files one trusts."""
+
+
+class TranscribeOptions(TypedDict, total=False):
+    """The form fields of `/v1/audio/transcriptions` under their names; `task` says which route."""
+
+    task: Task
+    language: str | None
+    languages: Sequence[str]
+    prompt: str | None
+    keywords: Sequence[str]
+    hotwords: str | None
+    temperature: float | None
+    seed: int | None
+    condition_on_previous_text: bool | None
+    vad_filter: bool | None
+    vad_parameters: Mapping[str, float] | None
+    chunking_strategy: str | Mapping[str, object] | None
+    timestamp_granularities: Sequence[Literal["segment", "word"]]
+
+
+def read_wish(options: Mapping[str, object]) -> TranscriptionOptions:
+    """Options as a server reads them; segments where nothing is said of times. Raises BadRequestError."""
+    known = TranscribeOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise BadRequestError(f"`{name}` is no option here; there are: {', '.join(known)}.", param=name)
+    task = options.get("task", "transcribe")
+    if task not in get_args(Task):
+        raise refuse("task", task, " or ".join(get_args(Task)))
+    fields = [("response_format", "verbose_json")]
+    fields += [(name, text) for name, value in options.items() if name != "task" for text in _texts(value)]
+    return parse_transcription_form(fields, task=cast(Task, task)).options
+
+
+async def read_recording(given: Recording) -> Samples:
+    """The samples at 16 kHz. Raises MediaError, BadRequestError (`audio`), or OSError for a path."""
+    if isinstance(given, str | os.PathLike):
+        given = await trio.to_thread.run_sync(Path(given).read_bytes)
+    if isinstance(given, bytes | bytearray | memoryview):
+        return (await ThreadOpener().decode(bytes(given), limits=_LIMITS)).samples
+    return await trio.to_thread.run_sync(partial(read_samples, given, "audio"))
+
+
+def _texts(value: object) -> list[str]:
+    """An option as the values of a form's field."""
+    match value:
+        case None:
+            return []
+        case bool():
+            return [str(value).lower()]
+        case Mapping():
+            return [msgspec.json.encode(value).decode()]
+        case Iterable() if not isinstance(value, str):
+            return [str(each) for each in value]
+    return [str(value)]

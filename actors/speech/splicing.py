@@ -1,0 +1,101 @@
+"""A recording without the parts in which nobody speaks, and the times of its transcript in the whole.
+
+What is left out costs nothing and cannot be answered with invented words. Where people speak is found by
+`media/speech_regions.py`; what a client may say of it is `SpeechFilter`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from ...media.speech_regions import Region, speech_regions
+from ...media.voice_activity import VoiceActivityModel
+from ...protocols.audio import INTERNAL_RATE
+from ...protocols.transcript import Segment, SpeechFilter, Transcript, Word
+from .model import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """The regions of a recording that are kept, one after the other."""
+
+    samples: Samples
+    regions: tuple[Region, ...]
+    """In samples of the recording, ascending, apart."""
+    num_samples: int
+    """Of the recording."""
+
+    def restored(self, transcript: Transcript) -> Transcript:
+        """The transcript of `samples` with the times of the recording.
+
+        A word lies in the region that its middle is in; a segment begins and ends with its words, and spans
+        what was left out between them.
+        """
+        places = _Places(self.regions)
+        segments, index = [], 0
+        for segment in transcript.segments:
+            first = index
+            while index < len(transcript.words) and _middle(transcript.words[index]) <= segment.end:
+                index += 1
+            segments.append(places.segment(segment, transcript.words[first:index]))
+        return msgspec.structs.replace(
+            transcript,
+            duration=self.num_samples / INTERNAL_RATE,
+            segments=tuple(segments),
+            words=tuple(places.word(word) for word in transcript.words),
+        )
+
+
+def splice(samples: Samples, activity: VoiceActivityModel, wish: SpeechFilter) -> Splice:
+    """What `wish` keeps of `samples` [n]. 3 ms a second: for a thread."""
+    per_ms = INTERNAL_RATE // 1000
+    regions = speech_regions(
+        activity,
+        samples,
+        threshold=wish.threshold,
+        min_speech=wish.min_speech_ms * per_ms,
+        min_silence=wish.min_silence_ms * per_ms,
+        padding=wish.padding_ms * per_ms,
+    )
+    kept = [samples[start:end] for start, end in regions]
+    return Splice(np.concatenate(kept) if kept else samples[:0], tuple(regions), len(samples))
+
+
+class _Places:
+    """From seconds of what is kept to seconds of the recording."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self._starts = [start / INTERNAL_RATE for start, _ in regions]
+        lengths = ((end - start) / INTERNAL_RATE for start, end in regions)
+        self._bounds = list(itertools.accumulate(lengths, initial=0.0))
+        """Where each region begins in what is kept, and the end of the last."""
+
+    def word(self, word: Word) -> Word:
+        index = self._region(bisect_right(self._bounds, _middle(word)))
+        return Word(word.word, self._in(index, word.start), self._in(index, word.end))
+
+    def segment(self, segment: Segment, words: Sequence[Word]) -> Segment:
+        first = self._region(bisect_right(self._bounds, segment.start))
+        last = self._region(bisect_left(self._bounds, segment.end))
+        start, end = self._in(first, segment.start), self._in(last, segment.end)
+        if words:
+            start, end = self.word(words[0]).start, self.word(words[-1]).end
+        seek = self._in(self._region(bisect_right(self._bounds, segment.seek / 100)), segment.seek / 100)
+        return msgspec.structs.replace(segment, start=start, end=max(start, end), seek=round(seek * 100))
+
+    def _region(self, behind: int) -> int:
+        return min(max(behind - 1, 0), len(self._starts) - 1)
+
+    def _in(self, region: int, seconds: float) -> float:
+        within = min(max(seconds, self._bounds[region]), self._bounds[region + 1]) - self._bounds[region]
+        return round(self._starts[region] + within, 3)
+
+
+def _middle(word: Word) -> float:
+    return (word.start + word.end) / 2

@@ -1,0 +1,62 @@
+"""What is left out of a recording, and the times of its transcript."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from sensorium.actors.speech.splicing import Splice, splice
+from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, Word
+
+SECOND = 16_000
+
+
+def segment(number: int, start: float, end: float, text: str, seek: int = 0) -> Segment:
+    return Segment(number, seek, start, end, text, (), 0.0, 0.0, 1.0, 0.0)
+
+
+def test_times_are_those_of_the_whole_recording() -> None:
+    kept = Splice(
+        np.zeros(5 * SECOND, np.float32), ((SECOND, 3 * SECOND), (10 * SECOND, 13 * SECOND)), 20 * SECOND
+    )
+    words = (Word("one", 0.5, 1.0), Word("two", 1.9, 2.3), Word("three", 2.4, 4.0))
+    found = kept.restored(
+        Transcript(
+            "one two three",
+            "en",
+            5.0,
+            segments=(segment(0, 0.5, 1.0, "one"), segment(1, 1.9, 4.0, "two three", 100)),
+            words=words,
+        )
+    )
+    assert found.duration == 20.0
+    assert found.words == (Word("one", 1.5, 2.0), Word("two", 10.0, 10.3), Word("three", 10.4, 12.0))
+    assert [(each.start, each.end) for each in found.segments] == [(1.5, 2.0), (10.0, 12.0)]
+    assert found.segments[1].seek == 200
+    untimed = kept.restored(Transcript("a", "en", 5.0, segments=(segment(0, 0.0, 5.0, "a"),)))
+    assert [(each.start, each.end) for each in untimed.segments] == [(1.0, 13.0)]
+
+
+def test_what_is_no_speech_is_left_out() -> None:
+    path = Path(__file__).parents[3] / "examples" / "data" / "kitchen_lights.wav"
+    speech, rate = soundfile.read(path, dtype="float32")
+    assert rate == SECOND
+    gap = np.zeros(5 * SECOND, np.float32)
+    samples = np.concatenate((gap, speech, gap, speech, gap)).astype(np.float32)
+    model = VoiceActivityModel()
+    kept = splice(samples, model, SpeechFilter())
+    assert len(kept.regions) == 2
+    assert len(kept.samples) < 2 * (len(speech) + SECOND)
+    assert all(
+        np.array_equal(samples[start:end], part)
+        for (start, end), part in zip(
+            kept.regions, np.split(kept.samples, [kept.regions[0][1] - kept.regions[0][0]]), strict=True
+        )
+    )
+    assert len(splice(samples, model, SpeechFilter(min_silence_ms=30_000)).regions) == 1
+    tight = splice(samples, model, SpeechFilter(padding_ms=0))
+    assert len(tight.samples) < len(kept.samples)
+    nothing = splice(gap, model, SpeechFilter())
+    assert nothing.restored(Transcript("", "", 0.0)) == Transcript("", "", 5.0)

@@ -1,0 +1,70 @@
+"""`LocalEngine.transcribe`: the transcript that a server gives, in this process, and what may be left out."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from sensorium import AsyncLocalEngine, Client, LocalEngine
+from sensorium.protocols.errors import BadRequestError, MediaError
+from sensorium.protocols.realtime_session import Granularity
+from sensorium.protocols.transcript import Transcript
+from support.server import Server
+
+pytestmark = pytest.mark.slow
+
+SETTINGS: dict[str, Any] = {"device": "cpu", "dtype": "float32", "num_threads": 1, "kv_memory": "16MiB"}
+
+
+def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, folders: dict[str, Path]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
+    times: list[Granularity] = ["segment", "word"]
+    with Client(server.url) as client:
+        served = client.transcribe(path, timestamp_granularities=times)
+    samples, rate = soundfile.read(path, dtype="float32")
+    with LocalEngine("tiny-whisper", **SETTINGS) as whisper:
+        for recording in (path, path.read_bytes(), (samples, rate)):
+            own = whisper.transcribe(recording, timestamp_granularities=times)
+            assert own.text
+            assert (own.text, own.language, own.languages) == (served.text, served.language, served.languages)
+            assert (own.segments, own.words) == (served.segments, served.words)
+        assert not whisper.transcribe(path, language="en").words
+        for bad, param in (
+            ({"language": "xx"}, "language"),
+            ({"temperature": 7}, "temperature"),
+            ({"a": 1}, "a"),
+        ):
+            with pytest.raises(BadRequestError) as caught:
+                whisper.transcribe(path, **bad)
+            assert caught.value.param == param
+        gap = np.zeros(5 * rate, np.float32)
+        parted = (np.concatenate((gap, samples, gap, samples, gap)), rate)
+        heard = whisper.transcribe(parted, timestamp_granularities=times, vad_filter=True)
+        assert heard.text == f"{own.text} {own.text}"
+        assert heard.duration == pytest.approx(len(parted[0]) / rate)
+        for place, begins in ((0, 5.0), (len(own.words), 10.0 + len(samples) / rate)):
+            for word, alone in zip(heard.words[place:], own.words, strict=False):
+                assert word.start == pytest.approx(begins + alone.start, abs=0.4)
+        assert heard.segments[-1].end == heard.words[-1].end
+        nobody = whisper.transcribe((gap, rate), vad_filter=True, language="en")
+        assert (nobody.text, nobody.language, nobody.duration) == ("", "en", 5.0)
+        with pytest.raises(MediaError):
+            whisper.transcribe(b"no recording")
+        with pytest.raises(BadRequestError, match="takes no prompts"):
+            whisper.generate("The quick brown fox")
+        again = asyncio.run(_transcribe_async(path))
+        assert again == whisper.transcribe(path)
+    with (
+        LocalEngine(folders["text"], **SETTINGS) as text,
+        pytest.raises(BadRequestError, match="does not transcribe"),
+    ):
+        text.transcribe(path)
+
+
+async def _transcribe_async(path: Path) -> Transcript:
+    async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
+        return await whisper.transcribe(path)
