@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.unserved import DONE_ANYWAY, MARKS, Unserved
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
-PARSERS = {
+PARSERS: dict[str, tuple[Callable[[bytes], object], dict[str, Any]]] = {
     "chat": (parse_chat, {"messages": MESSAGES}),
     "completions": (parse_completion, {"prompt": "Hi"}),
     "tokenize": (parse_tokenize, {"prompt": "Hi"}),
@@ -68,7 +69,7 @@ WEIRD = {"sensorium": "never heard of"}
 
 def parse(route: str, **fields: Any) -> object:  # noqa: ANN401 (JSON)
     parser, least = PARSERS[route]
-    return parser(json.dumps({**least, **fields}).encode())  # type: ignore[operator]
+    return parser(json.dumps({**least, **fields}).encode())
 
 
 def refusal(route: str, **fields: Any) -> tuple[str | None, str]:  # noqa: ANN401 (JSON)
@@ -151,5 +152,6 @@ def test_fields_of_messages_are_refused_too(message: dict[str, Any], param: str)
 
 def test_an_answer_may_be_sent_back_as_it_came() -> None:
     """As `message.model_dump()` of OpenAI's SDK has it, nulls and all."""
-    answer = {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "audio": None}
+    answer: dict[str, Any] = {"role": "assistant", "content": "a", "refusal": None}
+    answer |= {"annotations": [], "audio": None}
     parse("chat", messages=[*MESSAGES, answer | {"function_call": None, "tool_calls": None}, *MESSAGES])

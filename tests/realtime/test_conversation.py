@@ -17,7 +17,8 @@ def test_a_final_takes_the_place_of_a_partial_in_flight() -> None:
     dialog.silence(512)
     assert dialog.names() == ["speech_started", "speech_stopped", *COMMITTED]
     assert dialog.question().final, "nobody waits for the partial any more"
-    dialog.tell(HypothesisReady(*msgspec.structs.astuple(partial), Transcript("hello", "en", 0.6)))
+    late = Transcript("hello", "en", 0.6)
+    dialog.tell(HypothesisReady(partial.item_id, partial.start_sample, partial.end_sample, False, late))
     assert dialog.names() == [], "it came all the same, and too late"
     dialog.answer("hello there")
     assert dialog.text("item_1") == "hello there"

@@ -195,7 +195,7 @@ def test_an_alignment_aborted_in_flight_is_silent() -> None:
 
 
 def test_what_is_attended_to_counts_by_its_frames() -> None:
-    loop = make_loop(frames_per_row=2.0, max_encoder_tokens_per_step=5)
+    loop = make_loop(frames_per_row=2, max_encoder_tokens_per_step=5)
     for slot, name in enumerate(("four", "eightlen", "sixlen", "a window of its own")):
         loop.scheduler.encode(slot, item(name).features)
         loop.submit(generate(name, on=name), slot)

@@ -95,7 +95,8 @@ def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, r
     theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval().model
     encoder, layer = theirs.encoder, theirs.decoder.layers[0].encoder_attn
     encoder.config.max_source_positions = 30
-    encoder.embed_positions = torch.nn.Embedding.from_pretrained(encoder.embed_positions.weight[:30])
+    shorter: Any = torch.nn.Embedding(30, encoder.config.d_model, _weight=encoder.embed_positions.weight[:30])
+    encoder.embed_positions = shorter
     with torch.inference_mode():
         hidden = encoder(frames[None]).last_hidden_state[0]
         keys = layer.k_proj(hidden).view(30, layer.num_heads, -1).transpose(0, 1)
