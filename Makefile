@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests run in a process for each core, up to four: more would be more copies of torch than are worth it.
+WORKERS := -n auto --maxprocesses 4 --dist worksteal
 TYPED := actors client engine kernels media protocols realtime
 
 .PHONY: demo test quick fuzz check format lines bench gpu clean help
@@ -36,13 +38,13 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
 
 quick: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not heavy"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not heavy"
 
 fuzz: $(READY)
-	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest $(WORKERS)
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .

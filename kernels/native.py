@@ -130,12 +130,16 @@ def _run(command: list[str], folder: str) -> None:
 
 
 def _openmp_runtime() -> Path:
-    """The GNU OpenMP runtime in this process: a second one would double the threads."""
+    """The GNU OpenMP runtime that torch brought: another one would double the threads."""
     maps = Path("/proc/self/maps").read_text().splitlines()
-    loaded = {line.split(maxsplit=5)[-1] for line in maps if "libgomp" in line}
-    if len(loaded) != 1:
-        raise RuntimeError(f"torch is expected to have loaded one libgomp, not {sorted(loaded)}")
-    return Path(loaded.pop())
+    loaded = {Path(line.split(maxsplit=5)[-1]) for line in maps if "libgomp" in line}
+    packages = Path(torch.__file__).parents[1]
+    own = {each for each in loaded if each.is_relative_to(packages / "torch")}
+    own |= {each for each in loaded if each.is_relative_to(packages / "torch.libs")}
+    found = own or loaded
+    if len(found) != 1:
+        raise RuntimeError(f"torch is expected to have loaded one libgomp, not {sorted(map(str, found))}")
+    return found.pop()
 
 
 def _processor() -> str:

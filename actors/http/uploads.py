@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -74,12 +75,14 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         if not parser.is_whole:  # said here, so that the parser closes what it has opened
             raise MultiPartException("it was cut off, its closing boundary is missing")
 
+    chunks = stream()
     parser = _Parser(
-        request.headers, stream(), max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
+        request.headers, chunks, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
     )
     try:
-        with disk_room():  # what is large is spooled
-            form = await parser.parse()
+        async with aclosing(chunks):
+            with disk_room():  # what is large is spooled
+                form = await parser.parse()
     except MultiPartException as error:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
     try:

@@ -88,6 +88,8 @@ class Wire:
     def _num_unread(self) -> int:
         """Bytes sent that the peer's machine has not taken yet. The kernel lets us send again only when much
         of them has gone, for which a slow reader may need longer than the timeout."""
+        if self._socket.fileno() < 0:
+            raise trio.ClosedResourceError
         if sys.platform != "linux":
             return 0
         return int.from_bytes(fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -181,6 +181,8 @@ class WebSocketConnection:
         subprotocol = message.get("subprotocol")
         if subprotocol is not None:
             self._response.headers["Sec-WebSocket-Protocol"] = subprotocol
+        for name, value in message.get("headers", ()):
+            self._response.headers[name.decode("latin-1")] = value.decode("latin-1")
         self._wire.write(self._response.serialize())
         self._is_accepted = True
 

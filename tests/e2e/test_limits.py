@@ -30,7 +30,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[Server]:
     config = make_config(
-        listen=ListenConfig(port=0, api_key=("other", KEY), drain_s=5.0, send_timeout_s=1.0),
+        listen=ListenConfig(port=0, api_key=(KEY,), drain_s=5.0, send_timeout_s=1.0),
         files=FileConfig(max_upload_mib=1.0, max_audio_s=30.0, decode_workers=1, max_requests=2),
         realtime=RealtimeConfig(
             max_sessions=2, max_backlog_ms=2_000, idle_s=1.5, outbox_events=64, outbox_mib=0.05

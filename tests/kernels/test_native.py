@@ -85,3 +85,14 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
     assert native._user_cache() is None
     folder.chmod(0o700)
     assert native._user_cache() == folder
+
+
+def test_another_openmp_runtime_is_left_to_whom_it_belongs() -> None:
+    """scikit-learn brings one, for example, which may be loaded before ours is looked for."""
+    code = """
+import sklearn.cluster
+from sensorium.kernels.native import _openmp_runtime
+assert "torch" in str(_openmp_runtime()), _openmp_runtime()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

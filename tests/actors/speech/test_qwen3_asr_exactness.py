@@ -220,7 +220,7 @@ async def test_ranges_of_a_long_turn_are_recomputed_alone() -> None:
         for end, final in ((250_000, False), (300_000, False), (520_000, False), (len(audio), True)):
             said = await live.hypothesis(end, final=final)
             ranges = split(audio[:end], window_samples=rule.size, search_samples=rule.search)
-            texts = {round(part.start, 3): part.text for part in said.segments}
+            texts = {round(part.start, 3): part.text.strip() for part in said.segments}
             for first, last in ranges:
                 text = texts.pop(round(first / 16_000, 3), "")
                 alone = Transcript(text=text, language="en", duration=0)
