@@ -216,6 +216,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             other_answers=_TRANSCRIPT,
         ),
     ),
+    "/v1/realtime": (Operation(summary="A live session: for WebSocket, 426 without an `Upgrade` to it"),),
     "/v1/realtime/client_secrets": (
         Operation(
             summary="A short-lived key for live sessions",
