@@ -37,6 +37,11 @@ def cross_attention(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
     native = native_for(query)
     if native is not None and query.shape[2] % 2 == 0:
         return _cross_attention_native(native, query.contiguous(), spans)
+    return cross_attention_by_products(query, spans)
+
+
+def cross_attention_by_products(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
+    """The same in torch, for any device."""
     out = torch.empty_like(query)
     for start, end, memory in spans:
         weights = cross_scores(query[start:end], memory[0]).softmax(-1)

@@ -12,16 +12,18 @@ also compared with oneDNN's packed product, which `linear` uses for many rows.
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.linear import LinearWeight, linear, linear_reference, pack_linear
 from sensorium.kernels.native import library
@@ -194,6 +196,42 @@ def bench_attention(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
         )
 
 
+def _listen(
+    attend: Callable[[Tensor, Sequence[CrossSpan]], Tensor],
+    query: Tensor,
+    spans: Sequence[Sequence[CrossSpan]],
+    number: int,
+) -> Tensor:
+    return attend(query, spans[number % len(spans)])
+
+
+def bench_cross(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
+    """Whisper base's decoder and encodings of 30 s: answers side by side, one alone, and its draft."""
+    heads, positions, dim, layers = 8, 1500, 64, 12
+    cases = {"answer 8": [1] * 8, "answer 1": [1], "draft of 24": [24], "drafts 4 × 6": [6] * 4}
+    for title, lengths in cases.items():
+        ends = list(itertools.accumulate(lengths))
+        spans = [
+            [
+                CrossSpan(end - length, end, torch.randn(2, heads, positions, dim).to(dtype))
+                for end, length in zip(ends, lengths, strict=True)
+            ]
+            for _ in range(layers)
+        ]
+        query = torch.randn(ends[-1], heads, dim).to(dtype)
+        report(
+            f"cross-attention, {title}",
+            {
+                "ours": partial(_listen, cross_attention, query, spans),
+                "torch": partial(_listen, cross_attention_by_products, query, spans),
+            },
+            len(lengths) * 2 * heads * positions * dim * dtype.itemsize,
+            4.0 * heads * dim * positions * ends[-1],
+            at,
+            5 * rounds,
+        )
+
+
 def _ignore_round(work: Work, _: int) -> object:
     return work()
 
@@ -258,7 +296,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=["bfloat16", "float32"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="of linear products")
-    parser.add_argument("--only", choices=["linear", "attention", "rest"])
+    parser.add_argument("--only", choices=["linear", "attention", "cross", "rest"])
     options = parser.parse_args()
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
@@ -282,6 +320,8 @@ def main() -> None:
                 bench_linear(dtype, at, options.rounds, tuple(options.rows))
             if options.only in (None, "attention"):
                 bench_attention(dtype, at, options.rounds)
+            if options.only in (None, "cross"):
+                bench_cross(dtype, at, options.rounds)
             if options.only in (None, "rest"):
                 bench_rest(dtype, at, options.rounds)
 
