@@ -7,14 +7,15 @@ READY := $(VENV)/.ready
 WORKERS := -n auto --maxprocesses 4 --dist worksteal
 TYPED := actors client engine kernels media protocols realtime
 
-.PHONY: demo test quick fuzz check format lines bench gpu clean help
+.PHONY: demo test quick fuzz fuzz-parsers check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    set up, start the server, stream a spoken conversation through it"
+	@echo "make demo    set up, start the server, stream a spoken conversation through it, show it pictures"
 	@echo "make test    set up, run every test"
 	@echo "make quick   the tests that need no real clock, process or model"
 	@echo "make fuzz    every test again with new random examples"
+	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make lines   how large each room is"
@@ -45,6 +46,9 @@ quick: $(READY)
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest $(WORKERS)
+
+fuzz-parsers: $(READY)
+	$(BIN)/python tests/fuzz/run.py --seconds 60
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .

@@ -43,7 +43,8 @@ def __dir__() -> list[str]:
     import importlib.util
 
     has_engine = importlib.util.find_spec("torch") is not None
-    return sorted({*globals(), *(name for name, home in _HOMES.items() if has_engine or home == ".client")})
+    missing = {name for name, home in _HOMES.items() if not has_engine and home != ".client"}
+    return sorted({name for name in globals() if name.startswith("__")} | set(__all__) - missing)
 
 
 def __getattr__(name: str) -> object:

@@ -3,8 +3,8 @@
 A caller is an API key (ephemeral keys count for the key that made them); where no key is needed, an address.
 Every bound that callers share knows what each of them holds of it, and keeps one of two rules:
 
-- What is held until its owner lets go of it (requests in hand, live sessions): nobody takes more than
-  `GREED` times what is left for others, and whoever holds none takes what is free (`has_room`).
+- What is held until its owner lets go of it (requests in hand, live sessions): nobody holds more than `GREED`
+  times what was free when it took the last of them, and whoever holds none takes what is free (`has_room`).
 - What can be taken away (sessions that wait for a lost client, ephemeral keys): when all is held, the caller
   that holds most gives way (`greediest`).
 
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 GREED: Final = 7
-"""So that one caller gets seven eighths, and two get seven fifteenths each."""
+"""So that one caller gets seven eighths, and two get seven fifteenths each. An eighth of fewer than eight
+places is none: there whoever comes first may take them all, because to keep one of two would be half."""
 _IPV6_NETWORK: Final = 64
 """Bits of an IPv6 address that its owner cannot choose."""
 
@@ -60,10 +61,10 @@ def caller_by_address(host: str) -> Caller:
 def has_room(num_held: int, num_taken: int, most: int, *, is_shared: bool = True) -> bool:
     """Whether a caller that holds `num_held` may take another of `most` places, `num_taken` of which are
     taken. Not `is_shared`: nobody else may come."""
-    num_left = most - num_taken - 1
-    if num_left < 0:
+    num_free = most - num_taken
+    if num_free <= 0:
         return False
-    return not is_shared or num_held == 0 or num_held + 1 <= GREED * num_left
+    return not is_shared or num_held == 0 or num_held + 1 <= GREED * num_free
 
 
 def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:

@@ -10,7 +10,7 @@ from .signals import LeavingAtOnce
 
 _NEEDS = (
     "sensorium: this needs packages that are missing ({name}). In the folder of sensorium's sources:\n"
-    "    pip install '.[cli]'      for transcribe, listen, models --base-url and bench\n"
+    "    pip install '.[cli]'      for transcribe, listen, chat, models --base-url and bench\n"
     "    pip install '.[serve]'    for all commands"
 )
 _BROKEN_PIPE = 141
@@ -23,6 +23,10 @@ def main() -> None:
     # 300,000 rounds make steps many times slower as soon as anything else wants a core
     # (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    # Read at their first use by oneDNN and by what torch has around it: how many compiled kernels each keeps,
+    # one for every shape it has met. Its own 1024, of 256 KiB each, are most of what a live server holds.
+    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(cache, "128")
     try:
         with LeavingAtOnce():
             from .commands import run

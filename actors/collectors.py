@@ -13,7 +13,7 @@ from typing import Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..protocols.distributions import SECONDS, TOKENS, Distribution
+from ..protocols.distributions import DRAFTS, SECONDS, TOKENS, Distribution
 from ..protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
 
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
@@ -56,13 +56,18 @@ TIMES: Final = {
     "whole_s": ("engine_request_seconds", "A request queued to its last token"),
     "prompt_tokens": ("request_prompt_tokens", "Tokens in the prompt of a request, media included"),
     "output_tokens": ("request_output_tokens", "Tokens in the answer to a request"),
+    "drafts_accepted": ("draft_accepted_length", "Tokens of one verified draft that were right"),
 }
 """And of its `RequestTimes`."""
+_BOUNDS: Final = {"drafts_accepted": DRAFTS}
 INBOX: Final = {
     "num_received": ("inbox_messages", "Messages an actor has taken"),
     "num_refused": ("inbox_refused", "Messages refused because an actor's inbox was full"),
     "depth": ("inbox_depth", "Messages waiting for an actor"),
     "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
+}
+PROCESS: Final = {
+    "num_restarts": ("engine_process_restarts", "Times the engines' process was started again"),
 }
 MEDIA: Final = {
     "num_jobs": ("media_files", "Jobs of decode processes: a file is measured in one and opened in the next"),
@@ -75,6 +80,32 @@ MEDIA: Final = {
     "num_running": ("media_running", "Files being decoded"),
     "num_workers": ("media_workers", "Decode processes alive"),
 }
+SOUND: Final = {
+    "num_streams": ("sound_streams", "Sessions whose sound comes in a container"),
+    "num_deaths": ("sound_deaths", "Processes decoding live sound that died or were killed"),
+    "decoded_s": ("sound_decoded_seconds", "Seconds of live sound decoded out of containers"),
+}
+FETCHES: Final = {
+    "num_fetched": ("fetched_files", "Files fetched by address"),
+    "num_failed": ("fetch_failed", "Addresses whose file could not be had, or may not be"),
+    "num_retries": ("fetch_retries", "Further attempts at an address"),
+    "num_bytes": ("fetched_bytes", "Bytes received of files fetched, also of those that failed"),
+    "num_waiting": ("fetches_waiting", "Files waiting to be fetched"),
+    "num_running": ("fetches_running", "Files being fetched"),
+}
+MEDIA_CACHE: Final = {
+    "num_hits": ("media_cache_hits", "Files of prompts that were opened before, and not opened again"),
+    "num_misses": ("media_cache_misses", "Files of prompts that had to be opened"),
+    "num_evictions": ("media_cache_evictions", "Opened files given up for others"),
+    "num_entries": ("media_cache_entries", "Opened files kept"),
+    "num_kept_bytes": ("media_cache_bytes", "Bytes of opened files kept"),
+}
+POSTING: Final = {
+    "num_posted": ("callback_events", "Events of calls that were posted to their callbacks"),
+    "num_dropped": ("callback_events_dropped", "Events that found no room or that nobody took"),
+    "num_posting": ("callbacks_active", "Callbacks of calls that go on, or that have not posted everything"),
+    "num_to_post": ("callback_events_waiting", "Events to be posted"),
+}
 CONNECTIONS: Final = {
     "num_open": ("connections_open", "Connections now"),
     "num_idle": ("connections_idle", "Of them, those without a request in hand"),
@@ -86,6 +117,12 @@ CONNECTIONS: Final = {
         "WebSockets closed because of their rate of frames without content",
     ),
 }
+REFUSED: Final = {
+    "num": (
+        "requests_refused",
+        "Requests that reached no route: no HTTP, too large or slow a head, no room, no proper WebSocket",
+    )
+}
 _OF_OTHERS: Final = {
     "depth",
     "max_depth",
@@ -94,6 +131,11 @@ _OF_OTHERS: Final = {
     "num_running",
     "num_open",
     "num_idle",
+    "num_streams",
+    "num_entries",
+    "num_kept_bytes",
+    "num_posting",
+    "num_to_post",
 }
 _GAUGES: Final = GAUGES | _OF_OTHERS
 
@@ -135,7 +177,7 @@ class Times(Collector):
         """One family for each field of `RequestTimes`."""
         rows = list(self._read())
         for field, (name, text) in TIMES.items():
-            bounds = SECONDS if field.endswith("_s") else TOKENS
+            bounds = SECONDS if field.endswith("_s") else _BOUNDS.get(field, TOKENS)
             family = HistogramMetricFamily(f"sensorium_{name}", text, labels=["model", "service"])
             for model, statistics in rows:
                 for service in SERVICES:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,14 +23,18 @@ from cyclopts.config import Dict, Env
 from ..client import commands as client_commands
 from ..protocols.errors import DeviceLostError, SensoriumError
 from .config import (
-    DEFAULT_MODEL,
+    DEFAULT_MODELS,
+    CallConfig,
     EngineConfig,
+    FetchConfig,
     FileConfig,
     ListenConfig,
+    ProcessConfig,
     RealtimeConfig,
+    ResponseConfig,
     ServerConfig,
 )
-from .config_file import read_options
+from .config_file import FileOptions, read_options
 from .kernel.nursery import first_error
 from .logs import LogConfig, configure
 from .option_checks import AddressError, ConfigError
@@ -97,12 +102,17 @@ def _launch(
         `[transcribe]`.
     """
     command = tokens[0] if tokens else ""
+    said = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
     if config is not None and tokens:
-        options = read_options(config, command, _known_options())
-        app.config = [*app.config, Dict({command: options}, source=str(config))]
-    return app(tokens, result_action="return_value")
+        of_models = frozenset(field.name for field in fields(EngineConfig))
+        said = read_options(config, command, _known_options(), of_models)
+        app.config = [*app.config, Dict({command: said.own}, source=str(config))]
+    if not said.models:
+        return app(tokens, result_action="return_value")
+    _, bound, _ = app.parse_args(tokens)
+    return serve(*bound.args, **bound.kwargs, model_tables=said.models)
 
 
 def _known_options() -> dict[str, set[str]]:
@@ -111,7 +121,7 @@ def _known_options() -> dict[str, set[str]]:
         name: {
             argument.name.strip("-").replace("-", "_").lower()
             for argument in app[name].assemble_argument_collection()
-            if argument.name != "*"
+            if argument.name != "*" and argument.parse
         }
         for name in app.resolved_commands()
         if not name.startswith("-")
@@ -124,17 +134,23 @@ def serve(
     *,
     served_model_name: tuple[str, ...] = (),
     model: tuple[str, ...] = (),
+    model_tables: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
+    process: Annotated[ProcessConfig, _FLAT] = _DEFAULTS.process,
     files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
+    fetch: Annotated[FetchConfig, _FLAT] = _DEFAULTS.fetch,
     realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
+    calls: Annotated[CallConfig, _FLAT] = _DEFAULTS.calls,
+    responses: Annotated[ResponseConfig, _FLAT] = _DEFAULTS.responses,
     logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
 ) -> int:
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
 
     Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
-    variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If a GPU
-    fails it exits with status 1, for a service manager to start it again.
+    variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If the
+    process of the models dies or a GPU fails, that process is started again; with --engine-process off a GPU
+    that fails ends the server with status 1, for a service manager to start it again.
 
     Examples:
 
@@ -147,15 +163,30 @@ def serve(
     Parameters
     ----------
     models
-        Embedded names, local folders or Hugging Face ids; tiny-qwen3-asr if none is given.
+        Embedded names, local folders or Hugging Face ids; tiny-qwen3-vl and tiny-qwen3-asr if none are given.
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
     model
         What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
-        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, …
+        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
+        --config they are tables: [model.tiny-whisper].
+    model_tables
+        Those tables; what `model` says of the same option goes first.
     """
+    options = (*model_tables, *model)
     config = ServerConfig(
-        models or (DEFAULT_MODEL,), served_model_name, listen, engine, files, realtime, logs, model
+        models or DEFAULT_MODELS,
+        served_model_name,
+        listen,
+        engine,
+        files,
+        realtime,
+        logs,
+        options,
+        fetch,
+        process,
+        calls,
+        responses,
     )
     try:
         with LeavingAtOnce():
@@ -176,6 +207,9 @@ def _serve(config: ServerConfig) -> None:
     # Imported late: the other commands, and a wrong option, need no torch.
     from .server import serve as serve_forever
 
+    if config.process.engine_process == "off":
+        from . import models  # noqa: F401 (torch, too: while the loop imports it no signal would be heard)
+
     async def run_until_signal() -> None:
         ready, stop = trio.Event(), trio.Event()
 
@@ -191,7 +225,7 @@ def _serve(config: ServerConfig) -> None:
     trio.run(run_until_signal)
 
 
-@app.command
+@app.command(default_parameter=Parameter(negative=(), show_env_var=False))
 def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
     """List the embedded models and what they can do, or those of a server.
 
@@ -205,11 +239,12 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
     base_url
         Address of a server.
     api_key
-        Key for the server.
+        Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
     """
     if base_url is not None:
         return client_commands.models(base_url, api_key)
-    from ..engine.models.registry import embedded_models, open_model
+    with LeavingAtOnce():
+        from ..engine.models.registry import embedded_models, open_model
 
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info

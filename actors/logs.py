@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import secrets
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,9 +26,15 @@ REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("request_id", default=Non
 FIELDS: Final = "fields"
 """Attribute of a log record: a mapping of what machines read beside the message."""
 
+_FIT: Final = re.compile(r"[A-Za-z0-9._:;=@/+~-]{1,128}")
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What a client sends must not begin a line of its own, nor speak to a terminal."""
 _CHATTY: Final = ("httpcore", "httpx", "huggingface_hub", "filelock", "urllib3")
+
+
+def request_id_of(given: str | None) -> str:
+    """The id of a request: what its client calls it, if that is short and plain, or else a new one."""
+    return given if given and _FIT.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, slots=True)

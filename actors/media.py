@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import signal
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +24,15 @@ import numpy as np
 import trio
 import trio_parallel
 
+from ..engine.control_groups import num_processors
+from ..media.confinement import Protections, confine, protections
 from ..media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
+from ..media.frames import SeenFrame, look_at_frame
 from ..media.images import ImageLimits, measure_image
-from ..media.video import VideoLimits, measure_video
+from ..media.video import measure_video
+from ..media.video_container import VideoLimits
 from ..media.vision_config import PixelConfig, VideoConfig
 from ..media.worker import (
-    confine,
     decode_to_file,
     image_to_file,
     items_with_features,
@@ -38,7 +43,7 @@ from ..media.worker import (
 )
 from ..protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
 from ..protocols.messages import EncoderItem, VideoItems
-from .kernel.disk import disk_room, has_no_room
+from .kernel.disk import disk_room, has_no_room, own_folder
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ _GRACE_S: Final = 5.0
 
 
 def _default_workers() -> int:
-    return max(1, (os.cpu_count() or 1) - 1)
+    return max(1, num_processors() - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class MediaConfig:
     """Requests waiting for a worker; one more gets OverloadedError."""
     deadline_s: float = 60.0
     """Seconds of work one file may take, including the start of a worker."""
+    cpu_s: float = 60.0
+    """Seconds of processor time that one job on a file may take."""
     idle_s: float = 600.0
     """Seconds after which an unused worker leaves."""
     max_worker_bytes: int = 4 * 1024**3
@@ -76,7 +83,7 @@ class MediaConfig:
             value = getattr(self, name)
             if value < minimum:
                 raise ValueError(f"{name} must be at least {minimum}, not {value}")
-        for name in ("deadline_s", "idle_s"):
+        for name in ("deadline_s", "cpu_s", "idle_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
 
@@ -109,6 +116,9 @@ class MediaActor:
         self.config = config or MediaConfig()
         self.handle = MediaHandle(self)
         self._context: trio_parallel.WorkerContext | None = None
+        self._folder = ""
+        """Of the files that workers read and write, which see no others."""
+        self._are_protections_known = False
         self._limiter = trio.CapacityLimiter(self.config.max_workers)
         # trio-parallel wants one too; ours is taken first, so that waiting is not on the deadline.
         self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
@@ -123,34 +133,37 @@ class MediaActor:
     async def run(self, *, task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then requests in flight get UnavailableError and all workers are gone."""
         max_bytes = self.config.max_worker_bytes
-        try:
-            async with trio_parallel.open_worker_context(
-                idle_timeout=self.config.idle_s,
-                init=partial(confine, max_bytes),
-                retire=partial(should_retire, max_bytes),
-                grace_period=_GRACE_S,
-            ) as context:
-                self._context = context
-                try:
-                    task_status.started(self.handle)
-                    await trio.sleep_forever()
-                finally:
-                    # Leaving the context waits for its jobs, so they are ended first.
-                    self._context = None
-                    for request in self._requests:
-                        request.cancel()
-        except trio_parallel.BrokenWorkerError:
-            # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
-            return
+        with own_folder() as self._folder:
+            try:
+                async with trio_parallel.open_worker_context(
+                    idle_timeout=self.config.idle_s,
+                    init=partial(confine, max_bytes, self._folder),
+                    retire=partial(should_retire, max_bytes),
+                    grace_period=_GRACE_S,
+                ) as context:
+                    self._context = context
+                    try:
+                        task_status.started(self.handle)
+                        await trio.sleep_forever()
+                    finally:
+                        # Leaving the context waits for its jobs, so they are ended first.
+                        self._context = None
+                        for request in self._requests:
+                            request.cancel()
+            except trio_parallel.BrokenWorkerError:
+                # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
+                return
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
         """What a file will come to, by its headers, read in a worker."""
         return await self._prepare(data, partial(measure, measuring, what), what)
 
-    async def decode(self, data: bytes, limits: DecodeLimits) -> DecodedAudio:
+    async def decode(
+        self, data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False
+    ) -> DecodedAudio:
         """See `MediaHandle.decode`."""
         recognise(data, limits)
-        job = partial(decode_to_file, limits=limits)
+        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
         audio = await self.prepare_large(data, job, "file", _with_samples)
         self._decoded_s += audio.duration_s
         return audio
@@ -159,8 +172,8 @@ class MediaActor:
         self, data: bytes, job: Callable[..., _T | SensoriumError], what: str, read: Callable[[_T, str], _T]
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
-        with disk_room(), tempfile.NamedTemporaryFile(prefix="sensorium-") as target:
-            outcome = await self._prepare(data, partial(job, path=target.name), what)
+        with disk_room(), self._file() as target:
+            outcome = await self._prepare(data, partial(job, path=os.path.basename(target.name)), what)
             return await trio.to_thread.run_sync(read, outcome, target.name)
 
     async def _prepare(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
@@ -173,22 +186,32 @@ class MediaActor:
             self._requests.add(request)
             try:
                 async with self._limiter:
-                    with disk_room(), tempfile.NamedTemporaryFile(prefix="sensorium-") as source:
+                    with disk_room(), self._file() as source:
                         await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
-                        return await self._try_job(partial(on_file, job, source.name), what)
+                        name = os.path.basename(source.name)
+                        work = partial(on_file, job, name, cpu_s=self.config.cpu_s)
+                        return await self._try_job(work, what)
             finally:
                 self._requests.discard(request)
         raise UnavailableError("Decoding of files is shutting down.")
+
+    def _file(self) -> tempfile._TemporaryFileWrapper[bytes]:
+        """An empty one that workers may read and write, by its name: they work in its folder."""
+        if self._context is None:
+            raise UnavailableError("Decoding of files is not running.")
+        return tempfile.NamedTemporaryFile(dir=self._folder)
 
     async def _try_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
         """Run a job again, once, where its worker dies: of what the machine ran out of, most often."""
         try:
             return await self._run_job(job, what)
-        except trio_parallel.BrokenWorkerError:
+        except trio_parallel.BrokenWorkerError as error:
+            _check_time(error, what)
             logger.warning("a worker died while it decoded; the %s is tried again", what)
         try:
             return await self._run_job(job, what)
-        except trio_parallel.BrokenWorkerError:
+        except trio_parallel.BrokenWorkerError as error:
+            _check_time(error, what)
             logger.error("two workers died while they decoded one %s", what)
             raise OverloadedError(
                 f"The process that decoded the {what} was ended; try again later.",
@@ -222,7 +245,18 @@ class MediaActor:
         if isinstance(outcome, SensoriumError):
             self._num_failed += 1
             raise outcome
+        if not self._are_protections_known:
+            await self._tell_protections()
         return outcome
+
+    async def _tell_protections(self) -> None:
+        """Once, as soon as a worker can say it."""
+        if self._context is None:
+            return
+        self._are_protections_known = True
+        with suppress(trio_parallel.BrokenWorkerError):
+            held = await self._context.run_sync(protections, cancellable=True, limiter=self._inner_limiter)
+            log_protections("files", held)
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
@@ -241,11 +275,30 @@ class MediaActor:
         )
 
 
+def log_protections(what: str, held: Protections | None) -> None:
+    """Say what keeps those who decode `what` in."""
+    has_all = held is not None and held.has_no_network and held.files != "none"
+    logger.log(
+        logging.INFO if has_all else logging.WARNING,
+        "processes that decode %s are kept from the network: %s; from files that are not theirs: %s",
+        what,
+        "yes" if held is not None and held.has_no_network else "no, the system does not let them",
+        "no, the system does not let them" if held is None or held.files == "none" else f"by {held.files}",
+    )
+
+
+def _check_time(error: trio_parallel.BrokenWorkerError, what: str) -> None:
+    """Raise MediaError if the worker's processor time was up: trying again would take as long."""
+    if getattr(error.args[-1], "exitcode", None) == -signal.SIGXCPU:
+        raise MediaError(f"Decoding the {what} took too much processor time.", param=what) from None
+
+
 def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
     """Samples that are not read but mapped: the file may then be deleted."""
     with open(path, "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    return replace(audio, samples=np.frombuffer(mapped, np.float32))
+    shape = (*audio.samples.shape[:-1], -1)
+    return replace(audio, samples=np.frombuffer(mapped, np.float32).reshape(shape))
 
 
 def _with_features(item: EncoderItem, path: str) -> EncoderItem:
@@ -254,6 +307,13 @@ def _with_features(item: EncoderItem, path: str) -> EncoderItem:
 
 def _with_all_features(video: VideoItems, path: str) -> VideoItems:
     return msgspec.structs.replace(video, items=items_with_features(video.items, path))
+
+
+def _told(video: VideoItems) -> str:
+    return ", ".join(
+        f"{each.wanted_s:.2f} s: " + ("nothing" if each.shown_s is None else f"{each.shown_s:.2f} s")
+        for each in video.replaced
+    )
 
 
 class MediaHandle:
@@ -270,20 +330,28 @@ class MediaHandle:
         """Bytes of the features a video file will make. Raises as `decode` does (param `video`)."""
         return await self._actor.measure(data, partial(measure_video, config=config, limits=limits), "video")
 
-    async def measure_audio(self, data: bytes, *, limits: DecodeLimits | None = None) -> float:
+    async def measure_audio(
+        self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+    ) -> float:
         """Seconds a file will decode to, as far as it can be told. Raises as `decode` does."""
         limits = limits or self._actor.config.limits
         recognise(data, limits)
-        return await self._actor.measure(data, partial(measure_audio, limits=limits), "file")
+        measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept)
+        return await self._actor.measure(data, measuring, "file")
 
-    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
+    async def decode(
+        self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+    ) -> DecodedAudio:
         """Decode a file in a worker process. Its format is read from its bytes, never from its name.
 
+        Its channels are mixed unless they are kept, see `DecodedAudio`.
         `limits` default to the actor's. Raises MediaError or TooLargeError (param `file`), OverloadedError
         when too many requests wait, the disk is full or workers die, UnavailableError at shutdown,
         InternalError for a defect of ours. Cancellation kills the worker at once.
         """
-        return await self._actor.decode(data, limits or self._actor.config.limits)
+        return await self._actor.decode(
+            data, limits or self._actor.config.limits, are_channels_kept=are_channels_kept
+        )
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
@@ -297,7 +365,17 @@ class MediaHandle:
     ) -> VideoItems:
         """Make a video file's features in a worker process. Raises as `decode` does (param `video`)."""
         job = partial(video_to_file, config=config, limits=limits)
-        return await self._actor.prepare_large(data, job, "video", _with_all_features)
+        video = await self._actor.prepare_large(data, job, "video", _with_all_features)
+        if video.replaced:
+            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(video))
+        return video
+
+    async def look_at_frame(
+        self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
+    ) -> SeenFrame:
+        """Open a frame of live video in a worker process. Raises as `decode` does (param `image`)."""
+        look = partial(look_at_frame, config=config, num_frames=num_frames, limits=limits)
+        return await self._actor.measure(data, look, "image")
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""

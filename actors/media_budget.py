@@ -30,6 +30,12 @@ class Reservation:
         self._budget.change(num_bytes - self.num_bytes)
         self.num_bytes = num_bytes
 
+    def grow(self, num_bytes: int) -> None:
+        """Take more while it arrives, without waiting. Raises OverloadedError if there is too little left."""
+        if self._budget.num_bytes + num_bytes > self._budget.max_bytes:
+            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
+        self.settle(self.num_bytes + num_bytes)
+
 
 @dataclass(slots=True)
 class _Place:

@@ -8,18 +8,17 @@ it calls, `actors/engine/engine.py` for what it makes.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
+from ..engine.control_groups import num_processors
 from ..engine.execution.grammar import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import ModelInfo, sampling_defaults
 from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory
-from ..engine.models.prompts import PromptBuilder
 from ..engine.models.registry import embedded_models, open_model
+from ..engine.models.side import ModelSide
 from ..engine.models.source import ModelSource
 from ..engine.models.weights import free_bytes
 from ..engine.planning.limits import SchedulerConfig
@@ -28,9 +27,8 @@ from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
-from .speech.family import SpeechFamily
-from .speech.model import SpeechModel
-from .speech.transcriber import Transcriber
+from .loaded import LoadedModel, loaded_model
+from .remote.orders import Orders
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +43,15 @@ class _DeviceChoices:
     max_encoder_tokens_per_step: int
     """On a CPU encoding takes its time however many are encoded together, and a step cannot be left: half a
     Whisper window, so that who comes meanwhile waits no longer than for that, or for one whole item."""
+    max_batch_tokens_per_step: int | None
+    """On a CPU 128 a step are computed nearly as fast as 512, and are over in a third of the time."""
     num_guest_tokens: int
     """Beside a better class: on a CPU few rows are hardly slower than one."""
     guest_interval: int
     plans_in_flight: int
     """On a CPU planning takes a core from the device, and there is nothing to hide it behind."""
+    max_rows_beside_live: int | None = None
+    """On a CPU a Whisper window takes as long as dozens of tokens, and the start of one as some."""
 
 
 _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
@@ -57,14 +59,17 @@ _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
         max_running=64,
         max_tokens_per_step=512,
         max_encoder_tokens_per_step=768,
+        max_batch_tokens_per_step=128,
         num_guest_tokens=8,
         guest_interval=4,
         plans_in_flight=1,
+        max_rows_beside_live=384,
     ),
     "cuda": _DeviceChoices(
         max_running=256,
         max_tokens_per_step=8192,
         max_encoder_tokens_per_step=8192,
+        max_batch_tokens_per_step=None,
         num_guest_tokens=256,
         guest_interval=1,
         plans_in_flight=2,
@@ -73,40 +78,60 @@ _CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model's engine, not yet running, and the side of it that needs no device."""
+class OpenedModel:
+    """A model's engine, not yet running, and what is known of the model."""
 
-    name: str
     engine: Engine
     info: ModelInfo
     """`max_context` is what is served of it."""
     memory: MemoryPlan
-    speech: SpeechModel | None
-    """Transcribes: speech models."""
-    prompts: PromptBuilder | None
-    """Builds prompts: models that answer those of clients."""
+    side: ModelSide
 
 
 def load_model(
+    name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
+) -> LoadedModel[Engine]:
+    """`open_engine`, and what asks it, for one model alone. Blocking: call it in a thread.
+
+    `activity` says what speech models need not be asked about.
+    """
+    opened = open_engine(name, model, config)
+    return loaded_model(
+        opened.engine, opened.info, opened.side, activity=activity, tool_parser=config.tool_parser
+    )
+
+
+def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
+    """`open_engine` for the next of a server's models, behind those that are open."""
+    order = told.models[len(opened)]
+    return open_engine(
+        order.name,
+        order.model,
+        order.config,
+        max_pixels=told.max_pixels,
+        beside=tuple(each.memory for each in opened),
+        num_to_come=len(told.models) - len(opened) - 1,
+    )
+
+
+def open_engine(
     name: str,
     model: str,
     config: EngineConfig,
-    activity: VoiceActivityModel | None = None,
     *,
     max_pixels: int = 0,
     beside: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
-) -> LoadedModel:
+) -> OpenedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
-    `activity` says what speech models need not be asked about; `max_pixels` is the largest image that will
-    come (0: what the model itself allows). Memory that
+    `max_pixels` is the largest image that will come (0: what the model itself allows). Memory that
     is given by default is shared with the models `beside` it and the ones to come.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
     dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
-    source = open_model(model, device=config.device, dtype=dtype)
+    source = open_model(model, device=config.device, dtype=dtype, quantization=config.quantization)
     _check_graphs(name, source, config)
     choices = _CHOICES["cuda" if source.device.type == "cuda" else "cpu"]
     choices = replace(
@@ -116,17 +141,17 @@ def load_model(
     )
     wish = _memory_wish(source, config, choices.max_running, max_pixels)
     memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
-    grammars = _grammars(source)
-    num_threads = config.num_threads or (1 if is_embedded else os.cpu_count() or 1)
+    grammars, text = _grammars(source), source.side.text
+    num_threads = config.num_threads or (1 if is_embedded else num_processors())
     info = replace(source.info, name=name, max_context=memory.context)
-    if config.generation_config == "auto" and source.prompts is not None:
+    if config.generation_config == "auto" and source.side.prompts is not None:
         info = replace(info, sampling=sampling_defaults(source.folder))
     engine = Engine(
         name,
         _runner_maker(
             source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
         ),
-        text=EngineText(decode=source.text.decode, byte_table=source.text.byte_table, grammars=grammars),
+        text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(choices, config, memory, info.vocab_size),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),
@@ -135,14 +160,7 @@ def load_model(
         ),
         encoder_bytes=source.encoder_bytes,
     )
-    return LoadedModel(
-        name,
-        engine,
-        info,
-        memory,
-        speech=_speech(source, engine, info, activity),
-        prompts=None if source.prompts is None else PromptBuilder(info, source.prompts),
-    )
+    return OpenedModel(engine, info, memory, source.side)
 
 
 def _scheduler_config(
@@ -156,6 +174,8 @@ def _scheduler_config(
         max_waiting=config.max_waiting,
         max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
         max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
+        max_rows_beside_live=choices.max_rows_beside_live,
+        max_batch_tokens_per_step=choices.max_batch_tokens_per_step,
         num_guest_tokens=choices.num_guest_tokens,
         guest_interval=choices.guest_interval,
         max_plans_in_flight=choices.plans_in_flight,
@@ -172,16 +192,6 @@ def _check_graphs(name: str, source: ModelSource, config: EngineConfig) -> None:
         raise ModelLoadError(
             f"{name}: --cuda-graphs is set, but the model runs on {source.device}; allowed: cuda"
         )
-
-
-def _speech(
-    source: ModelSource, engine: Engine, info: ModelInfo, activity: VoiceActivityModel | None
-) -> SpeechModel | None:
-    """The speech side that the model's family names, if it listens."""
-    if source.listens is None:
-        return None
-    module = import_module(source.listens.file, f"{__package__}.speech")
-    return Transcriber(cast(SpeechFamily, module.open_family(engine, info, source.listens.text)), activity)
 
 
 def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:
@@ -244,7 +254,7 @@ def _runner_maker(
 
 def _grammars(source: ModelSource) -> GrammarStore | None:
     """None for models whose answers are no free text, or whose tokens' bytes are not known."""
-    tokenizer = source.text.grammar_json
+    tokenizer = source.side.text.grammar_json
     if tokenizer is None:
         return None
     try:

@@ -1,10 +1,13 @@
-"""What is said of an option whose value is not allowed. Used by `actors/config.py`, which has the options."""
+"""What is said of an option whose value is not allowed. Used by what `actors/config.py` composes."""
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from ..engine.models.memory import MemorySize
+
+MIB: Final = 1024 * 1024
 
 
 class ConfigError(ValueError):
@@ -21,6 +24,14 @@ def check(option: str, value: float, low: float, high: float = math.inf) -> None
         allowed = f"{low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
         allowed += ", and finite" if value == math.inf else ""
         raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {allowed}")
+
+
+def check_bytes(option: str, value: str) -> None:
+    """Raise ConfigError unless the value is a size, not a share."""
+    size = memory_size(option, value)
+    if size is None or size.unit != "bytes":
+        name = option.replace("_", "-")
+        raise ConfigError(f"--{name} is {value!r}; allowed: a size as 2GiB or 512MiB")
 
 
 def memory_size(option: str, value: str) -> MemorySize | None:

@@ -12,36 +12,45 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 import trio
 from starlette.routing import Router
 
-from ..engine.models.memory import MemoryPlan
+from ..engine.models.prompts import PromptBuilder
 from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
-from ..protocols.errors import DeviceLostError
 from .config import ServerConfig
-from .engine.engine import Engine
-from .http.access import AccessLog
+from .engine.client import EngineClient
+from .engines import Engines
+from .fetching.fetcher import Fetcher
+from .fetching.names import Names
+from .http.access import AccessLog, RefusalLog
+from .http.calls import call_routes
 from .http.door import Door
 from .http.keys import ApiKeys
+from .http.response_file import ResponseFile
+from .http.response_store import ResponseStore
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
 from .http.websocket import realtime_route
-from .kernel.nursery import first_error
 from .live.hearing import VoiceActivityActor
-from .media import MediaActor, MediaConfig, MediaHandle
+from .live.sound import SoundActor
+from .loaded import LoadedModel
+from .media import MediaActor, MediaConfig
 from .media_budget import MediaBudget
+from .media_cache import MediaCache
 from .metrics import Metrics
-from .models import LoadedModel, load_model
 from .option_checks import AddressError
+from .response_config import ResponseConfig
+from .text.addresses import AddressBook
 from .text.generation import TextModel
-from .text.prompts import MediaLimits, Prompter
+from .text.opening import MediaLimits, media_bytes
+from .text.prompts import Prompter
 from .wire.guard import ConnectionLimits, Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
+from .wire.refusals import Refusals
 from .wire.websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
@@ -67,7 +76,7 @@ async def serve(
     process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    engines = _Engines(stop)
+    engines = Engines(config, stop.set)
     keys = ApiKeys(config.listen)
     listener = _listen(config)
     url, door = _url(listener), Door()
@@ -76,9 +85,10 @@ async def serve(
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 guard = Guard(_connection_limits(config))
-                connections.start_soon(_listen_until, closed, door, config, listener, guard)
+                refusals = Refusals(RefusalLog(config.logs))
+                connections.start_soon(_listen_until, closed, door, config, listener, guard, refusals)
                 service = await _load(config, keys, engines, actors)
-                service.metrics.add_connections(lambda: guard.statistics)
+                service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
                 # What the models brought stays. Looking through it at each full collection holds the loop
@@ -98,40 +108,86 @@ async def serve(
         gc.unfreeze()
 
 
-async def _load(config: ServerConfig, keys: ApiKeys, engines: _Engines, actors: trio.Nursery) -> Service:
+async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: trio.Nursery) -> Service:
     """Start everything that requests need, in `actors`."""
+    responses = ResponseStore(await _response_file(config.responses))
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
     metrics = Metrics()
     media = MediaActor(_media_config(config))
     budget = MediaBudget(max_bytes=config.files.media_bytes)
+    cache = MediaCache(config.files.media_cache_bytes, media_bytes)
+    metrics.add_media_cache(cache.statistics)
     await actors.start(media.run)
     metrics.add_media(media.handle.statistics)
+    names = Names()
+    fetcher = Fetcher(config.fetch, names)
+    metrics.add_fetcher(fetcher.statistics)
+    prompter = partial(
+        Prompter,
+        opener=media.handle,
+        budget=budget,
+        limits=_media_limits(config),
+        fetcher=fetcher,
+        cache=cache,
+    )
     models: dict[str, ServedModel] = {}
-    plans: list[MemoryPlan] = []
-    for name, model in zip(config.public_names, config.models, strict=True):
-        loaded = await _start_engine(actors, engines, name, model, config, activity, plans)
-        plans.append(loaded.memory)
-        metrics.add_engine(name, loaded.engine.statistics, loaded.engine.inboxes)
-        text = _text_model(loaded, config, media.handle, budget)
-        models[name] = ServedModel(name, loaded.engine, int(time.time()), loaded.speech, text)
+    served = await engines.start(actors, activity)
+    if engines.process is not None:
+        metrics.add_process(engines.process.pid, engines.process.num_restarts)
+    for loaded in served:
+        metrics.add_engine(loaded.name, loaded.engine.statistics, loaded.engine.inboxes)
+        text = _text_model(loaded, config, prompter)
+        models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)
     await actors.start(hearing.run)
-    service = Service(config, models, media.handle, budget, hearing.open_ear, metrics, keys)
+    sound = SoundActor()
+    await actors.start(sound.run)
+    metrics.add_sound(sound.statistics)
+    service = Service(
+        config,
+        models,
+        media.handle,
+        budget,
+        AddressBook(budget, fetcher),
+        names,
+        hearing.open_ear,
+        sound.open_sound,
+        metrics,
+        keys,
+        responses=responses,
+    )
     actors.start_soon(metrics.watch_loop)
     actors.start_soon(keys.watch)
     await actors.start(service.sessions.run)
+    await actors.start(service.posting.run)
+    metrics.add_posting(service.posting.statistics)
+    await actors.start(service.responses.run)
     return service
+
+
+async def _response_file(config: ResponseConfig) -> ResponseFile | None:
+    """Raises ConfigError."""
+    if config.response_store is None:
+        return None
+    opened = partial(ResponseFile, max_bytes=config.store_bytes, kept_s=config.response_store_days * 86_400)
+    return await trio.to_thread.run_sync(partial(opened, config.response_store, now=time.time()))
 
 
 def application(service: Service) -> AsgiApp:
     """The ASGI application of a service."""
     found = routes(service)
-    router = Router([*found, realtime_route(service)], default=not_found, redirect_slashes=False)
+    sockets = [realtime_route(service), *call_routes(service)]
+    router = Router([*found, *sockets], default=not_found, redirect_slashes=False)
     return Gate(router, service, frozenset(route.path for route in found))
 
 
 async def _listen_until(
-    closed: trio.Event, app: AsgiApp, config: ServerConfig, listener: socket.socket, guard: Guard
+    closed: trio.Event,
+    app: AsgiApp,
+    config: ServerConfig,
+    listener: socket.socket,
+    guard: Guard,
+    refusals: Refusals,
 ) -> None:
     await serve_connections(
         AccessLog(app, config.logs),
@@ -141,73 +197,29 @@ async def _listen_until(
         send_timeout_s=config.listen.send_timeout_s,
         stop=closed,
         grace_s=_CLOSE_GRACE_S,
+        refusals=refusals,
     )
 
 
-@dataclass(slots=True)
-class _Engines:
-    """Runs engines. One that loses its device stops the server: what others do is finished, and it leaves."""
-
-    stop: trio.Event
-    lost: DeviceLostError | None = None
-
-    async def run(self, engine: Engine, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run one, `started` when it is ready; raises what its first start raised."""
-        is_ready = False
-        try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(engine.run)
-                is_ready = True
-                task_status.started()
-        except* DeviceLostError as group:
-            if not is_ready:
-                raise
-            error = first_error(group)
-            assert isinstance(error, DeviceLostError)
-            logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
-            self.lost = error
-            self.stop.set()
-
-
-async def _start_engine(
-    actors: trio.Nursery,
-    engines: _Engines,
-    name: str,
-    model: str,
-    config: ServerConfig,
-    activity: VoiceActivityModel,
-    beside: Sequence[MemoryPlan],
-) -> LoadedModel:
-    started = time.monotonic()
-    work = partial(
-        load_model,
-        name,
-        model,
-        config.engine_of(name),
-        activity,
-        max_pixels=config.files.max_image_pixels,
-        beside=tuple(beside),
-        num_to_come=len(config.models) - len(beside) - 1,
-    )
-    loaded = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-    await actors.start(engines.run, loaded.engine)
-    logger.info("%s: ready after %.1f s", name, time.monotonic() - started)
-    return loaded
-
-
-def _text_model(
-    loaded: LoadedModel, config: ServerConfig, media: MediaHandle, budget: MediaBudget
-) -> TextModel | None:
-    if loaded.prompts is None:
-        return None
-    limits = MediaLimits(
+def _media_limits(config: ServerConfig) -> MediaLimits:
+    return MediaLimits(
         max_items=config.files.max_media_items,
         max_clip_s=config.files.max_clip_s,
         max_image_pixels=config.files.max_image_pixels or None,
+        background=config.files.background,
     )
-    prompter = Prompter(loaded.prompts, media, budget=budget, limits=limits)
+
+
+def _text_model(
+    loaded: LoadedModel[EngineClient], config: ServerConfig, prompter: Callable[[PromptBuilder], Prompter]
+) -> TextModel | None:
+    if loaded.prompts is None:
+        return None
     return TextModel(
-        loaded.name, loaded.engine, prompter, num_ngram_drafts=config.engine_of(loaded.name).ngram_drafts
+        loaded.name,
+        loaded.engine,
+        prompter(loaded.prompts),
+        num_ngram_drafts=config.engine_of(loaded.name).ngram_drafts,
     )
 
 
@@ -216,6 +228,8 @@ async def _drain(service: Service, deadline_s: float) -> None:
     service.is_draining = True
     logger.info("stopping: %d sessions, %d requests", len(service.sessions), service.num_requests)
     with trio.move_on_after(deadline_s):
+        for call in tuple(service.calls):
+            await call.drain()
         for session in service.sessions:
             await session.drain()
         await service.wait_quiet()
@@ -247,5 +261,6 @@ def _media_config(config: ServerConfig) -> MediaConfig:
         max_workers=files.decode_workers,
         max_waiting=files.max_requests,
         deadline_s=files.decode_timeout_s,
+        cpu_s=files.decode_timeout_s,
         limits=DecodeLimits(max_bytes=files.max_upload_bytes, max_seconds=files.max_audio_s),
     )

@@ -6,17 +6,26 @@ Start at `client/client.py`; live sessions are `client/session_core.py` under tw
 from __future__ import annotations
 
 from .async_client import AsyncClient
+from .async_dialogue import AsyncAnswer, AsyncDialogueSession
 from .async_realtime import AsyncRealtimeSession
+from .chat_answer import ChatAnswer, ChatDelta, ChatUsage, ToolCall, ToolResult
 from .client import Client
+from .dialogue import Answer, DialogueSession
 from .errors import (
+    AnswerError,
     APIError,
     AudioError,
+    PictureError,
     SDKError,
     SensoriumConnectionError,
     SensoriumTimeoutError,
     SessionClosedError,
 )
 from .events import (
+    AnswerBegan,
+    AnswerDelta,
+    AnswerDone,
+    ArgumentsDone,
     Backpressure,
     Cleared,
     Committed,
@@ -27,7 +36,11 @@ from .events import (
     Expiring,
     Failed,
     Flushed,
+    FrameDropped,
+    FramesEvicted,
+    FunctionCall,
     ItemAdded,
+    ItemDeleted,
     ItemDone,
     Resumed,
     SegmentEvent,
@@ -42,22 +55,39 @@ from .requests import TextDelta, TextDone
 
 __all__ = [
     "APIError",
+    "Answer",
+    "AnswerBegan",
+    "AnswerDelta",
+    "AnswerDone",
+    "AnswerError",
+    "ArgumentsDone",
+    "AsyncAnswer",
     "AsyncClient",
+    "AsyncDialogueSession",
     "AsyncRealtimeSession",
     "AudioError",
     "Backpressure",
+    "ChatAnswer",
+    "ChatDelta",
+    "ChatUsage",
     "Cleared",
     "Client",
     "Committed",
     "Completed",
     "Delta",
+    "DialogueSession",
     "ErrorEvent",
     "Event",
     "Expiring",
     "Failed",
     "Flushed",
+    "FrameDropped",
+    "FramesEvicted",
+    "FunctionCall",
     "ItemAdded",
+    "ItemDeleted",
     "ItemDone",
+    "PictureError",
     "RealtimeSession",
     "Resumed",
     "SDKError",
@@ -71,5 +101,7 @@ __all__ = [
     "SpeechStopped",
     "TextDelta",
     "TextDone",
+    "ToolCall",
+    "ToolResult",
     "UnknownEvent",
 ]

@@ -5,16 +5,20 @@ Same methods as `client/client.py`, from the same requests. Read next: `client/a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
-from typing import Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import anyio
 import httpx
+from anyio.abc import TaskGroup
 
 from ..protocols.transcript import Transcript
-from .async_realtime import GOODBYE_S, AsyncRealtimeSession, open_socket
+from .async_dialogue import AsyncDialogueSession
+from .async_realtime import AsyncRealtimeSession
+from .async_shell import GOODBYE_S, AsyncLiveShell, open_socket
+from .chat import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
     http_arguments,
@@ -23,6 +27,7 @@ from .connection import (
     readable_errors,
     retry_wait_s,
 )
+from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
 from .options import client_options
 from .requests import (
@@ -49,6 +54,7 @@ from .requests import (
 from .session_core import SessionCore, SessionOptions
 
 T = TypeVar("T")
+Shell = TypeVar("Shell", bound=AsyncLiveShell)
 
 
 class AsyncClient:
@@ -78,6 +84,7 @@ class AsyncClient:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
         self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
+        self.chat = AsyncChat(self._lines)
 
     @overload
     async def transcribe(
@@ -111,22 +118,12 @@ class AsyncClient:
         Wrap it in `contextlib.aclosing` if you may leave the loop before its end. The options are those of
         `transcribe`, without times.
         """
-        call, decoder = streamed_transcription(file, **options), StreamDecoder()
-        with readable_errors(self.options), open_part(call.file) as part:
-            async with self._http.stream(
-                call.method,
-                f"{self.options.root_url}{call.path}",
-                headers=self.options.headers,
-                data=call.form,
-                files=part,
-            ) as response:
-                if not response.is_success:
-                    with noting(response.headers):
-                        check_status(response.status_code, await response.aread())
-                async for line in response.aiter_lines():
-                    event = decoder.feed(line)
-                    if event is not None:
-                        yield event
+        decoder = StreamDecoder()
+        async with aclosing(self._lines(streamed_transcription(file, **options))) as lines:
+            async for line in lines:
+                event = decoder.feed(line)
+                if event is not None:
+                    yield event
 
     async def translate(
         self,
@@ -139,24 +136,51 @@ class AsyncClient:
         """What is said in a file, in English, where the model can do that."""
         return await self._ask(translation(file, model=model, prompt=prompt, temperature=temperature))
 
-    @asynccontextmanager
-    async def realtime(
-        self, model: str | None = None, **options: Unpack[SessionOptions]
-    ) -> AsyncIterator[AsyncRealtimeSession]:
+    @overload
+    def realtime(
+        self, model: str | None = None, *, type: Literal["realtime"], **options: Unpack[DialogueOptions]
+    ) -> AbstractAsyncContextManager[AsyncDialogueSession]: ...
+
+    @overload
+    def realtime(
+        self,
+        model: str | None = None,
+        *,
+        type: Literal["transcription"] = "transcription",
+        **options: Unpack[SessionOptions],
+    ) -> AbstractAsyncContextManager[AsyncRealtimeSession]: ...
+
+    def realtime(
+        self,
+        model: str | None = None,
+        *,
+        type: Literal["realtime", "transcription"] = "transcription",  # noqa: A002 (as the wire has it)
+        **options: Any,
+    ) -> (
+        AbstractAsyncContextManager[AsyncDialogueSession] | AbstractAsyncContextManager[AsyncRealtimeSession]
+    ):
         """A live session, with the options of `Client.realtime`.
 
         Leaving the context discards what has not been answered.
         """
-        core = SessionCore(model, **options)
-        raised: Exception | None = None
-        url = self.options.realtime_url(model=model)
-        async with anyio.create_task_group() as tasks:
-            session = AsyncRealtimeSession(
-                core,
-                tasks,
-                timeout_s=self.options.timeout_s,
-                connect=partial(open_socket, url, self.options),
+        url = self.options.realtime_url(model=model, intent=type)
+        connect = partial(open_socket, url, self.options)
+        timeout_s = self.options.timeout_s
+        if type == "realtime":
+            dialogue = DialogueCore(**options)
+            return self._opened(
+                lambda tasks: AsyncDialogueSession(dialogue, tasks, timeout_s=timeout_s, connect=connect)
             )
+        core = SessionCore(model, **options)
+        return self._opened(
+            lambda tasks: AsyncRealtimeSession(core, tasks, timeout_s=timeout_s, connect=connect)
+        )
+
+    @asynccontextmanager
+    async def _opened(self, make: Callable[[TaskGroup], Shell]) -> AsyncIterator[Shell]:
+        raised: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            session = make(tasks)
             try:
                 with readable_connect_errors(self.options):
                     await session.connect()
@@ -216,12 +240,33 @@ class AsyncClient:
 
     async def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
-            response = await self._http.request(
-                call.method,
-                f"{self.options.root_url}{call.path}",
-                headers=self.options.headers,
-                data=call.form,
-                files=part,
-            )
+            response = await self._http.request(**call.to_send(self.options, part))
         with noting(response.headers):
             return call.result(response.status_code, response.content)
+
+    async def _lines(self, call: Call[None]) -> AsyncGenerator[str]:
+        """The lines of a streamed answer; what fails before the first may be sent again."""
+        attempt, has_begun = 0, False
+        while True:
+            try:
+                async with aclosing(self._lines_once(call)) as lines:
+                    async for line in lines:
+                        has_begun = True
+                        yield line
+                return
+            except SDKError as error:
+                may_repeat = call.is_repeatable and not has_begun
+                wait_s = retry_wait_s(error, attempt, self.options) if may_repeat else None
+                if wait_s is None:
+                    raise
+            await anyio.sleep(wait_s)
+            attempt += 1
+
+    async def _lines_once(self, call: Call[None]) -> AsyncGenerator[str]:
+        with readable_errors(self.options), open_part(call.file) as part:
+            async with self._http.stream(**call.to_send(self.options, part)) as response:
+                if not response.is_success:
+                    with noting(response.headers):
+                        check_status(response.status_code, await response.aread())
+                async for line in response.aiter_lines():
+                    yield line

@@ -1,105 +1,36 @@
-"""A live session for asynchronous code, under asyncio and trio alike.
+"""A session that transcribes, for asynchronous code, under asyncio and trio alike.
 
-Logic is in `client/session_core.py`; this file moves frames between it and websockets' asyncio or trio
-client. Read next: `client/async_client.py`.
+Logic is in `client/session_core.py`; frames are moved by `client/async_shell.py`. Read next:
+`client/async_client.py`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 import anyio
-import sniffio
-from anyio.abc import TaskGroup, TaskStatus
-from websockets.exceptions import ConnectionClosed
+from anyio.abc import TaskGroup
 
-from ..protocols.codec import decode_server_event
-from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
+from .async_shell import AsyncLiveShell, OpenSocket
 from .errors import SDKError, SessionClosedError
 from .events import Event
-from .options import ClientOptions
-from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
-from .session_core import AudioChunk, SessionCore, SessionShell
+from .live_core import AudioChunk
+from .session_core import SessionCore
 
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
 
-GOODBYE_S: Final = 0.5
-"""How long a cancelled session may take to say goodbye: the server would wait for its return."""
 
-
-class Socket(Protocol):
-    """The part of websockets' asyncio and trio connections that is used here, where they agree."""
-
-    async def send(self, message: str | bytes) -> None:
-        """Send one frame; raises ConnectionClosed."""
-
-    async def recv(self) -> str | bytes:
-        """The next frame; raises ConnectionClosed. Cancelling it loses nothing."""
-        ...
-
-
-OpenSocket = Callable[[float], AbstractAsyncContextManager[Socket]]
-"""Connects, within a time limit in seconds."""
-
-
-def open_socket(url: str, options: ClientOptions, limit_s: float) -> AbstractAsyncContextManager[Socket]:
-    """The WebSocket client of the library this task runs under."""
-    arguments: dict[str, Any] = socket_arguments(options, limit_s)
-    is_trio = sniffio.current_async_library() == "trio"
-    return (_open_trio_socket if is_trio else _open_asyncio_socket)(url, arguments)
-
-
-@asynccontextmanager
-async def _open_trio_socket(url: str, arguments: dict[str, Any]) -> AsyncIterator[Socket]:
-    from websockets.trio.client import connect as trio_connect
-
-    async with trio_connect(url, **arguments) as connection:
-        stream: Any = connection.stream
-        notice_loss(getattr(stream, "transport_stream", stream).socket)
-        yield connection
-
-
-@asynccontextmanager
-async def _open_asyncio_socket(url: str, arguments: dict[str, Any]) -> AsyncIterator[Socket]:
-    from websockets.asyncio.client import connect as asyncio_connect
-
-    async with asyncio_connect(url, **arguments) as connection:
-        notice_loss(connection.transport.get_extra_info("socket"))
-        try:
-            yield connection
-        except Exception:
-            raise
-        except BaseException:
-            # Cancelled: the closing handshake would be, too, and leave the transport open.
-            connection.transport.abort()
-            raise
-
-
-class AsyncRealtimeSession(SessionShell):
+class AsyncRealtimeSession(AsyncLiveShell):
     """An open live session; made by `AsyncClient.realtime`.
 
     Iterating yields events as they arrive and stops once `finish` was called and every turn is answered. It
     raises SessionClosedError if the server closes first, and SensoriumTimeoutError if after `finish` nothing
-    arrives for the client's timeout. Sending and iterating may happen in different tasks. Cancelling an
-    iteration loses no event; a cancelled send loses the rest of a chunk that is cut into several frames, and
-    the frame that was on its way still arrives, in order.
-
-    A connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
-    and iterating wait meanwhile. A `Resumed` event tells of it.
+    arrives for the client's timeout.
     """
 
     def __init__(self, core: SessionCore, tasks: TaskGroup, *, timeout_s: float, connect: OpenSocket) -> None:
-        super().__init__(core)
-        self._tasks = tasks
-        self._timeout_s = timeout_s
-        self._connect = connect
-        self._keeper = _Keeper(connect)
-        self._pending: deque[Event] = deque()
-        self._sending = anyio.Lock()  # keeps the frames of one call together
-        self._written: _Written | None = None  # how the newest frame fares
+        super().__init__(core, tasks, timeout_s=timeout_s, connect=connect)
+        self._core: SessionCore = core
 
     async def send(self, chunk: AudioChunk) -> None:
         """Send audio in the session's format. Waits while the server does not keep up with the socket."""
@@ -140,157 +71,6 @@ class AsyncRealtimeSession(SessionShell):
                 raise StopAsyncIteration
             self._pending.extend(await self._receive())
         return self._pending.popleft()
-
-    @property
-    def _socket(self) -> Socket:
-        return self._keeper.socket
-
-    async def connect(self) -> None:
-        """Open the first connection. Raises OSError and WebSocketException."""
-        await self._tasks.start(self._keeper.run, OPEN_TIMEOUT_S)
-
-    async def close(self, limit_s: float) -> None:
-        """Say goodbye to the server, for at most so long; also when cancelled."""
-        await self._keeper.close(limit_s)
-
-    async def open(self) -> None:
-        """Configure the session; returns when the server has accepted the settings."""
-        with suppress(SessionClosedError):  # it says why in what is still to be read
-            await self._send(self._core.opening)
-        while not self._core.ready:
-            await self._receive()
-
-    async def _receive(self) -> list[Event]:
-        """Events of the next frame; none if nothing came in time, or another connection was needed."""
-        socket = self._socket
-        frame = None
-        try:
-            with anyio.move_on_after(self._timeout_s):
-                frame = await socket.recv()
-        except ConnectionClosed as error:
-            async with self._sending:
-                await self._resume(socket, error)
-            return []
-        if frame is not None:
-            return self._core.receive(frame)
-        self._core.check_silence(self._timeout_s)
-        return []
-
-    async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> None:
-        async with self._sending:
-            for frame in make_frames():
-                if self._written is not None:
-                    await self._written.done.wait()  # of a call that was cancelled: frames keep their order
-                self._core.resumption.sent(frame)
-                self._written = written = _Written(self._socket)
-                self._tasks.start_soon(written.write, frame)
-                await written.done.wait()
-                if written.error is not None:
-                    await self._resume(written.socket, written.error)  # which sends the frame, too
-
-    async def _resume(self, lost: Socket, error: ConnectionClosed) -> None:
-        """Go on with another connection in place of `lost`; nobody sends meanwhile.
-
-        Raises SessionClosedError for `error` if that cannot be. Cancelling it does not put off the end of the
-        grace.
-        """
-        if self._socket is not lost:
-            return  # the other task has done it
-        if self._core.can_resume(error):
-            if await self._reconnect():
-                return
-            self._core.resumption.forgo()
-        raise self._core.closed(error) from error
-
-    async def _reconnect(self) -> bool:
-        """Whether an attempt was successful."""
-        resumption = self._core.resumption
-        give_up_at, waits = resumption.attempts(anyio.current_time())
-        with anyio.CancelScope(deadline=give_up_at):
-            for wait_s in waits:
-                await anyio.sleep(wait_s)
-                keeper = _Keeper(self._connect)
-                try:
-                    await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
-                    with anyio.fail_after(CONNECT_TIMEOUT_S):
-                        resumed = await self._ask_to_resume(keeper.socket)
-                except ATTEMPT_ERRORS as error:
-                    resumption.failed(error)
-                else:
-                    resumption.succeeded()
-                    self._keeper, keeper = keeper, self._keeper
-                    self._pending.append(resumed)
-                    return True
-                finally:
-                    keeper.drop()  # the one that was lost, or could not be used
-        return False
-
-    async def _ask_to_resume(self, socket: Socket) -> Event:
-        """The answer of the server, once everything that was lost was sent again."""
-        await socket.send(self._core.resumption.wish())
-        while True:
-            event = decode_server_event(await socket.recv())
-            frames = self._core.resumption.answer(event)
-            if frames is not None:
-                break
-        for frame in frames:
-            await socket.send(frame)
-        return event
-
-
-class _Written:
-    """One frame on its way, in a task of its own: cancelling the caller does not tear it, so that the server
-    and we agree on what was sent.
-    """
-
-    def __init__(self, socket: Socket) -> None:
-        self.socket = socket
-        self.done = anyio.Event()
-        self.error: ConnectionClosed | None = None
-
-    async def write(self, frame: str | bytes) -> None:
-        """Send it."""
-        try:
-            await self.socket.send(frame)
-        except ConnectionClosed as error:
-            self.error = error
-        finally:
-            self.done.set()
-
-
-class _Keeper:
-    """A task that holds one connection open, apart from those who use it: whatever cancels them, there is
-    time for a goodbye.
-    """
-
-    def __init__(self, connect: OpenSocket) -> None:
-        self._connect = connect
-        self._done = anyio.Event()
-        self._closed = anyio.Event()
-        self._scope = anyio.CancelScope()
-        self.socket: Socket
-
-    async def run(self, limit_s: float, *, task_status: TaskStatus[None]) -> None:
-        """Connect, and hold the connection until `close` or `drop`. Raises as connecting does."""
-        try:
-            with self._scope:
-                async with self._connect(limit_s) as self.socket:
-                    self._scope.shield = True
-                    task_status.started()
-                    await self._done.wait()
-        finally:
-            self._closed.set()
-
-    async def close(self, limit_s: float) -> None:
-        """The closing handshake, then the end; also when cancelled."""
-        self._done.set()
-        with anyio.move_on_after(limit_s, shield=True):
-            await self._closed.wait()
-        self.drop()
-
-    def drop(self) -> None:
-        """Cut the connection without a goodbye: the server keeps the session."""
-        self._scope.cancel()
 
 
 class _Transcription:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from ..protocols.transcript import Transcript
+from .chat import Chat
 from .connection import http_arguments, noting, readable_connect_errors, readable_errors, retry_wait_s
+from .dialogue import DialogueSession
+from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
 from .options import client_options
-from .realtime import RealtimeSession, open_connection
+from .realtime import RealtimeSession
 from .requests import (
     HEALTH,
     METRICS,
@@ -41,8 +44,10 @@ from .requests import (
     translation,
 )
 from .session_core import SessionCore, SessionOptions
+from .shell import LiveShell, open_connection
 
 T = TypeVar("T")
+Shell = TypeVar("Shell", bound=LiveShell)
 
 
 class Client:
@@ -71,6 +76,7 @@ class Client:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
         self._http = http_client or httpx.Client(**http_arguments(self.options))
+        self.chat = Chat(self._lines)
 
     @overload
     def transcribe(
@@ -110,25 +116,11 @@ class Client:
 
         The options are those of `transcribe`, without times.
         """
-        call, decoder = streamed_transcription(file, **options), StreamDecoder()
-        with (
-            readable_errors(self.options),
-            open_part(call.file) as part,
-            self._http.stream(
-                call.method,
-                f"{self.options.root_url}{call.path}",
-                headers=self.options.headers,
-                data=call.form,
-                files=part,
-            ) as response,
-        ):
-            if not response.is_success:
-                with noting(response.headers):
-                    check_status(response.status_code, response.read())
-            for line in response.iter_lines():
-                event = decoder.feed(line)
-                if event is not None:
-                    yield event
+        decoder = StreamDecoder()
+        for line in self._lines(streamed_transcription(file, **options)):
+            event = decoder.feed(line)
+            if event is not None:
+                yield event
 
     def translate(
         self,
@@ -141,10 +133,27 @@ class Client:
         """What is said in a file, in English, where the model can do that."""
         return self._ask(translation(file, model=model, prompt=prompt, temperature=temperature))
 
-    @contextmanager
+    @overload
     def realtime(
-        self, model: str | None = None, **options: Unpack[SessionOptions]
-    ) -> Iterator[RealtimeSession]:
+        self, model: str | None = None, *, type: Literal["realtime"], **options: Unpack[DialogueOptions]
+    ) -> AbstractContextManager[DialogueSession]: ...
+
+    @overload
+    def realtime(
+        self,
+        model: str | None = None,
+        *,
+        type: Literal["transcription"] = "transcription",
+        **options: Unpack[SessionOptions],
+    ) -> AbstractContextManager[RealtimeSession]: ...
+
+    def realtime(
+        self,
+        model: str | None = None,
+        *,
+        type: Literal["realtime", "transcription"] = "transcription",  # noqa: A002 (as the wire has it)
+        **options: Any,
+    ) -> AbstractContextManager[DialogueSession] | AbstractContextManager[RealtimeSession]:
         """A live session: audio chunks in, typed events out, while the person is still speaking.
 
         `language`, `prompt`, `languages` and `keywords` are as in `transcribe`; `delay` is how long text
@@ -155,13 +164,21 @@ class Client:
         `binary=False` sends audio as base64 in JSON, for servers that only take that. A connection that is
         lost is opened again and the session goes on where it was, where the server can do that, unless
         `resume=False`. Leaving the context discards what has not been answered.
+
+        With `type="realtime"` the session answers: frames, pictures, speech and questions go in
+        (`DialogueSession`), with the options of `DialogueOptions`.
         """
-        url = self.options.realtime_url(model=model)
-        session = RealtimeSession(
-            SessionCore(model, **options),
-            timeout_s=self.options.timeout_s,
-            connect=partial(open_connection, url, self.options),
-        )
+        url = self.options.realtime_url(model=model, intent=type)
+        connect = partial(open_connection, url, self.options)
+        timeout_s = self.options.timeout_s
+        if type == "realtime":
+            dialogue = DialogueCore(**options)
+            return self._opened(DialogueSession(dialogue, timeout_s=timeout_s, connect=connect))
+        core = SessionCore(model, **options)
+        return self._opened(RealtimeSession(core, timeout_s=timeout_s, connect=connect))
+
+    @contextmanager
+    def _opened(self, session: Shell) -> Iterator[Shell]:
         try:
             with readable_connect_errors(self.options):
                 session.connect()
@@ -215,12 +232,34 @@ class Client:
 
     def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
-            response = self._http.request(
-                call.method,
-                f"{self.options.root_url}{call.path}",
-                headers=self.options.headers,
-                data=call.form,
-                files=part,
-            )
+            response = self._http.request(**call.to_send(self.options, part))
         with noting(response.headers):
             return call.result(response.status_code, response.content)
+
+    def _lines(self, call: Call[None]) -> Iterator[str]:
+        """The lines of a streamed answer; what fails before the first may be sent again."""
+        attempt, has_begun = 0, False
+        while True:
+            try:
+                for line in self._lines_once(call):
+                    has_begun = True
+                    yield line
+                return
+            except SDKError as error:
+                may_repeat = call.is_repeatable and not has_begun
+                wait_s = retry_wait_s(error, attempt, self.options) if may_repeat else None
+                if wait_s is None:
+                    raise
+            time.sleep(wait_s)
+            attempt += 1
+
+    def _lines_once(self, call: Call[None]) -> Iterator[str]:
+        with (
+            readable_errors(self.options),
+            open_part(call.file) as part,
+            self._http.stream(**call.to_send(self.options, part)) as response,
+        ):
+            if not response.is_success:
+                with noting(response.headers):
+                    check_status(response.status_code, response.read())
+            yield from response.iter_lines()

@@ -1,31 +1,27 @@
 """The client's commands: plain functions that return an exit code, mounted by `actors/commands.py`.
 
 0: done. 1: the server or a transcription failed, one line on standard error says why. 2: wrong usage. Read
-next: `client/transcribe_files.py`, `client/listen.py` and `client/bench/bench.py`, which do the work.
+next: `client/transcribe_files.py`, `client/listen.py` and `client/watch.py`, which do the work, and
+`client/bench/commands.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-import anyio
-import msgspec
-
 from ..protocols.realtime_session import Delay
-from .bench.bench import BenchPlan, measure
-from .bench.realtime import Dialect
-from .bench.report import report
-from .bench.text import TextPlan, measure_text, text_report
+from .bench.commands import bench, bench_text
+from .chat_dialog import ChatOptions
 from .client import Client
-from .errors import AudioError, SDKError
+from .dialogue_core import DialogueOptions
 from .listen import listen_to
 from .requests import FileOptions, SpeechOptions
-from .terminal import fail
+from .talk import Files, ask_once, converse, read_question
+from .terminal import guarded, usage
 from .transcribe_files import Format, output_name, stream_files, transcribe_files
+from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
 
@@ -38,7 +34,11 @@ def transcribe(
     model: str | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
+    temperature: list[float] | None = None,
+    best_of: int | None = None,
     condition_on_previous_text: bool = False,
+    hallucination_silence_threshold: float | None = None,
+    multichannel: bool = False,
     vad_filter: bool = False,
     vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
@@ -65,35 +65,48 @@ def transcribe(
         Write one file per input there instead of standard output.
     stream
         Show the text while it is being transcribed (format text only).
+    temperature
+        How freely words are chosen, from 0 (not at all) to 1; repeat it for what to try next where an answer
+        repeats itself or is unlikely.
+    best_of
+        Draw so many answers where a temperature is above 0, and keep the likeliest.
     condition_on_previous_text
         Answer each half minute of a long file with the text before it in mind: slower, and names and terms
         stay the same.
+    hallucination_silence_threshold
+        Leave out what is said while nobody is heard for so many seconds.
+    multichannel
+        Transcribe each channel for itself, and read them together (not with --stream).
     vad_filter
         Leave out what is no speech.
     vad_parameters
         How, as --vad-parameters.threshold 0.6 and so on: threshold, min_speech_duration_ms,
         min_silence_duration_ms, speech_pad_ms.
     base_url
-        Address of the server.
+        Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
-        Key for the server.
+        Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
     """
     if not files:
-        return _usage("name at least one audio file, or - for standard input")
-    if stream and (format != "text" or output_dir is not None):
-        return _usage("--stream is for --format text on standard output")
+        return usage("name at least one audio file, or - for standard input")
+    if stream and (format != "text" or output_dir is not None or multichannel):
+        return usage("--stream is for --format text on standard output, of all channels mixed")
     missing = [file for file in files if str(file) != "-" and not file.is_file()]
     if missing:
-        return _usage(f"{'not a file' if missing[0].exists() else 'no such file'}: {missing[0]}")
+        return usage(f"{'not a file' if missing[0].exists() else 'no such file'}: {missing[0]}")
     if output_dir is not None:
         names = [output_name(file, format) for file in files]
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
-            return _usage(f"two inputs would be written to {output_dir / repeated[0]}")
+            return usage(f"two inputs would be written to {output_dir / repeated[0]}")
 
     own = {
         "model": model,
+        "temperature": temperature,
+        "best_of": best_of,
+        "hallucination_silence_threshold": hallucination_silence_threshold,
         "condition_on_previous_text": condition_on_previous_text or None,
+        "multichannel": multichannel or None,
         "vad_filter": vad_filter or bool(vad_parameters) or None,
         "vad_parameters": vad_parameters,
     }
@@ -105,7 +118,7 @@ def transcribe(
                 return stream_files(client, files, asked)
             return transcribe_files(client, files, format, asked, output_dir)
 
-    return _guarded(run)
+    return guarded(run)
 
 
 def listen(
@@ -114,6 +127,7 @@ def listen(
     *,
     model: str | None = None,
     delay: Delay | None = None,
+    audio_format: str | None = None,
     json: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
@@ -125,6 +139,7 @@ def listen(
 
         sensorium listen
         sensorium listen recording.wav --language en --delay low
+        ffmpeg -i rtsp://door -c:a libopus -f webm - | sensorium listen --audio-format audio/webm
         sensorium listen --languages de --languages en --keywords "Ada Lovelace"
 
     Parameters
@@ -136,20 +151,148 @@ def listen(
     delay
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
+    audio_format
+        Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
+        audio/mpeg, audio/flac, audio/aac, or auto.
     json
         Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts,
         failures, lost connections.
     base_url
-        Address of the server.
+        Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
-        Key for the server.
+        Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
     """
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, model, delay, options, as_json=json)
+            return listen_to(client, source, model, delay, options, audio_format=audio_format, as_json=json)
 
-    return _guarded(run)
+    return guarded(run)
+
+
+def chat(
+    question: list[str] | None = None,
+    /,
+    *,
+    image: list[str] | None = None,
+    video: list[str] | None = None,
+    audio: list[str] | None = None,
+    model: str | None = None,
+    system: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    reasoning_effort: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> int:
+    """Ask a model, or talk with it on a terminal.
+
+    Without a question one is read from standard input; on a terminal that is a conversation, in which Ctrl-C
+    ends an answer and Ctrl-D all of it.
+
+    Examples:
+
+        sensorium chat
+        sensorium chat "What is in this picture?" --image kitchen.jpg
+        git diff | sensorium chat "Write a commit message for this:" -
+
+    Parameters
+    ----------
+    question
+        What to ask; - stands for standard input.
+    image
+        Picture to show with the first question, a file or an address; repeat it for several.
+    video
+        Clip to show with the first question; repeat it for several.
+    audio
+        Recording to play with the first question; repeat it for several.
+    model
+        One of the server's models; the first that answers questions if not given.
+    system
+        What the model is told in front of the conversation.
+    max_tokens
+        The longest answer.
+    temperature
+        How freely words are chosen, from 0 (not at all) to 2.
+    reasoning_effort
+        How much the model thinks first, where it can: none, minimal, low, medium, high or xhigh.
+    base_url
+        Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
+    api_key
+        Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    """
+    files = Files(image or [], video or [], audio or [])
+    options: ChatOptions = {
+        "model": model,
+        "system": system,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "reasoning_effort": reasoning_effort,
+    }
+
+    def run() -> int:
+        files.check()
+        asked = read_question(question or [], sys.stdin)
+        if asked == "":
+            return usage("the question is empty")
+        with Client(base_url, api_key) as client:
+            if asked is None:
+                return converse(client, files, options)
+            return ask_once(client, asked, files, options)
+
+    return guarded(run)
+
+
+def watch(
+    source: str,
+    question: str = "What happens?",
+    /,
+    *,
+    every: float = 10.0,
+    model: str | None = None,
+    instructions: str | None = None,
+    max_output_tokens: int | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> int:
+    """Show a film, a camera or the screen to a model, and ask about it again and again.
+
+    Enter asks at once; Ctrl-C ends. At the end of a film it is asked a last time.
+
+    Examples:
+
+        sensorium watch film.mp4 "What is the man doing?"
+        sensorium watch camera "Is anybody at the door? Answer yes or no." --every 5
+        sensorium watch screen "What has changed?" --every 0
+
+    Parameters
+    ----------
+    source
+        A film, camera, screen, or a device such as /dev/video1.
+    question
+        What is asked.
+    every
+        Seconds between two questions; 0 asks on Enter only, and at the end.
+    model
+        One of the server's models; its default if not given.
+    instructions
+        What the model is told before.
+    max_output_tokens
+        Longest answer.
+    base_url
+        Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
+    api_key
+        Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    """
+    if every < 0:
+        return usage(f"--every is {every:g}: expected 0 or more seconds")
+    asked = DialogueOptions(instructions=instructions, max_output_tokens=max_output_tokens)
+
+    def run() -> int:
+        with Client(base_url, api_key) as client:
+            return watch_it(client, source, question, model, every, asked)
+
+    return guarded(run)
 
 
 def models(base_url: str, api_key: str | None) -> int:
@@ -158,166 +301,12 @@ def models(base_url: str, api_key: str | None) -> int:
     def run() -> int:
         with Client(base_url, api_key) as client:
             for model in client.models():
+                takes = f" · takes {', '.join(model.input_modalities)}" if model.input_modalities else ""
                 languages = f" · {len(model.languages)} languages" if model.languages else ""
-                print(f"{model.id}: {', '.join(model.abilities) or 'unknown'}{languages}")
+                print(f"{model.id}: {', '.join(model.abilities) or 'unknown'}{takes}{languages}")
         return 0
 
-    return _guarded(run)
-
-
-def bench(
-    recordings: list[Path],
-    /,
-    *,
-    base_url: list[str] | None = None,
-    streams: list[int] | None = None,
-    seconds: float = 60.0,
-    concurrency: list[int] | None = None,
-    requests: int = 32,
-    rounds: int = 3,
-    model: str | None = None,
-    language: str | None = None,
-    dialect: Dialect = "sensorium",
-    manual_turns: bool = False,
-    json: Path | None = None,
-    api_key: str | None = None,
-) -> int:
-    """Measure one or more OpenAI-shaped servers, interleaved, with live sessions or whole files.
-
-    Examples:
-
-        sensorium bench talk.wav --streams 1 --streams 8
-        sensorium bench talk.wav --concurrency 8 --base-url http://a:8000 --base-url http://b:8000
-
-    Parameters
-    ----------
-    recordings
-        WAV files; what is said is read from a .json of the same name if there is one (for WER).
-    base_url
-        Server to measure; repeat it to compare several in one run.
-    streams
-        Paced live sessions at a time; repeat it for several levels. The first recording is spoken.
-    seconds
-        Audio per live session and round.
-    concurrency
-        Whole-file requests at a time; repeat it for several levels.
-    requests
-        Whole-file requests per round.
-    rounds
-        Rounds per server and level; the spread is taken over them.
-    model
-        One of the server's models; its default if not given.
-    language
-        Code, tag or name such as en, en-US or english; detected if not given.
-    dialect
-        openai sends live audio as JSON for servers that take no binary frames; vllm speaks vLLM's own
-        realtime events, and ends each spoken turn itself as --manual-turns does.
-    manual_turns
-        Commit after each spoken turn instead of letting the server detect turns.
-    json
-        Also write everything measured to this file.
-    api_key
-        Key for the servers.
-    """
-    if not recordings:
-        return _usage("name at least one WAV file")
-    if min([rounds, requests, seconds, *(streams or []), *(concurrency or [])]) <= 0:
-        return _usage("--rounds, --requests, --streams, --concurrency and --seconds are above 0")
-    plan = BenchPlan(
-        recordings=recordings,
-        base_urls=base_url or [],
-        streams=streams or ([] if concurrency else [8]),
-        seconds=seconds,
-        concurrency=concurrency or [],
-        num_requests=requests,
-        num_rounds=rounds,
-        model=model,
-        language=language,
-        dialect=dialect,
-        manual_turns=manual_turns,
-        api_key=api_key,
-    )
-
-    def run() -> int:
-        result = anyio.run(measure, plan, backend="trio")
-        return _tell(report(result), result, json)
-
-    return _guarded(run)
-
-
-def bench_text(
-    *,
-    base_url: list[str] | None = None,
-    concurrency: list[int] | None = None,
-    prompt_tokens: int = 128,
-    output_tokens: int = 64,
-    prefill_tokens: int = 1024,
-    shared_prefix_tokens: int = 512,
-    image_side: int = 0,
-    max_token_id: int | None = None,
-    rounds: int = 3,
-    model: str | None = None,
-    json: Path | None = None,
-    api_key: str | None = None,
-) -> int:
-    """Measure text generation of one or more OpenAI-shaped servers, interleaved.
-
-    Examples:
-
-        sensorium bench-text --base-url http://a:8000 --base-url http://b:8000
-        sensorium bench-text --concurrency 1 --concurrency 16 --output-tokens 128
-
-    Parameters
-    ----------
-    base_url
-        Server to measure; repeat it to compare several in one run.
-    concurrency
-        Requests at a time; repeat it for several levels (1 and 16 if not given).
-    prompt_tokens
-        Length of the prompts that are decoded from.
-    output_tokens
-        Tokens each request makes, whatever the model would rather do.
-    prefill_tokens
-        Length of the prompt whose prefill is measured.
-    shared_prefix_tokens
-        What two requests share, to measure the prefix cache.
-    image_side
-        Also show the same square image twice, this many pixels wide (vision models).
-    max_token_id
-        Random prompts are made of ids below this: at most the size of the models' vocabulary, which is asked
-        of the servers if not given (150,000 where none tells it).
-    rounds
-        Rounds per server; the spread is taken over them.
-    model
-        One of the server's models; the first one listed if not given.
-    json
-        Also write everything measured to this file.
-    api_key
-        Key for the servers.
-    """
-    if min([rounds, prompt_tokens, output_tokens - 1, prefill_tokens, *(concurrency or [])]) <= 0:
-        return _usage("--rounds, --concurrency and token counts are above 0, --output-tokens above 1")
-    plan = TextPlan(
-        base_urls=tuple(base_url or ()),
-        model=model,
-        concurrency=tuple(concurrency or (1, 16)),
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        shared_prefix_tokens=shared_prefix_tokens,
-        prefill_tokens=prefill_tokens,
-        image_side=image_side,
-        max_token_id=max_token_id,
-        num_rounds=rounds,
-        api_key=api_key,
-    )
-
-    def run() -> int:
-        result = anyio.run(
-            partial(measure_text, plan, lambda text: print(text, file=sys.stderr)), backend="trio"
-        )
-        return _tell(text_report(result), result, json)
-
-    return _guarded(run)
+    return guarded(run)
 
 
 def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base install)
@@ -325,37 +314,13 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     from cyclopts import Parameter
 
     Parameter(name="*")(SpeechOptions)  # its fields are options of their own
+    # No option of theirs is read from the environment but those that `options.py` reads.
+    usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.
-    app.command(transcribe, default_parameter=Parameter(negative=(), allow_leading_hyphen=True))
-    app.command(listen)
-    app.command(bench)
-    app.command(bench_text)
-
-
-def _tell(text: str, result: msgspec.Struct, json: Path | None) -> int:
-    """Print what was measured, and write all of it to a file that was asked for."""
-    print(text)
-    if json is not None:
-        json.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    return 0
-
-
-def _guarded(command: Callable[[], int]) -> int:
-    """Run a command; what a person can act on becomes one line and an exit code."""
-    try:
-        return command()
-    except AudioError as error:
-        fail(error)
-        return 2
-    except BrokenPipeError:
-        raise  # nobody reads what we print
-    except (SDKError, OSError) as error:
-        fail(error)
-        return 1
-    except ValueError as error:
-        return _usage(error)
-
-
-def _usage(message: object) -> int:
-    fail(message)
-    return 2
+    with_input = Parameter(negative=(), show_env_var=False, allow_leading_hyphen=True)
+    app.command(transcribe, default_parameter=with_input)
+    app.command(listen, default_parameter=usual)
+    app.command(chat, default_parameter=with_input)
+    app.command(watch, default_parameter=usual)
+    app.command(bench, default_parameter=usual)
+    app.command(bench_text, default_parameter=usual)

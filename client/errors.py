@@ -5,7 +5,9 @@
     ├── SensoriumTimeoutError      the server took longer than the client's `timeout`
     ├── APIError                   the server refused: an HTTP status, or an `error` as a session opens
     ├── SessionClosedError         the server closed a live session early; carries the code and the reason
-    └── AudioError                 a local audio file cannot be streamed as it is
+    ├── AnswerError                a chat's answer has not the form that was asked for
+    ├── AudioError                 a local audio file cannot be streamed as it is
+    └── PictureError               a local picture or frame cannot be shown as it is
 
 Not the server's exception tree (`protocols/errors.py`): these are raised to the SDK's user. Read next:
 `client/options.py`.
@@ -95,8 +97,16 @@ class SessionClosedError(SDKError):
         return text
 
 
+class AnswerError(SDKError):
+    """The answer of a chat has not the form that was asked for: it was cut, or the server asks for none."""
+
+
 class AudioError(SDKError):
     """A local audio file cannot be streamed as it is; the message says what to do."""
+
+
+class PictureError(SDKError):
+    """A local picture, film or camera cannot be shown as it is; the message says what to do."""
 
 
 _CLOSE_CODES = {

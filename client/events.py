@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from ..protocols import realtime as wire
+from ..protocols import realtime_dialogue, realtime_items, realtime_responses, realtime_video
 from ..protocols.codec import OtherServerEvent
 
 SessionCreated: TypeAlias = wire.SessionCreated
@@ -36,6 +37,23 @@ Completed: TypeAlias = wire.ConversationItemInputAudioTranscriptionCompleted
 """The exact `transcript` of a turn."""
 Failed: TypeAlias = wire.ConversationItemInputAudioTranscriptionFailed
 """A turn could not be transcribed; `error` says why."""
+AnswerBegan: TypeAlias = realtime_responses.ResponseCreated
+"""An answer begins: its `response`, with `id` and `metadata`."""
+AnswerDelta: TypeAlias = realtime_responses.ResponseOutputTextDelta
+"""More text of an answer, `delta`."""
+AnswerDone: TypeAlias = realtime_responses.ResponseDone
+"""An answer is over: its `response`, with `status`, `output` and `usage`."""
+FrameDropped: TypeAlias = realtime_video.InputImageBufferDropped
+"""A frame shows what the last one showed, and was not kept."""
+FramesEvicted: TypeAlias = realtime_video.InputImageBufferEvicted
+"""Frames are remembered no longer; `reason` says why."""
+ItemDeleted: TypeAlias = realtime_dialogue.ConversationItemDeleted
+ConversationTruncated: TypeAlias = realtime_dialogue.ConversationTruncated
+"""The oldest items were dropped, for the conversation had become too long."""
+FunctionCall: TypeAlias = realtime_items.FunctionCallItem
+"""A tool that the model calls: `call_id`, `name`, `arguments` (JSON)."""
+ArgumentsDone: TypeAlias = realtime_responses.ResponseFunctionCallArgumentsDone
+"""A call is complete, while the answer may go on: `call_id`, `name`, `arguments`."""
 SegmentEvent: TypeAlias = wire.ConversationItemInputAudioTranscriptionSegment
 ErrorEvent: TypeAlias = wire.Error
 """The server refused one message; the session goes on."""

@@ -6,14 +6,15 @@ Read next: `client/realtime.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from ..protocols.realtime_session import Delay
 from .audio import read_wav
-from .bench.turns import TurnLog
+from .bench.turns import Turn, TurnLog
 from .client import Client
+from .errors import AudioError
 from .events import (
     Backpressure,
     Completed,
@@ -25,6 +26,7 @@ from .events import (
     Resumed,
     SpeechStarted,
 )
+from .live_core import LiveOptions
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
 from .requests import SpeechOptions
@@ -32,6 +34,7 @@ from .terminal import JsonLines, LiveText, milliseconds, timestamp
 
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""
+_PIECE_BYTES: Final = 16 * 1024
 _TOLD: Final = (SpeechStarted, Delta, Completed, Failed, ErrorEvent, Resumed, Expiring, Backpressure)
 """Events that `--json` writes."""
 _EXPIRING: Final = {
@@ -48,16 +51,21 @@ def listen_to(
     delay: Delay | None,
     options: SpeechOptions,
     *,
+    audio_format: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """The exit code: 1 if a turn could not be transcribed. Raises AudioError and SDKError."""
+    """The exit code: 1 if a turn failed or the server refused a message. Raises AudioError and SDKError."""
     chunks: Iterable[bytes]
-    if source is None:
-        chunks, rate, speed = microphone(), RATE, None
+    sound: LiveOptions
+    speed: float | None = None
+    if audio_format is not None:
+        chunks, sound = _pieces(source), {"audio_format": audio_format}
+    elif source is None:
+        chunks, sound = microphone(), {"sample_rate": RATE}
     else:
         audio = read_wav(source)
-        chunks, rate, speed = audio.chunks(), audio.rate, 1.0
-    with client.realtime(model, sample_rate=rate, delay=delay, **options) as session:
+        chunks, sound, speed = audio.chunks(), {"sample_rate": audio.rate}, 1.0
+    with client.realtime(model, delay=delay, **sound, **options) as session:
         log = TurnLog(max_turns=_MAX_TURNS)
         live = JsonLines() if as_json else LiveText()
         log.configure(session.updated)
@@ -65,46 +73,69 @@ def listen_to(
         if source is None:
             live.line("listening; Ctrl-C ends")
         try:
-            _show(session.transcribe(chunks, speed=speed), log, live)
+            refused = _show(session.transcribe(chunks, speed=speed), log, live)
         except KeyboardInterrupt:
             session.finish()
-            _show(session, log, live)
+            refused = _show(session, log, live)
         _sum_up(session, log, live)
-    return 0 if not log.num_failed else 1
+    return 1 if log.num_failed or refused else 0
 
 
-def _show(events: Iterable[Event], log: TurnLog, live: LiveText | JsonLines) -> None:
+def _pieces(source: Path | None) -> Iterator[bytes]:
+    """A container's bytes as they come, from a file or standard input."""
+    is_stdin = source is None or str(source) == "-"
+    try:
+        with open(0 if is_stdin else str(source), "rb", closefd=not is_stdin) as file:
+            while piece := file.read1(_PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise AudioError(f"cannot read {source}: {error.strerror or error}") from error
+
+
+def _show(events: Iterable[Event], log: TurnLog, live: LiveText | JsonLines) -> bool:
+    """Whether the server refused a message. Raises AudioError where it can read no more of a container."""
+    refused = False
     for event in events:
+        if isinstance(event, ErrorEvent):
+            if event.error.code == "audio_stream_broken":  # what broke it was said before
+                raise AudioError("the server takes no more of this recording")
+            refused = True
         turn = log.observe(event, time.monotonic())
-        if isinstance(live, JsonLines):
-            if isinstance(event, _TOLD):
-                live.event(event)
-            continue
-        match event:
-            case Delta() if turn is not None:
-                live.partial(turn.text)
-            case Completed() if turn is not None:
-                start_ms = turn.audio_start_ms or 0
-                live.line(f"{timestamp(start_ms / 1000)}  {event.transcript}")
-            case Failed():
-                live.line(f"(a turn failed: {event.error.message})")
-            case ErrorEvent():
-                live.line(f"(the server refused a message: {event.error.message})")
-            case Resumed():
-                live.line("(the connection was lost; the session goes on)")
-            case Expiring():
-                live.line(f"({_EXPIRING[event.reason]} in {event.seconds_left:.0f} s)")
-            case Backpressure():
-                live.line(f"(the server is {event.buffered_ms / 1000:.1f} s behind)")
-            case _:
-                pass
+        if isinstance(live, LiveText):
+            _write(event, turn, live)
+        elif isinstance(event, _TOLD):
+            live.event(event)
+    return refused
+
+
+def _write(event: Event, turn: Turn | None, live: LiveText) -> None:
+    """What an event says to people."""
+    match event:
+        case Delta() if turn is not None:
+            live.partial(turn.text)
+        case Completed() if turn is not None:
+            start_ms = turn.audio_start_ms or 0
+            live.line(f"{timestamp(start_ms / 1000)}  {event.transcript}")
+        case Failed():
+            live.line(f"(a turn failed: {event.error.message})")
+        case ErrorEvent():
+            live.line(f"(the server refused a message: {event.error.message})")
+        case Resumed():
+            live.line("(the connection was lost; the session goes on)")
+        case Expiring():
+            live.line(f"({_EXPIRING[event.reason]} in {event.seconds_left:.0f} s)")
+        case Backpressure():
+            live.line(f"(the server is {event.buffered_ms / 1000:.1f} s behind)")
+        case _:
+            pass
 
 
 def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText | JsonLines) -> None:
     turns = list(log.turns.values())
     live.line()
     num = log.num_turns
-    live.line(f"audio          {session.audio_s:.1f} s, {num} turn{'' if num == 1 else 's'}")
+    length = f"{session.audio_s:.1f} s, " if session.audio_s else ""
+    live.line(f"audio          {length}{num} turn{'' if num == 1 else 's'}")
     live.line(
         f"first partial  {milliseconds(log.first_partial_s(turn) for turn in turns)} after speech start"
     )

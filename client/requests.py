@@ -10,18 +10,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 from msgspec import UNSET
 
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList, TranscriptTextDelta
-from ..protocols.transcript import Segment, Transcript, Word
+from ..protocols.transcript import Numerals, Segment, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
 from .errors import APIError
+from .options import ClientOptions
 
 AudioFile: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
 TranscriptFormat: TypeAlias = Literal["json", "verbose_json"]
@@ -50,17 +51,27 @@ class SpeechOptions(TypedDict, total=False):
         Languages to choose from where no language is given; repeat it for each.
     keywords
         Name or word to expect; repeat it for each.
+    numerals
+        words: numbers are written as words, not in digits; not every model can.
     """
 
     language: str | None
     prompt: str | None
     languages: Sequence[str]
     keywords: Sequence[str]
+    numerals: Numerals | None
 
 
 class FileOptions(SpeechOptions, total=False):
     """What can be asked about a file, streamed or not. With `condition_on_previous_text` each window of a
     long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
+
+    `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
+    `best_of` answers are drawn at one above 0, of which the likeliest counts. What is said while nobody is
+    heard for `hallucination_silence_threshold` seconds is left out.
+
+    With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
+    words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
 
     With `vad_filter` what is no speech is left out; `vad_parameters` are faster-whisper's `threshold`,
     `min_speech_duration_ms`, `min_silence_duration_ms` and `speech_pad_ms`. `chunking_strategy` is OpenAI's
@@ -68,8 +79,11 @@ class FileOptions(SpeechOptions, total=False):
     """
 
     model: str | None
-    temperature: float | None
+    temperature: float | Sequence[float] | None
+    best_of: int | None
+    hallucination_silence_threshold: float | None
     condition_on_previous_text: bool | None
+    multichannel: bool | None
     vad_filter: bool | None
     vad_parameters: Mapping[str, float] | None
     chunking_strategy: str | Mapping[str, object] | None
@@ -111,15 +125,20 @@ class _Segment(msgspec.Struct):
     compression_ratio: float | None = None
     no_speech_prob: float | None = None
     language: str | None = None
+    channel: int | None = None
 
 
-class _TranscriptBody(msgspec.Struct):
+class _ChannelBody(msgspec.Struct):
     text: str
     language: str | None = None
     languages: list[DetectedLanguage | str] | None = None
-    duration: float | str | None = None
     segments: list[_Segment] | None = None
     words: list[Word] | None = None
+
+
+class _TranscriptBody(_ChannelBody):
+    duration: float | str | None = None
+    channels: list[_ChannelBody] | None = None
 
 
 def transcription_form(
@@ -132,7 +151,7 @@ def transcription_form(
     form: Form = {"response_format": response_format}
     for name, value in given(options, TranscriptOptions).items():
         if isinstance(value, tuple):
-            form[f"{name}[]"] = list(value)
+            form[f"{name}[]"] = [str(each) for each in value]
         elif isinstance(value, Mapping):
             form[name] = msgspec.json.encode(value).decode()
         else:
@@ -151,10 +170,9 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     for name, value in options.items():
         if name not in known.__annotations__:
             raise TypeError(f"{name!r} is no option here; there are: {', '.join(known.__annotations__)}")
-        if name in _SEVERAL:
-            if isinstance(value, str):
-                raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
-            assert isinstance(value, Iterable)
+        if name in _SEVERAL and isinstance(value, str):
+            raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
+        if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
             value = tuple(value)
         if value is not None and value not in ("", ()):
             found[name] = value
@@ -183,10 +201,16 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
 def parse_transcript(body: bytes) -> Transcript:
     """The answer to a `json` or `verbose_json` request; `json` leaves all but text and languages empty."""
     answer = _decode(body, _TranscriptBody)
+    duration_s = float(answer.duration or 0.0)
+    channels = tuple(_transcript(channel, duration_s) for channel in answer.channels or ())
+    return msgspec.structs.replace(_transcript(answer, duration_s), channels=channels)
+
+
+def _transcript(answer: _ChannelBody, duration_s: float) -> Transcript:
     return Transcript(
         text=answer.text,
         language=answer.language or "",
-        duration=float(answer.duration or 0.0),
+        duration=duration_s,
         languages=tuple(each if isinstance(each, str) else each.code for each in answer.languages or ()),
         segments=tuple(_segment(segment) for segment in answer.segments or ()),
         words=tuple(answer.words or ()),
@@ -211,17 +235,29 @@ def check_status(status: int, body: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[_T]):
-    """One request, and how its answer is read: a POST of a form with a file, or a GET."""
+    """One request, and how its answer is read: a POST of a form with a file, or of JSON, or a GET."""
 
     path: str
     parse: Callable[[bytes], _T]
     form: Form | None = None
     file: AudioFile | None = None
+    json: bytes | None = None
 
     @property
     def method(self) -> str:
         """HTTP's word."""
-        return "GET" if self.form is None else "POST"
+        return "GET" if self.form is None and self.json is None else "POST"
+
+    def to_send(self, options: ClientOptions, part: dict[str, Part] | None) -> dict[str, Any]:
+        """Keyword arguments of both of httpx's clients; `part` is the open file."""
+        return {
+            "method": self.method,
+            "url": f"{options.root_url}{self.path}",
+            "headers": options.headers | ({} if self.json is None else {"Content-Type": "application/json"}),
+            "data": self.form,
+            "files": part,
+            "content": self.json,
+        }
 
     @property
     def is_repeatable(self) -> bool:
@@ -262,32 +298,41 @@ def translation(file: AudioFile, **options: Unpack[FileOptions]) -> Call[Transcr
     return Call(_TRANSLATIONS, parse_transcript, transcription_form("verbose_json", **options), file)
 
 
+def event_data(line: str) -> str | None:
+    """What a line of a server-sent event stream carries; None for comments (keep-alives) and `[DONE]`."""
+    if not line.startswith("data:"):
+        return None
+    data = line.removeprefix("data:").strip()
+    return None if data == "[DONE]" else data
+
+
+def stream_error(data: str) -> APIError | None:
+    """The error that a server streams, if that is what an event is."""
+    try:
+        payload = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
+    return status_error(500, data.encode()) if isinstance(payload, dict) and "error" in payload else None
+
+
 class StreamDecoder:
-    """Lines of a server-sent event stream → text events. Comments (keep-alives) and `[DONE]` are silent."""
+    """Lines of a server-sent event stream → text events."""
 
     def __init__(self) -> None:
         self._decoder: msgspec.json.Decoder[TextDelta | TextDone] = msgspec.json.Decoder(TextDelta | TextDone)
 
     def feed(self, line: str) -> TextDelta | TextDone | None:
         """The event in one line, without its line end. Raises APIError for an error the server streams."""
-        if not line.startswith("data:"):
-            return None
-        data = line.removeprefix("data:").strip()
-        if data == "[DONE]":
+        data = event_data(line)
+        if data is None:
             return None
         try:
             return self._decoder.decode(data)
         except msgspec.DecodeError:
-            self._check_error(data)
+            error = stream_error(data)
+            if error is not None:
+                raise error from None
             return None  # an event of a type this version does not know
-
-    def _check_error(self, data: str) -> None:
-        try:
-            payload = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            return
-        if isinstance(payload, dict) and "error" in payload:
-            raise status_error(500, data.encode())
 
 
 def _segment(segment: _Segment) -> Segment:
@@ -303,6 +348,7 @@ def _segment(segment: _Segment) -> Segment:
         compression_ratio=segment.compression_ratio or 0.0,
         no_speech_prob=segment.no_speech_prob or 0.0,
         language=segment.language or UNSET,
+        channel=UNSET if segment.channel is None else segment.channel,
     )
 
 

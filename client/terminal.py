@@ -1,4 +1,5 @@
 """Live text on a terminal: the partial line grows in place, finals stay; elsewhere only finals are written.
+And what a command says and returns when it fails.
 
 Read next: `client/commands.py`.
 """
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from typing import TextIO
 
 import msgspec
+
+from .errors import AudioError, PictureError, SDKError
 
 CLEAR_LINE = "\r\x1b[K"
 
@@ -75,6 +78,8 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
 
 def fail(message: object) -> None:
     """One line on standard error."""
+    if isinstance(message, OSError) and message.filename is not None:
+        message = f"{message.filename}: {message.strerror}"
     print(f"sensorium: {message}", file=sys.stderr)
 
 
@@ -90,3 +95,27 @@ def milliseconds(values: Iterable[float | None]) -> str:
     if not known:
         return "–"
     return f"{1000 * known[len(known) // 2]:.0f} ms (worst {1000 * known[-1]:.0f} ms)"
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command; what a person can act on becomes one line and an exit code."""
+    try:
+        return command()
+    except (AudioError, PictureError) as error:
+        fail(error)
+        return 2
+    except BrokenPipeError:
+        raise  # nobody reads what we print
+    except FileNotFoundError as error:
+        return usage(error)
+    except (SDKError, OSError) as error:
+        fail(error)
+        return 1
+    except ValueError as error:
+        return usage(error)
+
+
+def usage(message: object) -> int:
+    """What a command answers that was called wrongly."""
+    fail(message)
+    return 2

@@ -6,9 +6,13 @@ Read next: `client/client.py`.
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -17,6 +21,8 @@ from .errors import SDKError
 from .requests import FileOptions, TextDelta
 from .terminal import fail, progress_bar
 
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 Format = Literal["text", "json", "srt", "vtt"]
 
 _SUFFIXES: Final[dict[Format, str]] = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
@@ -42,8 +48,8 @@ def transcribe_files(
             return error
 
     failed = False
-    with ThreadPoolExecutor(_AT_A_TIME) as threads, progress_bar("transcribing", len(files)) as advance:
-        for file, outcome in zip(files, threads.map(one, files), strict=True):
+    with closing(side_by_side(one, files)) as outcomes, progress_bar("transcribing", len(files)) as advance:
+        for file, outcome in zip(files, outcomes, strict=True):
             advance()
             if isinstance(outcome, SDKError | OSError):
                 fail(f"{file}: {outcome}")
@@ -52,6 +58,34 @@ def transcribe_files(
                 titled = len(files) > 1 and document != "json"
                 _deliver(file, outcome, output_dir, document, titled=titled)
     return 1 if failed else 0
+
+
+def side_by_side(work: Callable[[_Item], _Made], items: Sequence[_Item]) -> Generator[_Made, None, None]:
+    """What `work` makes of each, in order, a few at a time.
+
+    Whoever leaves early, as by Ctrl-C, waits for none: they begin nothing more, and end with the process.
+    """
+    outcomes: list[Future[_Made]] = [Future() for _ in items]
+    waiting = deque(zip(items, outcomes, strict=True))
+
+    def run() -> None:
+        while True:
+            try:
+                item, outcome = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                outcome.set_result(work(item))
+            except BaseException as error:  # (`result` raises it)
+                outcome.set_exception(error)
+
+    try:
+        for _ in range(min(_AT_A_TIME, len(items))):
+            threading.Thread(target=run, name="sensorium-file", daemon=True).start()
+        for outcome in outcomes:
+            yield outcome.result()
+    finally:
+        waiting.clear()
 
 
 def stream_files(client: Client, files: list[Path], options: FileOptions) -> int:
@@ -76,6 +110,8 @@ def _document(client: Client, file: Path, document: Format, options: FileOptions
     transcript = client.transcribe(_content(file), timestamp_granularities=["segment", "word"], **options)
     names = ("text", "language", "languages", "duration", "segments", "words")
     shown = {name: getattr(transcript, name) for name in names}
+    if transcript.channels:
+        shown["channels"] = [{name: getattr(each, name) for name in names} for each in transcript.channels]
     if is_line:
         return msgspec.json.encode({"file": str(file)} | shown).decode()
     return msgspec.json.format(msgspec.json.encode(shown)).decode()

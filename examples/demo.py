@@ -1,8 +1,9 @@
 """What `make demo` shows: a spoken conversation in three languages becomes text while it is being spoken.
 
-`python examples/demo.py` starts a server with the embedded model and stops it again; with a URL it uses a
+`python examples/demo.py` starts a server with the embedded models and stops it again; with a URL it uses a
 server that runs already. The audio goes through the SDK at the pace it was spoken; every number is measured
-here, at the client, except the work, which the engine counts and shows at `/metrics`.
+here, at the client, except the work, which the engine counts and shows at `/metrics`. Then `demo_vision.py`
+shows pictures to the model that looks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from demo_vision import show
 from sensorium.client import Client, Completed, Delta, ErrorEvent, Failed, SDKError
 from sensorium.client.audio import Audio, read_wav
 from sensorium.client.bench.metrics import work_between
@@ -26,12 +28,15 @@ RECORDING = Path(__file__).parent / "data" / "conversation.wav"
 
 
 def demo(url: str) -> int:
-    """Stream the recorded conversation to a server and show what comes back; 0 if every turn was heard."""
+    """Stream the recorded conversation to a server and show what comes back, then pictures.
+
+    0 if every turn was heard and every answer about a picture is right.
+    """
     audio = read_wav(RECORDING)
     spoken = read_spoken_turns(RECORDING.with_suffix(".json"))
     live = LiveText()
     with Client(url) as client:
-        model = client.models()[0].id
+        model = able(client, "transcribe")
         live.line(
             f"A conversation of {len(spoken)} turns in English, Spanish and German ({audio.duration_s:.0f} s)"
         )
@@ -40,13 +45,23 @@ def demo(url: str) -> int:
         before = client.metrics()
         log = converse(client, audio, spoken, live)
         work = work_between(before, client.metrics(), audio.duration_s)
-    live.line(summary(log, spoken))
-    if work is not None:
-        live.line()
-        rows = [[name, f"{value:.3g}"] for name, value in work.per_audio_s.items()]
-        live.line(table(["work per second of audio", "counted by the engine"], rows))
+        live.line(summary(log, spoken))
+        if work is not None:
+            live.line()
+            rows = [[name, f"{value:.3g}"] for name, value in work.per_audio_s.items()]
+            live.line(table(["work per second of audio", "counted by the engine"], rows))
+        answers = show(client, live, able(client, "chat"))
     missed = [turn for turn in spoken if not log.heard(turn)]
-    return 1 if missed else 0
+    wrong = [answer for answer in answers if not answer.is_right]
+    return 1 if missed or wrong else 0
+
+
+def able(client: Client, ability: str) -> str:
+    """The name of the server's first model that can do this."""
+    found = next((model.id for model in client.models() if ability in model.abilities), None)
+    if found is None:
+        raise SystemExit(f"demo: no model of this server has the ability {ability!r}")
+    return found
 
 
 def converse(client: Client, audio: Audio, spoken: list[SpokenTurn], live: LiveText) -> TurnLog:
@@ -119,9 +134,10 @@ def ms(seconds: float | None) -> str:
 
 
 @contextmanager
-def running_server(model: str = "tiny-qwen3-asr") -> Iterator[str]:
+def running_server() -> Iterator[str]:
     """The address of a server started for the demo, and stopped after it."""
-    command = [str(Path(sys.executable).with_name("sensorium")), "serve", model, "--port", "0"]
+    program = str(Path(sys.executable).with_name("sensorium"))
+    command = [program, "serve", "--port", "0", "--access-log", "off"]
     print(f"starting: sensorium {' '.join(command[1:])}", flush=True)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,10 +1,12 @@
-"""From one projection to what attention reads: norms of query and key heads, their rotary embedding, and the
-keys and values in the cache.
+"""From one projection to what attention reads: norms of query and key heads where a model has them, their
+rotary embedding, and the keys and values in the cache.
 
 One pass does it all, where there is one; elsewhere the four operations it is made of follow each other.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,33 +18,42 @@ from .rotary import RotaryTable, apply_rotary
 from .triton_jit import has_triton
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Weights [dim] of the RMS norms of every query head and every key head."""
+
+    query: Tensor
+    key: Tensor
+    eps: float
+
+
 def attention_inputs(
     qkv: Tensor,
-    query_norm: Tensor,
-    key_norm: Tensor,
-    eps: float,
+    norms: HeadNorms | None,
     table: RotaryTable,
     cache: Tensor,
     slots: Tensor,
 ) -> Tensor:
-    """qkv [rows, heads + 2 · kv_heads, dim], norms [dim], cache and slots as `write_kv` takes them → queries
-    [rows, heads, dim]; keys and values are in the cache then. Raises IndexError as `write_kv` does."""
+    """qkv [rows, heads + 2 · kv_heads, dim], cache and slots as `write_kv` takes them → queries [rows, heads,
+    dim]; keys and values are in the cache then. Raises IndexError as `write_kv` does."""
     if has_triton(qkv):
         from .triton_attention_inputs import attention_inputs as on_gpu
 
-        return on_gpu(qkv, query_norm, key_norm, eps, table, cache, slots)
+        return on_gpu(qkv, norms, table, cache, slots)
     native = native_for(qkv)
     rows, vectors, dim = qkv.shape
     _, _, kv_heads, block_size, _ = cache.shape
     heads = vectors - 2 * kv_heads
-    dtypes = {each.dtype for each in (qkv, query_norm, key_norm, cache)}
-    whole = (query_norm, key_norm, table.cos, table.sin, cache, slots)
+    weights = () if norms is None else (norms.query, norms.key)
+    dtypes = {each.dtype for each in (qkv, cache, *weights)}
+    whole = (*weights, table.cos, table.sin, cache, slots)
     if native is None or dim % 32 or len(dtypes) > 1 or qkv.stride()[1:] != (dim, 1):
-        return _one_after_the_other(qkv, query_norm, key_norm, eps, table, cache, slots)
+        return _one_after_the_other(qkv, norms, table, cache, slots)
     assert all(each.is_contiguous() for each in whole), "norms, tables, cache and slots lie in one piece"
     assert table.cos.shape == table.sin.shape == (rows, dim // 2)
     assert {table.cos.dtype, table.sin.dtype} == {torch.float32}
-    assert (slots.shape, cache.shape[4], *query_norm.shape, *key_norm.shape) == ((rows,), dim, dim, dim)
+    assert (slots.shape, cache.shape[4]) == ((rows,), dim)
+    assert all(each.shape == (dim,) for each in weights)
     query = torch.empty((rows, heads, dim), dtype=qkv.dtype)
     bad = native.attention_inputs(
         CODES[qkv.dtype],
@@ -52,9 +63,9 @@ def attention_inputs(
         heads,
         kv_heads,
         dim // 2,
-        query_norm.data_ptr(),
-        key_norm.data_ptr(),
-        eps,
+        None if norms is None else norms.query.data_ptr(),
+        None if norms is None else norms.key.data_ptr(),
+        0.0 if norms is None else norms.eps,
         table.cos.data_ptr(),
         table.sin.data_ptr(),
         cache.data_ptr(),
@@ -70,18 +81,12 @@ def attention_inputs(
 
 
 def _one_after_the_other(
-    qkv: Tensor,
-    query_norm: Tensor,
-    key_norm: Tensor,
-    eps: float,
-    table: RotaryTable,
-    cache: Tensor,
-    slots: Tensor,
+    qkv: Tensor, norms: HeadNorms | None, table: RotaryTable, cache: Tensor, slots: Tensor
 ) -> Tensor:
     kv_heads = cache.shape[2]
     heads = qkv.shape[1] - 2 * kv_heads
     query, key, value = qkv.tensor_split((heads, heads + kv_heads), 1)
-    query = apply_rotary(rms_norm(query, query_norm, eps), table)
-    key = apply_rotary(rms_norm(key, key_norm, eps), table)
-    write_kv(cache, slots, key, value)
-    return query
+    if norms is not None:
+        query, key = rms_norm(query, norms.query, norms.eps), rms_norm(key, norms.key, norms.eps)
+    write_kv(cache, slots, apply_rotary(key, table), value)
+    return apply_rotary(query, table)

@@ -4,7 +4,7 @@ On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; 
 weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For few rows
 our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it reads at the rate of the
 memory: for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit. So a row's result
-does not depend on how many there are, up to `NUM_ALIKE_ROWS`.
+does not depend on how many there are, up to `NUM_ALIKE_ROWS`. Weights of fewer bits are `linear_bits.py`'s.
 `examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors
 only.
 """
@@ -12,7 +12,7 @@ only.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
@@ -21,7 +21,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .codes import Codes, Grid
+from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .native import CODES, native_for
+from .unpack import Unpacked
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
@@ -54,7 +57,7 @@ _FUSED: dict[Activation, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LinearWeight:
+class DenseWeight:
     """A weight [out, in] ready for `linear`; `packed` if it is in oneDNN's own layout (then the only copy).
 
     `tiles` says how the packed memory lies if `cpu/linear.c` can read it.
@@ -78,6 +81,17 @@ class Tiles:
     """Rows up to which our loop is the faster way."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartedWeight:
+    """Several weights for the same inputs, whose outputs follow each other, too unlike to be one."""
+
+    parts: tuple[DenseWeight | BitsWeight, ...]
+
+
+LinearWeight = DenseWeight | BitsWeight | PartedWeight
+"""Whatever `linear` takes."""
+
+
 def can_pack(weight: Tensor) -> bool:
     """Whether oneDNN can hold this weight in its own layout."""
     if weight.device.type != "cpu" or not torch._C._has_mkldnn:
@@ -89,12 +103,46 @@ def can_pack(weight: Tensor) -> bool:
     return weight.dtype is torch.float32
 
 
-def pack_linear(weight: Tensor, bias: Tensor | None = None) -> LinearWeight:
+def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight:
     """Prepare a weight [out, in] and bias [out] for many calls of `linear`."""
     if can_pack(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        return LinearWeight(packed, bias, packed=True, tiles=_find_tiles(packed, weight.contiguous()))
-    return LinearWeight(weight.contiguous(), bias, packed=False)
+        return DenseWeight(packed, bias, packed=True, tiles=_find_tiles(packed, weight.contiguous()))
+    return DenseWeight(weight.contiguous(), bias, packed=False)
+
+
+def arrange_linear(weight: Tensor, bias: Tensor | None, grid: Grid | None) -> LinearWeight:
+    """As `pack_linear`, or rounded to codes on a `grid` if there is one."""
+    return pack_linear(weight, bias) if grid is None else quantize_linear(weight, bias, grid)
+
+
+def arrange_parts(parts: Sequence[Unpacked | Tensor], bias: Tensor | None) -> LinearWeight:
+    """Weights for the same inputs, some of them codes: one weight if the codes are alike."""
+    first, *others = parts
+    if isinstance(first, Unpacked) and all(_is_alike(first, each) for each in others):
+        joined = [each.codes for each in parts if isinstance(each, Unpacked)]
+        values, scales, zeros = (
+            torch.cat([getattr(each, name) for each in joined]) for name in ("values", "scales", "zeros")
+        )
+        codes = Codes(first.codes.bits, first.codes.group, values, scales, zeros)
+        return pack_codes(codes, bias, first.order)
+    sizes = [(each.codes.values if isinstance(each, Unpacked) else each).shape[0] for each in parts]
+    biases = [None] * len(parts) if bias is None else [each.clone() for each in torch.split(bias, sizes)]
+    return PartedWeight(
+        tuple(
+            pack_codes(each.codes, own, each.order) if isinstance(each, Unpacked) else pack_linear(each, own)
+            for each, own in zip(parts, biases, strict=True)
+        )
+    )
+
+
+def _is_alike(first: Unpacked, other: Unpacked | Tensor) -> bool:
+    if isinstance(other, Tensor):
+        return False
+    mine, its = first.codes, other.codes
+    orders = [each for each in (first.order, other.order) if each is not None]
+    is_same_order = not orders or (len(orders) == 2 and torch.equal(*orders))
+    return (mine.bits, mine.group) == (its.bits, its.group) and is_same_order
 
 
 def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
@@ -154,6 +202,11 @@ def linear(
     x: Tensor, weight: LinearWeight, *, activation: Activation = "none", residual: Tensor | None = None
 ) -> Tensor:
     """x [rows, in] → [rows, out]; `residual` [rows, out] is added last and excludes an activation."""
+    if isinstance(weight, PartedWeight):
+        y = _FUNCTIONS[activation](torch.cat([linear(x, part) for part in weight.parts], 1))
+        return y if residual is None else y + residual
+    if isinstance(weight, BitsWeight):
+        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual))
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
     known = x.shape[1] == weight.weight.shape[1] and x.dtype is weight.weight.dtype
@@ -169,7 +222,7 @@ def linear(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_native(x: Tensor, weight: LinearWeight, tiles: Tiles, residual: Tensor | None) -> Tensor:
+def _linear_native(x: Tensor, weight: DenseWeight, tiles: Tiles, residual: Tensor | None) -> Tensor:
     native = native_for(x)
     assert native is not None, "the weight has tiles"
     rows, size = x.shape

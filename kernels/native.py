@@ -35,6 +35,7 @@ _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fope
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, ...]] = {
     "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT),
+    "linear_bits": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4, _POINTER, _INT),
     "attention": (
         *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),
@@ -57,6 +58,7 @@ class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.linear = _function(library, "linear", None)
+        self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)
         self.rms_norm = _function(library, "rms_norm", None)
         self.rotary = _function(library, "rotary", None)

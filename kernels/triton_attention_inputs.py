@@ -6,6 +6,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from .attention_inputs import HeadNorms
 from .rotary import RotaryTable
 from .triton_jit import jit, power_of_two
 
@@ -31,6 +32,7 @@ def _attention_inputs(
     block_size: tl.constexpr,
     block_heads: tl.constexpr,
     block_half: tl.constexpr,
+    normed: tl.constexpr,
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * block_heads + tl.arange(0, block_heads))[:, None]
@@ -44,15 +46,16 @@ def _attention_inputs(
     raw_right = tl.load(source + half, mask=inside, other=0.0)
 
     left, right = raw_left.to(tl.float32), raw_right.to(tl.float32)
-    scale = tl.rsqrt((tl.sum(left * left, 1) + tl.sum(right * right, 1)) / dim + eps)[:, None]
     of_query = (head < heads) & is_column
     of_key = (head >= heads) & is_column
-    weight = tl.load(query_norm + column + head * 0, mask=of_query, other=0.0).to(tl.float32)
-    weight += tl.load(key_norm + column + head * 0, mask=of_key, other=0.0).to(tl.float32)
-    left = (weight * (left * scale).to(kind).to(tl.float32)).to(kind).to(tl.float32)
-    weight = tl.load(query_norm + half + column + head * 0, mask=of_query, other=0.0).to(tl.float32)
-    weight += tl.load(key_norm + half + column + head * 0, mask=of_key, other=0.0).to(tl.float32)
-    right = (weight * (right * scale).to(kind).to(tl.float32)).to(kind).to(tl.float32)
+    if normed:
+        scale = tl.rsqrt((tl.sum(left * left, 1) + tl.sum(right * right, 1)) / dim + eps)[:, None]
+        weight = tl.load(query_norm + column + head * 0, mask=of_query, other=0.0).to(tl.float32)
+        weight += tl.load(key_norm + column + head * 0, mask=of_key, other=0.0).to(tl.float32)
+        left = (weight * (left * scale).to(kind).to(tl.float32)).to(kind).to(tl.float32)
+        weight = tl.load(query_norm + half + column + head * 0, mask=of_query, other=0.0).to(tl.float32)
+        weight += tl.load(key_norm + half + column + head * 0, mask=of_key, other=0.0).to(tl.float32)
+        right = (weight * (right * scale).to(kind).to(tl.float32)).to(kind).to(tl.float32)
 
     cos = tl.load(cosines + row * half + column, mask=is_column, other=0.0).to(kind).to(tl.float32)
     sin = tl.load(sines + row * half + column, mask=is_column, other=0.0).to(kind).to(tl.float32)
@@ -74,13 +77,7 @@ def _attention_inputs(
 
 
 def attention_inputs(
-    qkv: Tensor,
-    query_norm: Tensor,
-    key_norm: Tensor,
-    eps: float,
-    table: RotaryTable,
-    cache: Tensor,
-    slots: Tensor,
+    qkv: Tensor, norms: HeadNorms | None, table: RotaryTable, cache: Tensor, slots: Tensor
 ) -> Tensor:
     """See `kernels/attention_inputs.py`; a row whose slot lies outside the cache is not stored."""
     rows, all_heads, dim = qkv.shape
@@ -97,9 +94,9 @@ def attention_inputs(
         _attention_inputs[(rows, -(-all_heads // block_heads))](
             qkv,
             qkv.stride(0),
-            query_norm.contiguous(),
-            key_norm.contiguous(),
-            eps,
+            qkv if norms is None else norms.query.contiguous(),  # never read where there are no norms
+            qkv if norms is None else norms.key.contiguous(),
+            0.0 if norms is None else norms.eps,
             table.cos.contiguous(),
             table.sin.contiguous(),
             cache,
@@ -112,6 +109,7 @@ def attention_inputs(
             block_size,
             block_heads,
             block_half,
+            norms is not None,
             num_warps=4,
             enable_fp_fusion=False,
         )

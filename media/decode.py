@@ -1,5 +1,6 @@
-"""A whole audio or video file as bytes → mono samples. Runs in a worker process; see `actors/media.py`.
+"""A whole audio or video file as bytes → mono samples, or those of each channel.
 
+Runs in a worker process; see `actors/media.py`.
 libsndfile reads WAV and AIFF, libav everything else (for concatenated MP3 and chained OGG it reads all parts,
 libsndfile only the first). Limits hold while decoding: never more than one block beyond them is in memory.
 Headers are not believed: what counts is what decodes. A file that is cut off or damaged in the middle gives
@@ -41,6 +42,8 @@ _BLOCK_VALUES: Final = 1 << 18
 """Values (frames x channels) read from libsndfile at once: 1 MiB."""
 _GROWTH_SAMPLES: Final = 1 << 20
 """The result grows by 4 MiB at a time, in place where the allocator can remap pages."""
+_AT_ONCE_SAMPLES: Final = 1 << 16
+"""A second or more is resampled together."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged file is given up."""
 _MAX_STREAMS: Final = 64
@@ -48,7 +51,8 @@ _MAX_STREAMS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """What one file may cost. `max_seconds` bounds the decoded audio, whatever the header says."""
+    """What one file may cost. `max_seconds` bounds the decoded audio, of all channels that are kept together,
+    whatever the header says."""
 
     max_bytes: int = 25 * 1024 * 1024
     max_seconds: float = 3600.0
@@ -56,7 +60,7 @@ class DecodeLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedAudio:
-    """Mono float32 samples [n], n > 0, all finite, and what they came from."""
+    """Mono float32 samples [n], n > 0, finite, and what they came from; [channels, n] if these are kept."""
 
     samples: FloatArray
     sample_rate: int
@@ -67,7 +71,7 @@ class DecodedAudio:
     @property
     def duration_s(self) -> float:
         """Seconds of audio."""
-        return len(self.samples) / self.sample_rate
+        return int(self.samples.shape[-1]) / self.sample_rate
 
 
 def recognise(data: bytes, limits: DecodeLimits) -> Container:
@@ -87,8 +91,10 @@ def recognise(data: bytes, limits: DecodeLimits) -> Container:
     return container
 
 
-def decode_audio(data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
-    """Decode the first audio stream of a file, mix its channels (mean) and resample.
+def decode_audio(
+    data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+) -> DecodedAudio:
+    """Decode the first audio stream of a file, mix its channels (mean) unless they are kept, and resample.
 
     Raises TooLargeError (param `file`) when a limit is passed, MediaError (param `file`) when the bytes
     are not a supported file or hold no audio.
@@ -100,37 +106,42 @@ def decode_audio(data: bytes, *, limits: DecodeLimits | None = None) -> DecodedA
         readers.insert(0, _read_with_libsndfile)
     reason = "The file could not be decoded."
     for read in readers:
-        sink = _Sink(limits)
+        sink = _Sink(limits, are_channels_kept=are_channels_kept)
         try:
             read(data, container, sink)
         except _UnreadableError as error:
             reason = str(error)
             continue
         samples = sink.finish()
-        if len(samples):
+        if samples.size:
             return DecodedAudio(samples, INTERNAL_RATE, container, sink.source_rate, sink.num_channels)
         reason = "The file holds no audio samples."
     raise _media_error(reason)
 
 
-def measure_audio(data: bytes, *, limits: DecodeLimits | None = None) -> float:
-    """Seconds a file will decode to, by its header or its packets, and no more than the limit.
+def measure_audio(
+    data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+) -> float:
+    """Seconds a file will decode to, by its header or its packets, and no more than the limit; of all
+    channels together if they are kept.
 
     Raises MediaError and TooLargeError for what is plainly none. A file that lies here is not believed later.
     """
     limits = limits or DecodeLimits()
     container = recognise(data, limits)
-    seconds = 0.0
+    seconds, num_channels = 0.0, 1
     try:
         if container in {"wav", "aiff"}:
             with soundfile.SoundFile(_Source(data)) as sound:
-                seconds = sound.frames / sound.samplerate
+                seconds, num_channels = sound.frames / sound.samplerate, sound.channels
         else:
             with _opened(data, container) as (file, stream):
                 packets = sum(packet.duration or 0 for packet in file.demux(stream))
                 seconds = float(packets * (stream.time_base or 0))
+                num_channels = stream.codec_context.channels
     except (_UnreadableError, soundfile.SoundFileError, av.FFmpegError, RuntimeError, ValueError):
         pass  # decoding will say what is wrong, or get by
+    seconds *= min(num_channels, MAX_CHANNELS) if are_channels_kept else 1
     return min(max(seconds, 0.0), limits.max_seconds)
 
 
@@ -159,28 +170,66 @@ class _Source(io.BytesIO):
 
 
 class _Sink:
-    """Collects blocks of one channel at any rate as samples at one rate, within the limit."""
+    """Collects a file's blocks, mixed or each channel for itself."""
 
-    def __init__(self, limits: DecodeLimits) -> None:
+    def __init__(self, limits: DecodeLimits, *, are_channels_kept: bool) -> None:
         self.source_rate = 0
         self.num_channels = 0
         self._limits = limits
-        self._max_samples = int(limits.max_seconds * INTERNAL_RATE)
-        self._resampler: StreamingResampler | None = None
-        self._samples = np.zeros(0, np.float32)
-        self._num_samples = 0
+        self._are_channels_kept = are_channels_kept
+        self._tracks: list[_Track] = []
 
-    def push(self, block: FloatArray, rate: int, num_channels: int) -> None:
-        """Add mono samples [n]. The rate may change between blocks."""
-        if self._resampler is None or self._resampler.source_rate != rate:
-            self._flush()
-            self.source_rate = self.source_rate or rate
-            self.num_channels = self.num_channels or num_channels
-            self._resampler = StreamingResampler(rate, INTERNAL_RATE)
-        self._store(self._resampler.push(block))
+    def push(self, block: FloatArray, rate: int) -> None:
+        """Add samples [channels, n]. The rate may change between blocks; so may channels that are mixed."""
+        self.source_rate = self.source_rate or rate
+        self.num_channels = self.num_channels or len(block)
+        is_kept = self._are_channels_kept or len(block) == 1
+        kept = block if is_kept else block.mean(axis=0, dtype=np.float32)[None]
+        if not self._tracks:
+            self._tracks = [_Track(self._limits, share=len(kept)) for _ in kept]
+        if len(kept) != len(self._tracks):
+            raise _media_error("The number of channels changes within the file: they cannot be kept apart.")
+        for track, samples in zip(self._tracks, kept, strict=True):
+            track.push(samples, rate)
 
     def finish(self) -> FloatArray:
         """Everything collected. The sink is spent."""
+        tracks = [track.finish() for track in self._tracks]
+        if self._are_channels_kept and tracks:
+            return np.stack(tracks)
+        return tracks[0] if tracks else np.zeros(0, np.float32)
+
+
+class _Track:
+    """Collects blocks of one channel at any rate as samples at one rate, within its share of the limit."""
+
+    def __init__(self, limits: DecodeLimits, *, share: int) -> None:
+        self._limits = limits
+        self._max_samples = int(limits.max_seconds * INTERNAL_RATE) // share
+        self._resampler: StreamingResampler | None = None
+        self._pending: list[FloatArray] = []
+        self._num_pending = 0
+        """Samples that wait to be resampled: a codec's frames are short, and each call has its price."""
+        self._samples = np.zeros(0, np.float32)
+        self._num_samples = 0
+
+    def push(self, block: FloatArray, rate: int) -> None:
+        """Add samples [n]."""
+        if self._resampler is None or self._resampler.source_rate != rate:
+            self._flush()
+            self._resampler = StreamingResampler(rate, INTERNAL_RATE)
+        self._pending.append(block)
+        self._num_pending += len(block)
+        if self._num_pending >= _AT_ONCE_SAMPLES:
+            self._store(self._resampler.push(self._take()))
+
+    def _take(self) -> FloatArray:
+        whole = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        self._pending, self._num_pending = [], 0
+        return whole
+
+    def finish(self) -> FloatArray:
+        """Everything collected. The track is spent."""
         self._flush()
         # Nobody else holds the array while it is resized, so no reference check (it would count ours).
         self._samples.resize(self._num_samples, refcheck=False)
@@ -188,7 +237,8 @@ class _Sink:
 
     def _flush(self) -> None:
         if self._resampler is not None:
-            self._store(self._resampler.push(np.zeros(0, np.float32), last=True))
+            rest = self._take() if self._pending else np.zeros(0, np.float32)
+            self._store(self._resampler.push(rest, last=True))
             self._resampler = None
 
     def _store(self, samples: FloatArray) -> None:
@@ -212,7 +262,7 @@ def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
             _check_format(file.samplerate, file.channels)
             num_frames = _BLOCK_VALUES // file.channels
             while len(block := file.read(num_frames, dtype="float32", always_2d=True)):
-                sink.push(block.mean(axis=1), file.samplerate, file.channels)
+                sink.push(block.T, file.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
         if not sink.num_channels:
             raise _UnreadableError("The file could not be decoded.") from error
@@ -253,7 +303,7 @@ def _opened(
         yield file, stream
 
 
-def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, int, int], None]) -> None:
+def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, int], None]) -> None:
     """Decode until the end; damaged packets are skipped, as players do."""
     num_bad = 0
     for packet in packets:
@@ -270,11 +320,11 @@ def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, in
                 continue
             num_channels = frame.layout.nb_channels
             _check_format(frame.sample_rate, num_channels)
-            push(_mix(frame, num_channels), frame.sample_rate, num_channels)
+            push(frame_channels(frame, num_channels), frame.sample_rate)
 
 
-def _mix(frame: av.AudioFrame, num_channels: int) -> FloatArray:
-    """Mean of a frame's channels (at most 8), full scale 1.0, shape [n].
+def frame_channels(frame: av.AudioFrame, num_channels: int) -> FloatArray:
+    """A frame's channels (at most 8), full scale 1.0, shape [channels, n].
 
     Not `frame.to_ndarray()`: PyAV looks for the planes' end behind the table of 8, so that an 8-channel
     frame gets a ninth plane at a wild address. With more than 8 it would read outside the table itself.
@@ -283,12 +333,12 @@ def _mix(frame: av.AudioFrame, num_channels: int) -> FloatArray:
     dtype = _SAMPLE_TYPES[frame.format.name.removesuffix("p")]
     count = frame.samples if is_planar else frame.samples * num_channels
     planes = frame.planes[: num_channels if is_planar else 1]
-    values = np.stack([np.frombuffer(plane, dtype, count=count) for plane in planes])
-    samples = values.astype(np.float32)
+    samples = np.empty((len(planes), count), np.float32)
+    for row, plane in zip(samples, planes, strict=True):
+        row[:] = np.frombuffer(plane, dtype, count=count)
     if dtype.kind == "u":
-        samples = (samples - np.float32(128)) * np.float32(1 / 128)
+        samples -= np.float32(128)
+        samples *= np.float32(1 / 128)
     elif dtype.kind == "i":
         samples *= np.float32(2.0 ** (1 - 8 * dtype.itemsize))
-    channels = samples if is_planar else samples.reshape(-1, num_channels).T
-    mono: FloatArray = channels.mean(axis=0, dtype=np.float32)
-    return mono
+    return samples if is_planar else samples.reshape(-1, num_channels).T

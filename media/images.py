@@ -22,7 +22,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ..protocols.errors import MediaError, TooLargeError
 from ..protocols.messages import EncoderItem
 from .hashing import Modality, encoder_item
-from .vision_config import PixelConfig
+from .vision_config import WHITE, Background, PixelConfig
 
 PixelArray = npt.NDArray[np.uint8]
 FloatArray = npt.NDArray[np.float32]
@@ -53,7 +53,7 @@ def prepare_image(data: bytes, config: PixelConfig, limits: ImageLimits | None =
 
     Raises TooLargeError or MediaError (param `image`) with a message that says what and how much.
     """
-    return image_item(read_image(data, limits), config)
+    return image_item(read_image(data, limits, config.background), config)
 
 
 def measure_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
@@ -64,10 +64,7 @@ def measure_image(data: bytes, config: PixelConfig, limits: ImageLimits | None =
 
 def image_bytes(height: int, width: int, config: PixelConfig) -> int:
     """Bytes of the features of a picture of this size, in either orientation."""
-    if config.do_resize:
-        height, width = smart_resize(
-            height, width, factor=config.factor, min_pixels=config.min_pixels, max_pixels=config.max_pixels
-        )
+    height, width = _new_size(height, width, config)
     return height * width * config.bytes_per_pixel * config.temporal_patch_size
 
 
@@ -78,21 +75,36 @@ def image_item(pixels: PixelArray, config: PixelConfig) -> EncoderItem:
     """
     height, width = pixels.shape[:2]
     check_ratio(height, width, "image")
+    return patch_item([resize(pixels, *_new_size(height, width, config), config)], config, "image")
+
+
+def _new_size(height: int, width: int, config: PixelConfig) -> tuple[int, int]:
+    """Raises TooLargeError for a picture that is not to be resized, and is larger than it may be."""
     if config.do_resize:
-        height, width = smart_resize(
-            height,
-            width,
-            factor=config.factor,
-            min_pixels=config.min_pixels,
-            max_pixels=config.max_pixels,
+        least, most, factor = config.min_pixels, config.max_pixels, config.factor
+        height, width = smart_resize(height, width, factor=factor, min_pixels=least, max_pixels=most)
+        if config.ceiling is None or height * width <= config.ceiling:
+            return height, width
+        return smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=config.ceiling)
+    if height * width > config.max_pixels:
+        raise _too_large(
+            f"The image is {width} x {height} pixels ({width * height}); without resizing the limit is "
+            f"{config.max_pixels} pixels."
         )
-    return patch_item([resize(pixels, height, width, config)], config, "image")
+    return height, width
 
 
-def read_image(data: bytes, limits: ImageLimits | None = None) -> PixelArray:
-    """Decode to upright RGB, uint8 [height, width, 3]; transparency lies on white, as in the reference."""
+def read_image(data: bytes, limits: ImageLimits | None = None, background: Background = WHITE) -> PixelArray:
+    """Decode to upright RGB, uint8 [height, width, 3]; what is transparent lies on `background`, in the
+    reference white. Grey of 16 bits is scaled to 8, where the reference cuts it off."""
     with _opened(data, limits or ImageLimits()) as image:
-        return np.array(_rgb(_upright(image)))
+        return np.array(_rgb(_upright(image), background))
+
+
+def picture_size(data: bytes) -> tuple[int, int]:
+    """(height, width) by the file's header, as it lies in the file. Raises as `read_image`."""
+    with _opened(data, ImageLimits()) as image:
+        return image.height, image.width
 
 
 @contextmanager
@@ -163,12 +175,14 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, background: Background) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if "A" not in image.getbands() and image.info.get("transparency") is None:
         return image.convert("RGB")
     layer = image.convert("RGBA")
-    white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, layer).convert("RGB")
+    plain = Image.new("RGBA", layer.size, (*background, 255))
+    return Image.alpha_composite(plain, layer).convert("RGB")
 
 
 def smart_resize(

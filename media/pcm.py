@@ -40,7 +40,7 @@ _A_LAW: Final = _a_law_table()
 
 
 class PcmDecoder:
-    """Turns bytes of one `AudioFormat` into mono float32 samples with full scale 1.0.
+    """Turns bytes of one `AudioFormat` into float32 samples with full scale 1.0.
 
     Stateless: every call takes whole samples, so a refused call changes nothing.
     """
@@ -49,12 +49,12 @@ class PcmDecoder:
         self.format = format
 
     def decode(self, data: bytes | bytearray | memoryview) -> FloatArray:
-        """Samples of `data`, at the format's own rate, shape [n].
+        """Samples of `data`, at the format's own rate, shape [channels, n].
 
         Raises BadRequestError (param `audio`, code `invalid_audio`) when the bytes end inside a sample, or
         when a float32 sample is not a finite number of sensible size.
         """
-        size = self.format.bytes_per_sample
+        size = self.format.bytes_per_frame
         num_bytes = len(data)
         if num_bytes % size:
             raise BadRequestError(
@@ -63,6 +63,11 @@ class PcmDecoder:
                 code="invalid_audio",
                 param="audio",
             )
+        samples = self._samples(data).reshape(-1, self.format.num_channels)
+        return np.ascontiguousarray(samples.T)
+
+    def _samples(self, data: bytes | bytearray | memoryview) -> FloatArray:
+        """As they come, of all channels."""
         match self.format.encoding:
             case "pcm16":
                 return np.frombuffer(data, "<i2").astype(np.float32) * np.float32(1 / 32768)

@@ -12,6 +12,7 @@ from typing import Final
 
 from .voice_activity import FRAME_SAMPLES, FloatArray, VoiceActivityModel, VoiceActivityStream
 
+LIKELY_SPEECH: Final = 0.5
 RELEASE_MARGIN: Final = 0.15
 """Speech goes on down to the threshold less this."""
 Region = tuple[int, int]
@@ -22,7 +23,7 @@ def speech_regions(
     model: VoiceActivityModel,
     samples: FloatArray,
     *,
-    threshold: float = 0.5,
+    threshold: float = LIKELY_SPEECH,
     min_speech: int = 0,
     min_silence: int = 0,
     padding: int = 0,

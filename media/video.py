@@ -1,102 +1,130 @@
 """A video file, or frames, → temporal patches with times, as Qwen3-VL's processors make them.
 
-A file is read twice: its packets are counted without decoding, which says which frames to look at; then it is
-decoded, and only those frames are converted and resized at once, so that no more than the resized frames are
-in memory. If fewer frames decode than were counted (invisible or damaged ones), the choice is made anew from
-what there is. Limits hold while decoding; headers are not believed. Read next: `media/images.py`.
+A file's pictures are listed with their times before any is decoded (`media/video_file.py`); which are
+looked at is said here, and only those are converted and resized at once, so that no more than the resized
+ones are in memory. Read next: `media/images.py`.
 """
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
-import av
+import msgspec
 import numpy as np
 
 from ..protocols.errors import MediaError, TooLargeError
-from ..protocols.messages import VideoItems
-from .containers import sniff
-from .images import PixelArray, check_ratio, patch_item, resize
+from ..protocols.frame_list import is_frame_list, unpack_frames
+from ..protocols.messages import Replaced, VideoItems
+from .images import ImageLimits, PixelArray, check_ratio, patch_item, picture_size, read_image, resize
+from .video_container import VideoLimits
+from .video_file import DEFAULT_FPS, Pictures, list_pictures, read_pictures
 from .vision_config import PixelConfig, VideoConfig
 
-DEMUXERS: Final = {
-    "mp4": "mov",
-    "matroska": "matroska",
-    "ogg": "ogg",
-    "mpeg": "mpeg",
-    "asf": "asf",
-    "gif": "gif",
-    "avi": "avi",
-}
-"""libavformat's name of the one demuxer for each container of `sniff_video`."""
-SUPPORTED: Final = "MP4, MOV, WebM, Matroska, AVI, GIF, OGG, MPEG and ASF"
-DECODERS: Final = frozenset(
-    {
-        *("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "libvpx", "libvpx-vp9", "mpeg4", "h263"),
-        *("mpeg1video", "mpeg2video", "mjpeg", "theora", "gif", "png", "rawvideo", "wmv2", "vc1"),
-    }
-)
-"""libavcodec decoders that may be opened."""
-DEFAULT_FPS: Final = 24.0
-"""The rate assumed where a file states none, as in the reference."""
-_MAX_BAD_PACKETS: Final = 1000
-"""Consecutive packets that do not decode before a damaged file is given up."""
-_MAX_STREAMS: Final = 64
-_PADDING_PIXELS: Final = 1 << 18
-"""libav counts the padding of its buffers too; the exact limit is checked on each frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class VideoLimits:
-    """What one file may cost, whatever its header says. `max_pixels` bounds one decoded frame."""
-
-    max_bytes: int = 200 * 1024 * 1024
-    max_seconds: float = 3600.0
-    max_frames: int = 250_000
-    """Frames in the file, looked at or not."""
-    max_pixels: int = 4096 * 4096
-
-
-def sniff_video(data: bytes) -> str | None:
-    """The container `data` starts with, a key of `DEMUXERS`, or None."""
-    if data[:6] in {b"GIF87a", b"GIF89a"}:
-        return "gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
-        return "avi"
-    container = sniff(data)
-    return container if container in DEMUXERS else None
+_JPEG: Final = b"\xff\xd8\xff"
 
 
 def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> VideoItems:
-    """Look at a video file's frames as `config` says.
+    """Look at a video file's frames as `config` says, each with its own time in the file.
 
     Raises TooLargeError or MediaError (param `video`) with a message that says what and how much.
     """
     limits = limits or VideoLimits()
-    num_frames, fps = _count_frames(data, limits)
-    while True:
-        _check_length(num_frames, fps, limits)
-        indices = sample_indices(num_frames, fps, config)
-        frames, num_decoded = _decode_frames(data, indices, config, limits)
-        if len(frames) == len(indices):
-            return _patches(frames, [index / fps for index in indices], config)
-        if not num_decoded:
-            raise _fault("The video holds no picture that can be decoded.")
-        num_frames = num_decoded  # fewer than before, so this ends
+    if is_frame_list(data):
+        return _prepare_list(data, config, limits)
+    pictures = list_pictures(data, limits)
+    wanted = sample_pictures(pictures, config)
+    size: list[tuple[int, int]] = []
+
+    def keep(picture: PixelArray) -> PixelArray:
+        if not size:
+            height, width, _ = picture.shape
+            size.append(target_size(len(wanted), height, width, config))
+        return resize(picture, *size[0], config.pixels)
+
+    found = read_pictures(data, pictures, wanted, limits, keep)
+    shown = [each for each in found if each is not None]
+    if not shown:
+        raise _fault("The video holds no picture that can be decoded.")
+    times = _times(pictures)
+    made = _patches([picture for _, picture in shown], [times[place] for place, _ in shown], config)
+    replaced = tuple(
+        Replaced(times[place], None if each is None else times[each[0]])
+        for place, each in zip(wanted, found, strict=True)
+        if each is None or each[0] != place
+    )
+    return msgspec.structs.replace(made, replaced=replaced) if replaced else made
 
 
 def measure_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
     """Bytes of the features `prepare_video` will make, from packets and headers. Raises as it does."""
-    limits = limits or VideoLimits()
-    num_frames, fps = _count_frames(data, limits)
-    with _opened(data, limits) as (_, stream):
-        height, width = stream.codec_context.height, stream.codec_context.width
-    return video_bytes(len(sample_indices(num_frames, fps, config)), height, width, config)
+    if is_frame_list(data):
+        frames, _ = _listed(data, config, limits or VideoLimits())
+        with _naming_frames([]):
+            height, width = picture_size(frames[0])
+        return video_bytes(len(frames), height, width, config)
+    pictures = list_pictures(data, limits or VideoLimits())
+    num_frames = len(sample_pictures(pictures, config))
+    return video_bytes(num_frames, pictures.height, pictures.width, config)
+
+
+def _prepare_list(data: bytes, config: VideoConfig, limits: VideoLimits) -> VideoItems:
+    """Of pictures that the client chose; all get the first one's new size."""
+    files, fps = _listed(data, config, limits)
+    frames: list[PixelArray] = []
+    size: tuple[int, int] | None = None
+    with _naming_frames(frames):
+        for file in files:
+            picture = read_image(file, ImageLimits(max_pixels=limits.max_pixels), config.pixels.background)
+            size = size or target_size(len(files), picture.shape[0], picture.shape[1], config)
+            frames.append(resize(picture, *size, config.pixels))
+    return _patches(frames, [place / fps for place in range(len(frames))], config)
+
+
+def _listed(data: bytes, config: VideoConfig, limits: VideoLimits) -> tuple[list[bytes], float]:
+    """The files and their rate."""
+    if len(data) > limits.max_bytes:
+        raise _too_large(f"The video has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
+    files, fps = unpack_frames(data)
+    fps = fps or config.fps or DEFAULT_FPS
+    if len(files) > config.max_frames:
+        raise _too_large(f"The video has {len(files)} frames; the model takes up to {config.max_frames}.")
+    if len(files) / fps > limits.max_seconds:
+        raise _too_large(f"The video lasts {len(files) / fps:.6g} s; the limit is {limits.max_seconds:g} s.")
+    wrong = next((place for place, file in enumerate(files) if not file.startswith(_JPEG)), None)
+    if wrong is not None:
+        raise _fault(f"Frame {wrong} of the video is no JPEG file.")
+    return files, fps
+
+
+@contextmanager
+def _naming_frames(done: Sequence[PixelArray]) -> Iterator[None]:
+    try:
+        yield
+    except (MediaError, TooLargeError) as error:
+        raise type(error)(f"Frame {len(done)} of the video: {error.message}", param="video") from None
+
+
+def sample_pictures(pictures: Pictures, config: VideoConfig) -> list[int]:
+    """Which of a file's pictures are looked at: as many as `sample_indices` says, evenly spread over its
+    pictures, as in the reference, or over its time where they do not follow each other evenly."""
+    indices = sample_indices(len(pictures.stamps), pictures.fps, config)
+    if pictures.is_even:
+        return indices
+    times = np.asarray(pictures.times_s)
+    targets = np.linspace(0, times[-1], len(indices))
+    after = np.searchsorted(times, targets).clip(1, len(times) - 1)
+    nearest = np.where(targets - times[after - 1] <= times[after] - targets, after - 1, after)
+    return [int(index) for index in np.unique(nearest)]
+
+
+def _times(pictures: Pictures) -> Sequence[float]:
+    """Since the first; of an even file without the roundings of its container."""
+    if not pictures.is_even:
+        return pictures.times_s
+    return [place / pictures.fps for place in range(len(pictures.stamps))]
 
 
 def video_bytes(num_frames: int, height: int, width: int, config: VideoConfig) -> int:
@@ -144,6 +172,7 @@ def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -
     """(height, width) of every frame, so that the area of all together is within the bounds."""
     pixels = config.pixels
     if not pixels.do_resize:
+        _check_unresized(num_frames, height, width, config)
         return height, width
     max_pixels = pixels.max_pixels
     # A single frame is shown twice.
@@ -154,6 +183,16 @@ def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -
     if config.max_frame_pixels is not None:
         max_pixels = min(max_pixels, config.max_frame_pixels * num_frames)
     return _fit(num_frames, height, width, pixels, max_pixels)
+
+
+def _check_unresized(num_frames: int, height: int, width: int, config: VideoConfig) -> None:
+    area = height * width
+    frame, whole = config.max_frame_pixels or config.pixels.max_pixels, config.pixels.max_pixels
+    if area > frame or area * num_frames > whole:
+        raise _too_large(
+            f"The video's {num_frames} frames are {width} x {height} pixels; without resizing the limit is "
+            f"{frame} pixels of one and {whole} of all."
+        )
 
 
 def _fit(num_frames: int, height: int, width: int, pixels: PixelConfig, most: int) -> tuple[int, int]:
@@ -181,135 +220,9 @@ def patch_times(times_s: Sequence[float], depth: int) -> tuple[float, ...]:
     return tuple((times[first] + times[first + depth - 1]) / 2 for first in range(0, len(times), depth))
 
 
-def _fault(message: str) -> MediaError:
-    return MediaError(message, param="video")
-
-
 def _too_large(message: str) -> TooLargeError:
     return TooLargeError(message, param="video")
 
 
-def _check_length(num_frames: int, fps: float, limits: VideoLimits) -> None:
-    if num_frames / fps > limits.max_seconds:
-        raise _too_large(
-            f"The video lasts {num_frames / fps:.1f} seconds; the limit is {limits.max_seconds:g} seconds."
-        )
-
-
-def _check_picture(width: int, height: int, limits: VideoLimits) -> None:
-    if width * height > limits.max_pixels:
-        raise _too_large(
-            f"The video's pictures are {width} x {height} pixels; the limit is {limits.max_pixels} pixels."
-        )
-
-
-@contextmanager
-def _opened(data: bytes, limits: VideoLimits) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
-    """The file's first picture stream; libav's errors become MediaError, its text is not shown."""
-    if not data:
-        raise _fault("The video file is empty.")
-    if len(data) > limits.max_bytes:
-        raise _too_large(f"The video has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
-    container = sniff_video(data)
-    if container is None:
-        raise _fault(f"The file is not in a supported video format ({SUPPORTED}).")
-    options = {
-        "format_whitelist": DEMUXERS[container],
-        "codec_whitelist": ",".join(sorted(DECODERS)),
-        "protocol_whitelist": "none",
-        "max_streams": str(_MAX_STREAMS),
-    }
-    try:
-        with av.open(
-            io.BytesIO(data),
-            "r",
-            format=DEMUXERS[container],
-            container_options=options,
-            metadata_errors="ignore",
-        ) as file:
-            if not file.streams.video:
-                raise _fault("The file has no video track.")
-            stream = file.streams.video[0]
-            context = stream.codec_context
-            if context is None or context.codec.name not in DECODERS:
-                raise _fault("The file's video codec is not supported.")
-            _check_picture(context.width, context.height, limits)
-            context.options = {"max_pixels": str(2 * limits.max_pixels + _PADDING_PIXELS)}
-            context.thread_count = 1  # a worker has one core, and its memory is limited
-            for other in file.streams:
-                if other.index != stream.index:
-                    other.discard = av.stream.Discard.all
-            yield file, stream
-    except (av.FFmpegError, ValueError) as error:
-        raise _fault("The video could not be decoded.") from error
-
-
-def _count_frames(data: bytes, limits: VideoLimits) -> tuple[int, float]:
-    """Packets of the video track, and the frames per second it states."""
-    with _opened(data, limits) as (file, stream):
-        fps = float(stream.average_rate or 0)
-        fps = fps if fps > 0 else DEFAULT_FPS
-        count = 0
-        try:
-            for packet in file.demux(stream):
-                count += packet.size > 0
-                if count > limits.max_frames:
-                    raise _too_large(f"The video has more than the limit of {limits.max_frames} frames.")
-                _check_length(count, fps, limits)
-        except av.FFmpegError:
-            pass  # a file that is cut off has the frames before the cut
-    if not count:
-        raise _fault("The video holds no pictures.")
-    return count, fps
-
-
-def _decode_frames(
-    data: bytes, indices: Sequence[int], config: VideoConfig, limits: VideoLimits
-) -> tuple[list[PixelArray], int]:
-    """The frames at `indices`, resized, as far as they decode, and how many were decoded on the way."""
-    chosen, kept, count = set(indices), [], 0
-    size: tuple[int, int] | None = None
-    with _opened(data, limits) as (file, stream):
-        for frame in _frames(file, stream):
-            _check_picture(frame.width, frame.height, limits)
-            if count in chosen:
-                picture = _upright(frame)
-                if size is None:
-                    size = target_size(len(indices), picture.shape[0], picture.shape[1], config)
-                kept.append(resize(picture, *size, config.pixels))
-            count += 1
-            if count > indices[-1]:
-                break
-    return kept, count
-
-
-def _frames(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
-    """Decode until the end; damaged packets are skipped, as players do."""
-    num_bad = 0
-    packets = file.demux(stream)
-    while True:
-        try:
-            frames = next(packets).decode()
-        except StopIteration:
-            return
-        except av.FFmpegError:
-            num_bad += 1
-            if num_bad > _MAX_BAD_PACKETS:
-                return
-            continue
-        num_bad = 0
-        yield from frames
-
-
-_TURNS: Final[dict[int, Callable[[PixelArray], PixelArray]]] = {
-    90: lambda picture: np.rot90(picture, 1),
-    180: lambda picture: np.rot90(picture, 2),
-    270: lambda picture: np.rot90(picture, 3),
-}
-"""Counterclockwise, as libav gives the angle a picture is to be turned by."""
-
-
-def _upright(frame: av.VideoFrame) -> PixelArray:
-    picture: PixelArray = frame.to_ndarray(format="rgb24")
-    turn = _TURNS.get(round(frame.rotation) % 360)
-    return picture if turn is None else np.ascontiguousarray(turn(picture))
+def _fault(message: str) -> MediaError:
+    return MediaError(message, param="video")

@@ -21,6 +21,9 @@ _NUM_FILTERS: Final = 6
 """Pillow numbers its resampling filters 0 to 5."""
 
 Rgb = tuple[float, float, float]
+Background = tuple[int, int, int]
+"""Red, green and blue, 0 to 255."""
+WHITE: Final[Background] = (255, 255, 255)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,11 @@ class PixelConfig:
     do_resize: bool = True
     do_rescale: bool = True
     do_normalize: bool = True
+    background: Background = WHITE
+    """What transparent pictures lie on: an operator's choice."""
+    ceiling: int | None = None
+    """Pixels that memory was planned for, beyond which an image is not made larger to reach a wished least:
+    the reference rounds up."""
 
     @property
     def factor(self) -> int:
@@ -83,6 +91,13 @@ class VisionConfig:
         """Pixels of the largest picture that is encoded at once: an image, or the frame of a video."""
         frame = self.video.pixels.max_pixels // self.video.pixels.temporal_patch_size
         return max(self.image.max_pixels, min(frame, self.video.max_frame_pixels or frame))
+
+    def on(self, background: Background) -> VisionConfig:
+        """With transparent pictures on `background`."""
+        pixels = replace(self.video.pixels, background=background)
+        return VisionConfig(
+            image=replace(self.image, background=background), video=replace(self.video, pixels=pixels)
+        )
 
     def bounded(self, max_pixels: int | None) -> VisionConfig:
         """With images and frames made no larger than `max_pixels`, where the model allows resizing."""

@@ -1,11 +1,10 @@
-"""What runs inside a decode process: limits on itself, and its jobs. Imports no trio and no torch.
+"""What runs inside a decode process: its jobs. Imports no trio and no torch.
 
-`actors/media.py` owns the processes.
+`actors/media.py` owns the processes; what they may do is `media/confinement.py`.
 """
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,22 +15,17 @@ import numpy as np
 
 from ..protocols.errors import MediaError, SensoriumError
 from ..protocols.messages import EncoderItem, VideoItems
+from .confinement import peak_bytes, within
 from .decode import DecodedAudio, DecodeLimits, decode_audio
 from .images import ImageLimits, prepare_image
-from .video import VideoLimits, prepare_video
+from .video import prepare_video
+from .video_container import VideoLimits
 from .vision_config import PixelConfig, VideoConfig
 
 _T = TypeVar("_T")
 
 _RETIRE_FRACTION: Final = 0.5
 """Of the address space: a worker that once needed this much resident memory is replaced by a fresh one."""
-_STATUS: Final = Path("/proc/self/status")
-
-
-def confine(max_bytes: int) -> None:
-    """Bound this process's address space, and keep clients' audio out of core dumps."""
-    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def should_retire(max_bytes: int) -> bool:
@@ -39,25 +33,11 @@ def should_retire(max_bytes: int) -> bool:
     return peak_bytes() > max_bytes * _RETIRE_FRACTION
 
 
-def peak_bytes() -> int:
-    """Most resident memory this program has had.
-
-    Not `ru_maxrss` where that can be avoided: it includes the process this one was forked from, a server
-    with its weights, and every worker would retire after its first job.
-    """
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def on_file(job: Callable[[bytes], _T], path: str) -> _T:
-    """Do `job` with the bytes of a file: in a message they would keep the sender's loop busy."""
-    return job(Path(path).read_bytes())
+def on_file(job: Callable[[bytes], _T], path: str, cpu_s: float) -> _T:
+    """Do `job` with the bytes of a file: in a message they would keep the sender's loop busy. It may take so
+    much processor time, see `within`."""
+    data = Path(path).read_bytes()
+    return within(cpu_s, lambda: job(data))
 
 
 def measure(measuring: Callable[[bytes], _T], param: str, data: bytes) -> _T | SensoriumError:
@@ -65,9 +45,11 @@ def measure(measuring: Callable[[bytes], _T], param: str, data: bytes) -> _T | S
     return _outcome(lambda: measuring(data), param)
 
 
-def decode_job(data: bytes, limits: DecodeLimits) -> DecodedAudio | SensoriumError:
+def decode_job(
+    data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False
+) -> DecodedAudio | SensoriumError:
     """Decode one file. Errors for the client are returned, not raised: plain values cross processes whole."""
-    return _outcome(lambda: decode_audio(data, limits=limits), "file")
+    return _outcome(lambda: decode_audio(data, limits=limits, are_channels_kept=are_channels_kept), "file")
 
 
 def image_to_file(
@@ -121,14 +103,16 @@ def _outcome(job: Callable[[], _T], param: str) -> _T | SensoriumError:
         return MediaError(f"The {param} needs too much memory to decode.", param=param)
 
 
-def decode_to_file(data: bytes, limits: DecodeLimits, path: str) -> DecodedAudio | SensoriumError:
-    """`decode_job`, but the samples go to `path` and none are in the result.
+def decode_to_file(
+    data: bytes, limits: DecodeLimits, path: str, *, are_channels_kept: bool = False
+) -> DecodedAudio | SensoriumError:
+    """`decode_job`, but the samples go to `path`, channel after channel, and none are in the result.
 
     Two hours are 460 MB: as a message they would keep the receiver's loop busy for a second.
     """
-    outcome = decode_job(data, limits)
+    outcome = decode_job(data, limits, are_channels_kept=are_channels_kept)
     if isinstance(outcome, SensoriumError):
         return outcome
     with open(path, "wb") as file:
         file.write(np.ascontiguousarray(outcome.samples).data)
-    return replace(outcome, samples=np.zeros(0, np.float32))
+    return replace(outcome, samples=outcome.samples[..., :0].copy())

@@ -1,15 +1,15 @@
 """`/v1/chat/completions` in OpenAI's shape, with vLLM's extra fields. Knows no tokenizer and no sockets.
 
-Messages are `protocols/chat_content.py`, the sampling fields `protocols/generation.py`.
+Messages are `protocols/chat_content.py`, tools `protocols/tools.py`, the sampling fields
+`protocols/generation.py`; what is answered is `protocols/chat_answers.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
@@ -17,17 +17,18 @@ from .errors import BadRequestError
 from .generation import (
     MAX_LOGPROBS,
     NOTHING_SAID,
-    CompletionUsage,
-    FinishedBy,
     GenerationRequest,
-    PromptLogprobList,
     SamplingDefaults,
     check_common,
     sampling_params,
 )
+from .media_wish import NOTHING_WISHED, MediaWishes, ProcessorKwargs, read_media_wishes
 from .messages import SamplingParams
+from .structured import ResponseFormat
+from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 
 MAX_TEMPLATE_KWARGS: Final = 32
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MAX_TOKENS: Final = 2**31 - 1
 _TEMPLATE_NAMES: Final = frozenset(
     {
@@ -53,17 +54,28 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     top_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    include_reasoning: bool | None = None
+    """False leaves out of the answer what the model thinks; it thinks all the same."""
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = None
     modalities: list[str] | None = None
     add_special_tokens: bool | None = None
+    mm_processor_kwargs: ProcessorKwargs | None = None
 
     @property
     def wanted_tokens(self) -> int | None:
         """The limit the client set, by either name."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the answer has what the model thinks."""
+        return self.include_reasoning is not False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +87,10 @@ class Conversation:
     template_kwargs: dict[str, Any]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    tool_use: ToolUse = NO_TOOLS
+    """What may or must be called in the answer."""
+    media_wishes: MediaWishes = NOTHING_WISHED
+    """How its media are to be looked at."""
 
 
 _decode_request = decoder(ChatRequest)
@@ -84,13 +100,23 @@ def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode_request(body, "")
     check_common(request)
-    _check_refused(request)
     check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
     check_range("max_completion_tokens", request.max_completion_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if request.top_logprobs is not None and not request.logprobs:
         raise BadRequestError("`top_logprobs` needs `logprobs` true.", param="top_logprobs")
-    return request, _conversation(request)
+    return request, read_conversation(request)
+
+
+def read_conversation(request: ChatRequest) -> Conversation:
+    """What the template renders, of a request. Raises BadRequestError naming the field."""
+    _check_refused(request)
+    use = read_tool_use(
+        request.tools, request.tool_choice, is_parallel=request.parallel_tool_calls is not False
+    )
+    _check_forced(request, use)
+    tools = request.tools if request.tools and request.tool_choice != "none" else None
+    return chat_conversation(request, read_messages(request.messages), tools, use)
 
 
 def _check_refused(request: ChatRequest) -> None:
@@ -100,11 +126,27 @@ def _check_refused(request: ChatRequest) -> None:
         raise refuse("modalities", request.modalities, '["text"]')
     if request.add_special_tokens:
         raise unsupported("add_special_tokens", "is not served; the template writes them")
-    if request.tool_choice not in (None, "none", "auto"):
-        raise refuse("tool_choice", request.tool_choice, "none, auto")
+    if request.reasoning_effort not in (None, *EFFORTS):
+        raise refuse("reasoning_effort", request.reasoning_effort, ", ".join(EFFORTS))
 
 
-def _conversation(request: ChatRequest) -> Conversation:
+def _check_forced(request: ChatRequest, use: ToolUse) -> None:
+    if use.is_forced and (request.response_format or request.structured_outputs):
+        field = "response_format" if request.response_format else "structured_outputs"
+        if field == "structured_outputs" or request.response_format != ResponseFormat("text"):
+            raise BadRequestError(
+                f"`{field}` says what the answer must be, and `tool_choice` that it is calls; give one.",
+                param=field,
+            )
+
+
+def chat_conversation(
+    request: ChatRequest,
+    messages: tuple[ChatMessage, ...],
+    tools: list[dict[str, Any]] | None,
+    use: ToolUse,
+) -> Conversation:
+    """What the template renders, `tools` as it takes them. Raises BadRequestError naming the field."""
     kwargs = request.chat_template_kwargs or {}
     if len(kwargs) > MAX_TEMPLATE_KWARGS:
         raise refuse("chat_template_kwargs", sorted(kwargs), f"up to {MAX_TEMPLATE_KWARGS} entries")
@@ -121,7 +163,7 @@ def _conversation(request: ChatRequest) -> Conversation:
             "`continue_final_message` and `add_generation_prompt` exclude each other.",
             param="continue_final_message",
         )
-    messages = read_messages(request.messages)
+    check_tool_messages(messages)
     if continues and (messages[-1].role != "assistant" or not messages[-1].content):
         raise BadRequestError(
             "`continue_final_message` needs an assistant message with content at the end.",
@@ -129,11 +171,25 @@ def _conversation(request: ChatRequest) -> Conversation:
         )
     return Conversation(
         messages=messages,
-        tools=request.tools if request.tools and request.tool_choice != "none" else None,
-        template_kwargs=kwargs,
+        tools=tools,
+        template_kwargs={**thinking_kwargs(request.reasoning_effort, request.enable_thinking), **kwargs},
         add_generation_prompt=adds,
         continue_final_message=continues,
+        tool_use=use,
+        media_wishes=read_media_wishes(request.mm_processor_kwargs),
     )
+
+
+def thinking_kwargs(effort: str | None, enable_thinking: bool | None = None) -> dict[str, Any]:
+    """What templates know `reasoning_effort` and `enable_thinking` by; one that does not passes over it."""
+    found: dict[str, Any] = {}
+    if effort == "none":
+        found |= {"enable_thinking": False, "thinking": False}
+    elif effort is not None:
+        found["reasoning_effort"] = effort
+    if enable_thinking is not None:
+        found |= {"enable_thinking": enable_thinking, "thinking": enable_thinking}
+    return found
 
 
 def chat_params(
@@ -145,91 +201,3 @@ def chat_params(
     return sampling_params(
         request, max_tokens=max(1, wanted), vocab_size=vocab_size, logprobs=logprobs, defaults=defaults
     )
-
-
-# --- answers -------------------------------------------------------------------------------------------
-
-
-class TopLogprob(Struct, frozen=True, gc=False):
-    """One candidate of one position."""
-
-    token: str
-    logprob: float
-    bytes: Sequence[int]
-
-
-class TokenLogprob(Struct, frozen=True, gc=False):
-    """One token of the answer, and the likeliest candidates for its place."""
-
-    token: str
-    logprob: float
-    bytes: Sequence[int]
-    top_logprobs: list[TopLogprob]
-
-
-class ChoiceLogprobs(Struct, frozen=True):
-    """Log-probabilities of a choice, or of a chunk's piece of it."""
-
-    content: list[TokenLogprob]
-    refusal: None = None
-
-
-class AnswerMessage(Struct, frozen=True, kw_only=True):
-    """The assistant's message."""
-
-    content: str
-    role: Literal["assistant"] = "assistant"
-    refusal: None = None
-
-
-class ChatChoice(Struct, frozen=True, kw_only=True):
-    """One answer."""
-
-    index: int
-    message: AnswerMessage
-    finish_reason: FinishedBy
-    logprobs: ChoiceLogprobs | None = None
-    stop_reason: str | None = None
-    token_ids: Sequence[int] | UnsetType = UNSET
-
-
-class ChatCompletion(Struct, frozen=True, kw_only=True):
-    """The answer of `/v1/chat/completions`."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: CompletionUsage
-    object: Literal["chat.completion"] = "chat.completion"
-    prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobList | UnsetType = UNSET
-
-
-class Delta(Struct, frozen=True, kw_only=True):
-    """What a chunk adds to a message."""
-
-    role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-
-
-class ChunkChoice(Struct, frozen=True, kw_only=True):
-    """A piece of one answer."""
-
-    index: int
-    delta: Delta
-    finish_reason: FinishedBy | None = None
-    logprobs: ChoiceLogprobs | None = None
-    stop_reason: str | UnsetType = UNSET
-    token_ids: Sequence[int] | UnsetType = UNSET
-
-
-class ChatChunk(Struct, frozen=True, kw_only=True):
-    """One chunk of a stream; the one with the usage has no choices."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    usage: CompletionUsage | UnsetType | None = UNSET
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

@@ -9,14 +9,16 @@ from __future__ import annotations
 import binascii
 import io
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import decoder, refuse, shown, unsupported
-from .errors import BadRequestError
+from .errors import BadRequestError, TooLargeError
+from .frame_list import MAX_FRAMES, pack_frames
 
 _V = TypeVar("_V")
 
@@ -28,14 +30,24 @@ MAX_PARTS: Final = 4096
 """Of one message."""
 _DATA_URI: Final = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<params>(?:;[\w.+-]+=[^;,]*)*);base64,")
 _HEAD_CHARS: Final = 256
+_SCHEME_CHARS: Final = 8
+_MAX_NAME: Final = 256
+_MAX_FPS: Final = 1000
+_MAX_ADDRESS: Final = 8192
 _SLICE: Final = 1 << 18
 """Characters of base64 decoded in one call; a multiple of 4."""
 _AUDIO_FORMATS: Final = frozenset({"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm", "mp4"})
-_DETAILS: Final = (None, "auto", "high")
-"""Images are looked at as they are, up to the model's own size."""
-_KINDS: Final = ("text", "refusal", "image_url", "video_url", "input_audio")
+_DETAILS: Final = ("auto", "low", "high", "original")
+"""All but `low`: as it is, up to the model's own size."""
+_KINDS: Final = ("text", "refusal", "image_url", "video_url", "audio_url", "input_audio")
+_MEDIA_FIELDS: Final[dict[str, MediaKind]] = {
+    "image_url": "image",
+    "video_url": "video",
+    "audio_url": "audio",
+    "input_audio": "audio",
+}
 _EMPTY: Final = (b"null", b"[]", b'""')
-_PARTS: Final = "text, image_url, input_audio, video_url"
+_PARTS: Final = "text, image_url, input_audio, audio_url, video_url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +58,27 @@ class TextPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaAddress:
+    """Where a file is: an http:, https: or file: address; `param` is its field's path in the request."""
+
+    url: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
 class MediaPart:
-    """An encoded file as it came; `param` is the part's path in the request."""
+    """An encoded file as it came; `param` is the part's path in the request.
+
+    With an `address` it has no data yet: the file is there. `name` is the client's own (`uuid`); with a name
+    alone it is the file that was sent under that name before. `is_low`: an image of which few pixels will do
+    (`detail`)."""
 
     kind: MediaKind
     data: bytes
     param: str
+    address: MediaAddress | None = None
+    name: str = ""
+    is_low: bool = False
 
 
 Part = TextPart | MediaPart
@@ -97,12 +124,14 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     type: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
-    image_url: _Url | UnsetType = UNSET
-    video_url: _Url | UnsetType = UNSET
-    input_audio: _InputAudio | UnsetType = UNSET
-    uuid: Raw | UnsetType = UNSET
+    image_url: _Url | UnsetType | None = UNSET
+    video_url: _Url | UnsetType | None = UNSET
+    audio_url: _Url | UnsetType | None = UNSET
+    input_audio: _InputAudio | UnsetType | None = UNSET
+    uuid: str | None = None
+    """A name for the file, by which it may be asked about again without it."""
     cache_control: Raw | UnsetType = UNSET
-    """These two change no answer: contents are known by their hashes, and whatever fits is cached."""
+    """Changes no answer: whatever fits is cached."""
 
 
 _decode_message = decoder(_Message)
@@ -132,20 +161,29 @@ def _message(raw: Raw, param: str) -> ChatMessage:
         raise BadRequestError(
             f"`{param}.content` is missing.", param=f"{param}.content", code="missing_required_parameter"
         )
-    if isinstance(content, list) and len(content) > MAX_PARTS:
-        raise BadRequestError(
-            f"`{param}.content` has {len(content)} parts; allowed: up to {MAX_PARTS}.",
-            param=f"{param}.content",
-        )
-    parts = (
-        tuple(_part(each, f"{param}.content[{index}]") for index, each in enumerate(content))
-        if isinstance(content, list)
-        else content
-    )
-    found = [part for part in parts or () if isinstance(part, MediaPart)]
-    if found and role != "user":
-        raise BadRequestError(f"`{found[0].param}`: a {role} message holds text only.", param=found[0].param)
+    parts = None if content is None else read_content(content, f"{param}.content")
+    if role != "user":
+        check_media(parts, role)
     return ChatMessage(role=role, content=parts, extra=_extra(message, param), param=param)
+
+
+def read_content(
+    content: str | list[Raw], param: str, read: Callable[[Raw, str], Part | None] = lambda *_: None
+) -> str | tuple[Part, ...]:
+    """A message's content; `read` is asked for each part first, and gives None for those of chat."""
+    if isinstance(content, str):
+        return content
+    if len(content) > MAX_PARTS:
+        raise BadRequestError(f"`{param}` has {len(content)} parts; allowed: up to {MAX_PARTS}.", param=param)
+    places = ((each, f"{param}[{index}]") for index, each in enumerate(content))
+    return tuple(read(each, place) or _part(each, place) for each, place in places)
+
+
+def check_media(content: str | tuple[Part, ...] | None, role: str) -> None:
+    """Raise BadRequestError for media in a message of someone who does not send any."""
+    found = next((part for part in content or () if isinstance(part, MediaPart)), None)
+    if found is not None:
+        raise BadRequestError(f"`{found.param}`: a {role} message holds text only.", param=found.param)
 
 
 def _extra(message: _Message, param: str) -> dict[str, Any]:
@@ -163,21 +201,23 @@ def _extra(message: _Message, param: str) -> dict[str, Any]:
 
 
 def _tool_call(call: dict[str, Any], param: str) -> dict[str, Any]:
-    """With its arguments as an object, as templates expect them; OpenAI sends them as a string of JSON."""
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRequestError(f"`{param}.function.name` is missing.", param=f"{param}.function.name")
-    arguments = function.get("arguments", {})
+    arguments = read_arguments(function.get("arguments", {}), f"{param}.function.arguments")
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def read_arguments(arguments: object, param: str) -> dict[str, Any]:
+    """A call's arguments as an object, as templates expect them; OpenAI sends them as a string of JSON."""
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
             arguments = None
     if not isinstance(arguments, dict):
-        raise BadRequestError(
-            f"`{param}.function.arguments` must be a JSON object.", param=f"{param}.function.arguments"
-        )
-    return {**call, "function": {**function, "arguments": arguments}}
+        raise BadRequestError(f"`{param}` must be a JSON object.", param=param)
+    return arguments
 
 
 def _part(raw: Raw, param: str) -> Part:
@@ -185,6 +225,20 @@ def _part(raw: Raw, param: str) -> Part:
     kind = part.type
     if kind is UNSET:  # clients leave it out; the one key that is there says it
         kind = next((name for name in _KINDS if getattr(part, name) is not UNSET), "nothing")
+    name = _name(part.uuid, f"{param}.uuid")
+    if name and kind in _MEDIA_FIELDS and getattr(part, kind) in (None, UNSET):
+        return MediaPart(_MEDIA_FIELDS[kind], b"", param, name=name)
+    found = _filled_part(part, kind, param)
+    return replace(found, name=name) if name and isinstance(found, MediaPart) else found
+
+
+def _name(uuid: str | None, param: str) -> str:
+    if uuid is not None and not 0 < len(uuid) <= _MAX_NAME:
+        raise refuse(param, uuid, f"1 to {_MAX_NAME} characters")
+    return uuid or ""
+
+
+def _filled_part(part: _Part, kind: str, param: str) -> Part:
     match kind:
         case "text" | "input_text" | "output_text":
             return TextPart(_required(part.text, f"{param}.text"))
@@ -192,24 +246,34 @@ def _part(raw: Raw, param: str) -> Part:
             return TextPart(_required(part.refusal, f"{param}.refusal"))
         case "image_url":
             image = _required(part.image_url, f"{param}.image_url")
-            if image.detail not in _DETAILS:
-                raise refuse(f"{param}.image_url.detail", image.detail, "auto, high")
-            return MediaPart("image", _data(image.url, param, kind), param)
-        case "video_url":
-            return MediaPart(
-                "video", _data(_required(part.video_url, f"{param}.video_url").url, param, kind), param
+            return in_detail(
+                read_file("image", image.url, f"{param}.image_url.url", param),
+                image.detail,
+                f"{param}.image_url.detail",
             )
+        case "video_url":
+            video = _required(part.video_url, f"{param}.video_url")
+            return read_file("video", video.url, f"{param}.video_url.url", param)
+        case "audio_url":
+            sound = _required(part.audio_url, f"{param}.audio_url")
+            return read_file("audio", sound.url, f"{param}.audio_url.url", param)
         case "input_audio":
             audio = _required(part.input_audio, f"{param}.input_audio")
             if audio.format not in _AUDIO_FORMATS:
                 raise refuse(f"{param}.input_audio.format", audio.format, ", ".join(sorted(_AUDIO_FORMATS)))
-            data, where = memoryview(audio.data), f"{param}.input_audio.data"
-            return MediaPart("audio", _from_base64(_inside(data, where), where), param)
+            return MediaPart("audio", read_base64(audio.data, f"{param}.input_audio.data"), param)
     raise refuse(f"{param}.type", kind, _PARTS)
 
 
-def _required(value: _V | UnsetType, param: str) -> _V:
-    if value is UNSET:
+def in_detail(part: MediaPart, detail: str | None, param: str) -> MediaPart:
+    """An image as closely looked at as `detail` says. Raises BadRequestError naming `param`."""
+    if detail not in (None, *_DETAILS):
+        raise refuse(param, detail, ", ".join(_DETAILS))
+    return replace(part, is_low=True) if detail == "low" else part
+
+
+def _required(value: _V | UnsetType | None, param: str) -> _V:
+    if value is UNSET or value is None:
         raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
     return value
 
@@ -222,10 +286,75 @@ def _inside(text: memoryview, param: str) -> memoryview:
     return text[1:-1]
 
 
-def _data(url: Raw, part: str, kind: str) -> bytes:
-    """The bytes of a `data:` URI."""
-    param = f"{part}.{kind}.url"
+def read_base64(text: Raw, param: str) -> bytes:
+    """The bytes of a JSON string of base64. Raises BadRequestError naming `param`."""
+    return _from_base64(_inside(memoryview(text), param), param)
+
+
+def read_file(kind: MediaKind, url: Raw, param: str, part: str) -> MediaPart:
+    """The part `part` with the file of a `data:` URI, or with the address of one; `param` is the URL's field.
+
+    Raises BadRequestError naming `param`."""
+    start = bytes(memoryview(url)[1 : 1 + _SCHEME_CHARS]).lower()
+    if start.startswith((b"http:", b"https:", b"file:")):
+        return MediaPart(kind, b"", part, MediaAddress(read_address(_decode_text(url, param), param), param))
+    if kind == "video" and start.startswith(b"data:"):
+        return MediaPart(kind, _read_clip(url, param), part)
+    return MediaPart(kind, read_data_uri(url, param), part)
+
+
+def _read_clip(url: Raw, param: str) -> bytes:
+    """A clip, or the pictures of one: of the type video/jpeg, with commas between them."""
     text = _inside(memoryview(url), param)
+    head = _DATA_URI.match(bytes(text[:_HEAD_CHARS]).decode("utf-8", "replace"))
+    if head is None or head["type"] != "video/jpeg":
+        return _from_data_uri(text, param)
+    whole = bytes(text[head.end() :])
+    num_frames = whole.count(b",") + 1
+    if num_frames > MAX_FRAMES:
+        raise TooLargeError(f"`{param}` has {num_frames} frames; the limit is {MAX_FRAMES}.", param=param)
+    fields = dict(field.split("=", 1) for field in head["params"].split(";") if field)
+    frames = [_from_base64(memoryview(frame), param) for frame in whole.split(b",")]
+    return pack_frames(frames, _rate(fields.get("fps"), param))
+
+
+def _rate(fps: str | None, param: str) -> float:
+    try:
+        rate = 0.0 if fps is None else float(fps)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= _MAX_FPS or (fps is not None and not rate):
+        raise refuse(param, f"fps={fps}", f"a rate above 0, up to {_MAX_FPS}")
+    return rate
+
+
+def read_address(url: str, param: str) -> str:
+    """An http:, https: or file: address as it is, if it holds nothing that parsers might read differently.
+
+    Raises BadRequestError naming `param`."""
+    head, mark, _ = url.partition("://")
+    odd = next((each for each in url if not each.isprintable() or each in " \\"), None)
+    if not mark or head.lower() not in ("http", "https", "file") or odd or len(url) > _MAX_ADDRESS:
+        raise BadRequestError(
+            f"`{param}` is {shown(url)}; allowed: an http:, https: or file: address of up to {_MAX_ADDRESS} "
+            "characters without spaces and backslashes, or a data: URI in base64.",
+            param=param,
+            code="invalid_url",
+        )
+    return head.lower() + url[len(head) :]
+
+
+def read_data_uri(url: Raw, param: str) -> bytes:
+    """The bytes of a `data:` URI, a JSON string. Raises BadRequestError naming `param`."""
+    return _from_data_uri(_inside(memoryview(url), param), param)
+
+
+def read_data_text(url: str, param: str) -> bytes:
+    """The bytes of a `data:` URI that did not come in JSON. Raises BadRequestError naming `param`."""
+    return _from_data_uri(memoryview(url.encode("utf-8", "replace")), param)
+
+
+def _from_data_uri(text: memoryview, param: str) -> bytes:
     start = bytes(text[:_HEAD_CHARS]).decode("utf-8", "replace")
     if start[:8].lower().startswith(("http://", "https://")):
         raise BadRequestError(

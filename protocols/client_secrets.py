@@ -1,4 +1,5 @@
-"""`POST /v1/realtime/client_secrets`: a short-lived key for one browser or device, and the session it opens.
+"""`POST /v1/realtime/client_secrets`: a short-lived key for one browser or device, and the session it opens,
+of either type.
 
 What the key is and how long it lives is the business of `actors/http/client_secrets.py`.
 """
@@ -8,9 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from .body import decode_body
+from .body import decode_body, decoder
+from .realtime_dialogue_session import DialoguePatch, DialogueView
 from .realtime_session import SessionPatch, SessionView
 
 DEFAULT_SECONDS: Final = 600
@@ -28,7 +30,7 @@ class ClientSecretRequest(Struct, frozen=True, forbid_unknown_fields=True):
     extension: the key opens one session, and may resume it."""
 
     expires_after: ExpiresAfter | UnsetType | None = UNSET
-    session: SessionPatch | UnsetType | None = UNSET
+    session: Raw | UnsetType = UNSET
     single_use: bool | None = None
 
     @property
@@ -42,9 +44,13 @@ class ClientSecretRequest(Struct, frozen=True, forbid_unknown_fields=True):
         return (self.expires_after or ExpiresAfter()).seconds
 
     @property
-    def patch(self) -> SessionPatch:
-        """What the session begins with."""
-        return self.session or SessionPatch()
+    def patch(self) -> SessionPatch | DialoguePatch:
+        """What the session begins with, of either type. Raises BadRequestError."""
+        if self.session is UNSET or bytes(memoryview(self.session)[:4]) == b"null":
+            return SessionPatch()
+        if _decode_head(self.session, "session").type == "realtime":
+            return _decode_dialogue(self.session, "session")
+        return _decode_patch(self.session, "session")
 
 
 class ClientSecret(Struct, frozen=True):
@@ -52,9 +58,16 @@ class ClientSecret(Struct, frozen=True):
 
     value: str
     expires_at: int
-    session: SessionView
+    session: SessionView | DialogueView
 
 
+class _Head(Struct, frozen=True):
+    type: str | None = None
+
+
+_decode_head = decoder(_Head)
+_decode_patch = decoder(SessionPatch)
+_decode_dialogue = decoder(DialoguePatch)
 _decoder: Final = msgspec.json.Decoder(ClientSecretRequest)
 
 

@@ -1,4 +1,4 @@
-"""`/v1/completions` in OpenAI's shape, with vLLM's extra fields; also `/tokenize` and `/detokenize`.
+"""`/v1/completions` in OpenAI's shape, with vLLM's extra fields.
 
 Requests become prompts and `SamplingParams`, token logprobs become OpenAI's four parallel lists. Knows no
 tokenizer and no sockets. The shared fields are in `protocols/generation.py`.
@@ -7,7 +7,7 @@ tokenizer and no sockets. The shared fields are in `protocols/generation.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -42,6 +42,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     logprobs: int | None = None
     suffix: str | None = None
     add_special_tokens: bool | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
 
     @property
     def echoes(self) -> bool:
@@ -63,7 +64,9 @@ def parse_completion(body: Encoded) -> CompletionRequest:
     check_common(request)
     if request.suffix:
         raise unsupported("suffix", "is not supported by the models here")
-    _check_special(request.add_special_tokens)
+    check_special(request.add_special_tokens)
+    if request.mm_processor_kwargs:
+        raise unsupported("mm_processor_kwargs", "is for images and videos, of which a prompt has none")
     check_range("logprobs", request.logprobs, 0, MAX_LOGPROBS)
     check_range("max_tokens", request.max_tokens, 0 if request.echoes else 1, _MAX_TOKENS)
     if request.echoes and request.logprobs is not None and request.streams:
@@ -76,7 +79,8 @@ def parse_completion(body: Encoded) -> CompletionRequest:
     return request
 
 
-def _check_special(wanted: bool | None) -> None:
+def check_special(wanted: bool | None) -> None:
+    """Raise BadRequestError for texts to be read without what the tokenizer puts around them."""
     if wanted is False:
         raise unsupported("add_special_tokens", "is not served here, but as true")
 
@@ -164,50 +168,3 @@ class Completion(Struct, frozen=True, kw_only=True):
     choices: list[CompletionChoice]
     usage: CompletionUsage | UnsetType | None = UNSET
     object: Literal["text_completion"] = "text_completion"
-
-
-# --- /tokenize and /detokenize ---------------------------------------------------------------------------
-
-
-class TokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text to tokenize as `/v1/completions` would."""
-
-    prompt: str
-    model: str | None = None
-    return_token_strs: bool | None = None
-    add_special_tokens: bool | None = None
-
-
-class TokenizeResponse(Struct, frozen=True, kw_only=True):
-    """Its ids."""
-
-    count: int
-    max_model_len: int
-    tokens: Sequence[int]
-    token_strs: list[str] | None = None
-
-
-class DetokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ids to decode, special tokens left out."""
-
-    tokens: list[int]
-    model: str | None = None
-
-
-class DetokenizeResponse(Struct, frozen=True):
-    """Their text."""
-
-    prompt: str
-
-
-_decode_tokenize = decoder(TokenizeRequest)
-
-
-def parse_tokenize(body: Encoded) -> TokenizeRequest:
-    """Read and check a body. Raises BadRequestError naming the field."""
-    request = _decode_tokenize(body, "")
-    _check_special(request.add_special_tokens)
-    return request
-
-
-parse_detokenize = decoder(DetokenizeRequest)

@@ -18,6 +18,9 @@ SECONDS: Final = (
 TOKENS: Final = tuple(float(2**exponent) for exponent in range(18))
 """Upper bounds of buckets for tokens of one request."""
 
+DRAFTS: Final = (*map(float, range(16)), 31.0, 63.0)
+"""Upper bounds of buckets for tokens of a draft that were right: position by position."""
+
 
 class Distribution(msgspec.Struct, frozen=True):
     """Counts of values by bucket (not cumulative), the last one above all bounds; empty: no values."""

@@ -9,7 +9,8 @@
     │   ├── RequestTimeoutError 408 the request stopped arriving, or arrives too slowly
     │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
     │   ├── UpgradeRequiredError 426 the address speaks WebSocket, and the request does not
-    │   └── MediaError         400  the bytes are not media we can open
+    │   ├── MediaError         400  the bytes are not media we can open
+    │   └── FetchError         422  the file at an address could not be had, or may not be; `param` names it
     ├── OverloadedError        503  a stated bound was reached; try again after `retry_after_s`
     ├── UnavailableError       503  a shared actor is down and being restarted
     ├── ModelLoadError         —    a model folder is missing, incomplete or of an unknown kind (at start)
@@ -99,6 +100,18 @@ class MediaError(ClientError):
     """The bytes could not be opened as the media they claim to be."""
 
     default_code = "invalid_media"
+
+
+class FetchError(ClientError):
+    """The file at an address could not be had, or may not be: `code` says why, the message in words.
+
+    url_refused: this server does not go there. fetch_refused: the other server did not give it.
+    fetch_failed: it could not be reached, or broke off. fetch_timeout: it was too slow.
+    file_too_large: it has too many bytes. After fetch_failed and fetch_timeout, trying again later may help.
+    """
+
+    status = 422
+    default_code = "fetch_failed"
 
 
 class OverloadedError(SensoriumError):

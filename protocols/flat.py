@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import UNSET, Struct, UnsetType
 
 from .realtime import InputAudioBufferAppend, InvalidEvent, SessionCreated, SessionUpdated
+from .realtime_lifecycle import ClientEventId
 from .realtime_session import Prompt
 
 FLAT_RATE: Final = 16_000
@@ -22,23 +23,28 @@ FLAT_RATE: Final = 16_000
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
+class FlatUpdate(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="session.update"):
     """Choose the model ("" is the default one); required before the first commit.
 
-    `language` (code, tag or name) and `prompt` guide the transcription; null clears them. Other keys are
-    ignored, as clients of this dialect expect, but for `include`, which is refused unless empty.
+    `language` (code, tag or name) and `prompt` guide the transcription; null clears them. `include` and
+    `timestamp_granularities`, which other servers know, are refused unless empty; `event_id` is not read.
     """
 
     model: str
     language: str | UnsetType | None = UNSET
     prompt: Prompt | UnsetType | None = UNSET
     include: list[str] | UnsetType | None = UNSET
+    timestamp_granularities: list[str] | UnsetType | None = UNSET
+    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class FlatCommit(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.commit"):
+class FlatCommit(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.commit"
+):
     """`final`: the utterance ends here and is answered. Else: nothing happens, listening is always on."""
 
     final: bool = False
+    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 FlatClientEvent = FlatUpdate | FlatCommit | InputAudioBufferAppend

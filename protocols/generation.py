@@ -6,21 +6,18 @@ Translates to `SamplingParams`; knows no prompts and no tokenizer. Structured ou
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .body import check_range, refuse, shown, unsupported
+from .drafts import Drafted, check_drafts
 from .errors import BadRequestError
-from .messages import SamplingParams
+from .messages import Replaced, SamplingParams
 from .structured import ResponseFormat, StructuredOutputs, grammar_of
-from .unserved import Unserved, check_unserved
-
-_NO_CHOICES: Final = b'"choices":[]'
-"""Not inside of any text: there the quotation marks are escaped."""
+from .unserved import check_unserved
 
 MAX_CHOICES: Final = 128
 """Answers one request may ask for, all its prompts together."""
@@ -51,7 +48,7 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Known, and refused where it is true: chunks are as long as their text."""
 
 
-class GenerationRequest(Unserved, frozen=True, kw_only=True):
+class GenerationRequest(Drafted, frozen=True, kw_only=True):
     """The fields both routes understand. Null means the default, as OpenAI's clients send it."""
 
     model: str | None = None
@@ -80,11 +77,17 @@ class GenerationRequest(Unserved, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    skip_special_tokens: bool | None = None
 
     @property
     def num_choices(self) -> int:
         """Answers per prompt."""
         return 1 if self.n is None else self.n
+
+    @property
+    def shows_special(self) -> bool:
+        """Whether special tokens stand in the text by their names."""
+        return self.skip_special_tokens is False
 
     @property
     def streams(self) -> bool:
@@ -105,6 +108,7 @@ class GenerationRequest(Unserved, frozen=True, kw_only=True):
 def check_common(request: GenerationRequest) -> None:
     """Raise BadRequestError for the first field that is refused or out of range."""
     _check_refused(request)
+    check_drafts(request)
     check_range("n", request.n, 1, MAX_CHOICES)
     check_range("min_tokens", request.min_tokens, 0, _MAX_INT)
     check_range("temperature", request.temperature, 0, MAX_TEMPERATURE)
@@ -258,9 +262,22 @@ def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, f
 
 
 class PromptTokensDetails(Struct, frozen=True):
-    """Of the prompt's tokens, those that were in the prefix cache."""
+    """Of the prompt's tokens, those that were in the prefix cache; those of media, where there are any."""
 
     cached_tokens: int = 0
+    image_tokens: int | UnsetType = UNSET
+    """Of images and videos."""
+    audio_tokens: int | UnsetType = UNSET
+    replaced_frames: list[Replaced] | UnsetType = UNSET
+    """An extension: what was shown for the damaged frames of videos."""
+
+
+class CompletionTokensDetails(Struct, frozen=True, kw_only=True):
+    """Of the answers' tokens, those of what the model thinks; and how much of a prediction came true."""
+
+    reasoning_tokens: int | UnsetType = UNSET
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
 
 
 class CompletionUsage(Struct, frozen=True, kw_only=True):
@@ -270,6 +287,8 @@ class CompletionUsage(Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
+    """Of models that think, and where a `prediction` was made."""
 
 
 class PromptLogprob(Struct, frozen=True, kw_only=True, gc=False):
@@ -296,29 +315,24 @@ def fitted(params: SamplingParams, room: int) -> SamplingParams:
     return msgspec.structs.replace(params, max_tokens=room, min_tokens=min(params.min_tokens, room))
 
 
-def usage(num_prompt: int, num_completion: int, num_cached: int) -> CompletionUsage:
+def usage(
+    num_prompt: int,
+    num_completion: int,
+    num_cached: int,
+    *,
+    num_image: int = 0,
+    num_audio: int = 0,
+    replaced: Sequence[Replaced] = (),
+) -> CompletionUsage:
     """Usage in OpenAI's shape."""
     return CompletionUsage(
         prompt_tokens=num_prompt,
         completion_tokens=num_completion,
         total_tokens=num_prompt + num_completion,
-        prompt_tokens_details=PromptTokensDetails(num_cached),
+        prompt_tokens_details=PromptTokensDetails(
+            num_cached, num_image or UNSET, num_audio or UNSET, list(replaced) or UNSET
+        ),
     )
-
-
-def answer_body(envelope: Struct, choices: Iterable[Struct]) -> bytes:
-    """An answer with these in place of its empty `choices`.
-
-    They are made and encoded one by one: encoding megabytes at once keeps Python from every other thread.
-    """
-    head, _, tail = msgspec.json.encode(envelope).partition(_NO_CHOICES)
-    body = io.BytesIO()
-    body.write(head + b'"choices":[')
-    for number, choice in enumerate(choices):
-        body.write(b"," if number else b"")
-        body.write(msgspec.json.encode(choice))
-    body.write(b"]" + tail)
-    return body.getvalue()
 
 
 def sse(chunk: Struct) -> bytes:

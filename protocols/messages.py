@@ -63,11 +63,23 @@ class EncoderItem(msgspec.Struct, frozen=True):
         return ItemKey(self.content_hash, self.num_tokens)
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A damaged frame that was to be looked at: the time of what is shown instead, None for nothing."""
+
+    wanted_s: float
+    shown_s: float | None
+    param: str = ""
+    """The part of the request whose frame it is, once that is known."""
+
+
 class VideoItems(msgspec.Struct, frozen=True):
-    """A video as encoder items, one for each temporal patch, and the time of each in seconds."""
+    """A video as encoder items, one for each temporal patch, and the time of each in seconds.
+
+    `replaced` tells of frames that could not be shown; the times of others in their place are their own."""
 
     items: tuple[EncoderItem, ...]
     times_s: tuple[float, ...]
+    replaced: tuple[Replaced, ...] = ()
 
 
 class MediaSpan(msgspec.Struct, frozen=True):
@@ -87,10 +99,11 @@ class Grammar(msgspec.Struct, frozen=True):
     """What the whole answer must match.
 
     `source` is a JSON schema, a regular expression, a JSON list of strings (choice), or a grammar in Lark or
-    in EBNF as llama.cpp writes it.
+    in EBNF as llama.cpp writes it. An "answer" is a JSON object: `lark`, in which @name is one of `parts`:
+    `{"json": schema}`, or `{"kind": …, "source": …}` of another grammar (a JSON schema as an object).
     """
 
-    kind: Literal["json_schema", "json_object", "regex", "choice", "lark"]
+    kind: Literal["json_schema", "json_object", "regex", "choice", "lark", "answer"]
     source: str = ""
 
 
@@ -132,6 +145,8 @@ class SamplingParams(msgspec.Struct, frozen=True):
     """Stop tokens neither end the answer nor are hidden: for measuring."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are not part of it (the detokenizer's business)."""
+    shown: tuple[tuple[int, str], ...] = ()
+    """Special tokens that are text all the same, by id (the detokenizer's business, too)."""
     grammar: Grammar | None = None
     logprobs: int | None = None
     """Report the log-probability of each generated token (after rules and penalties, before temperature),
@@ -184,6 +199,8 @@ class Generate(msgspec.Struct, frozen=True):
     media: tuple[MediaSpan, ...] = ()
     """Items in the prompt (audio-, vision-language models)."""
     draft_token_ids: tuple[int, ...] = ()
+    rejoins_draft: bool = False
+    """Where the answer leaves the draft, look for where it meets it again: it is an older version of it."""
     ngram: NgramDraft | None = None
     """Drafts for the steps that have none of `draft_token_ids`."""
     probe: ProbabilityProbe | None = None
@@ -237,6 +254,8 @@ class TokensSampled(msgspec.Struct, frozen=True):
     error: str | None = None
     fault: Fault | None = None
     """With an `error`: of which kind it is."""
+    num_draft: int = 0
+    """Tokens that were guessed in this step."""
 
 
 class TextGenerated(msgspec.Struct, frozen=True):
@@ -282,6 +301,8 @@ class RequestTimes(msgspec.Struct, frozen=True):
     whole_s: Distribution = Distribution()
     prompt_tokens: Distribution = Distribution()
     output_tokens: Distribution = Distribution()
+    drafts_accepted: Distribution = Distribution()
+    """One value for each draft that was verified: how many of its tokens were right."""
 
     def __add__(self, other: RequestTimes) -> RequestTimes:
         names = self.__struct_fields__
@@ -334,6 +355,14 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     times_live: RequestTimes = RequestTimes()
     times_interactive: RequestTimes = RequestTimes()
     times_batch: RequestTimes = RequestTimes()
+
+    def __add__(self, other: EngineStatistics) -> EngineStatistics:
+        names = self.__struct_fields__
+        return EngineStatistics(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def counters(self) -> EngineStatistics:
+        """These without the gauges: what stays of an engine that is gone."""
+        return msgspec.structs.replace(self, **dict.fromkeys(GAUGES, 0))
 
     @property
     def num_waiting(self) -> int:

@@ -1,29 +1,31 @@
 """What a server's REST routes take and give, as an OpenAPI 3.1 document made of the structs themselves.
 
 Bodies, answers and events are `msgspec` structs of this room; what they do not say (forms, a message's
-parts) is written here. `actors/http/routes.py` serves it at `/openapi.json`. Live sessions are no REST:
-`protocols/realtime.py`.
+parts) is written here. `actors/http/described.py` serves it at `/openapi.json`, and as a page
+(`protocols/openapi_page.py`) at `/docs`. Live sessions are no REST: `protocols/realtime.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
-from .chat import ChatChunk, ChatCompletion, ChatRequest
+from .chat import ChatRequest
+from .chat_answers import ChatChunk, ChatCompletion
 from .client_secrets import ClientSecret, ClientSecretRequest
 from .completions import (
     Completion,
     CompletionRequest,
-    DetokenizeRequest,
-    DetokenizeResponse,
-    TokenizeRequest,
-    TokenizeResponse,
 )
+from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
+from .message_request import MessageCountRequest, MessageRequest
+from .openapi_shapes import FILE_FORM, MESSAGE, PART, REF, SPEECH_FORM, Schema
+from .response_items import DeletedResponse, InputItemList, ResponseEvent, ResponseObject
+from .responses import ResponsesRequest
 from .rest import (
     ModelCard,
     ModelList,
@@ -32,10 +34,8 @@ from .rest import (
     TranscriptTextDone,
     VerboseTranscriptionBody,
 )
-from .transcription_form import ResponseFormat
+from .tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
 
-Schema = dict[str, Any]
-_REF: Final = "#/components/schemas/{name}"
 _ERRORS: Final = {
     "400": "Something in the request is wrong; `param` names it.",
     "401": "No API key, or one that is not accepted.",
@@ -103,85 +103,6 @@ class Operation:
     """Needs no key."""
 
 
-_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
-_FILE_FORM: Final[Schema] = {
-    "type": "object",
-    "required": ["file"],
-    "additionalProperties": False,
-    "properties": {
-        "file": {"type": "string", "format": "binary", "description": "Any audio or video container."},
-        "model": {"type": "string"},
-        "prompt": {"type": "string", "maxLength": 10_000},
-        "response_format": {"enum": list(get_args(ResponseFormat)), "default": "json"},
-        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
-        "seed": {"type": "integer"},
-    },
-}
-_SPEECH_FORM: Final[Schema] = _FILE_FORM | {
-    "properties": _FILE_FORM["properties"]
-    | {
-        "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
-        "languages": _TEXTS,
-        "keywords": _TEXTS,
-        "hotwords": {"type": "string"},
-        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
-        "include": {"type": "array", "items": {"enum": ["logprobs"]}},
-        "stream": {"type": "boolean"},
-        "chunking_strategy": {
-            "type": "string",
-            "description": "auto, or JSON: type, threshold, prefix_padding_ms, silence_duration_ms.",
-        },
-        "vad_filter": {"type": "boolean", "description": "What is no speech is left out."},
-        "vad_parameters": {
-            "type": "string",
-            "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
-        },
-        "condition_on_previous_text": {
-            "type": "boolean",
-            "description": "Windows one after the other, each with the text before it in mind.",
-        },
-    }
-}
-_MESSAGE: Final[Schema] = {
-    "type": "object",
-    "required": ["role"],
-    "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-        "content": {
-            "anyOf": [
-                {"type": ["string", "null"]},
-                {"type": "array", "items": {"$ref": _REF.format(name="ChatContentPart")}},
-            ]
-        },
-        "name": {"type": ["string", "null"]},
-        "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}},
-        "tool_call_id": {"type": ["string", "null"]},
-    },
-}
-_URL: Final[Schema] = {
-    "type": "object",
-    "required": ["url"],
-    "properties": {"url": {"type": "string", "description": "A data: URI."}},
-}
-_PART: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "type": {"enum": ["text", "refusal", "image_url", "video_url", "input_audio"]},
-        "text": {"type": "string"},
-        "refusal": {"type": "string"},
-        "image_url": _URL,
-        "video_url": _URL,
-        "input_audio": {
-            "type": "object",
-            "required": ["data"],
-            "properties": {
-                "data": {"type": "string", "contentEncoding": "base64"},
-                "format": {"type": "string"},
-            },
-        },
-    },
-}
-
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
 _TranscriptionBodies: Final = (TranscriptionBody, VerboseTranscriptionBody)
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
@@ -195,13 +116,14 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/load": (Operation(summary="Requests and sessions in hand", answers=(Load,)),),
     "/metrics": (Operation(summary="Prometheus' text format", other_answers=("text/plain",)),),
     "/openapi.json": (Operation(summary="This document", other_answers=("application/json",)),),
+    "/docs": (Operation(summary="This document as a page for people", other_answers=("text/html",)),),
     "/v1/models": (Operation(summary="Every served model", answers=(ModelList,)),),
     "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,)),),
     "/v1/audio/transcriptions": (
         Operation(
             summary="A file's text in its own language",
             method="post",
-            body=_SPEECH_FORM,
+            body=SPEECH_FORM,
             answers=_TranscriptionBodies,
             other_answers=_TRANSCRIPT,
             events=(TranscriptTextDelta, TranscriptTextDone),
@@ -211,7 +133,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
         Operation(
             summary="A file's text in English",
             method="post",
-            body=_FILE_FORM,
+            body=FILE_FORM,
             answers=_TranscriptionBodies,
             other_answers=_TRANSCRIPT,
         ),
@@ -244,6 +166,46 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             events=(ChatChunk,),
         ),
     ),
+    "/v1/messages": (
+        Operation(
+            summary="Answer a conversation, in Anthropic's shape (errors, too)",
+            method="post",
+            body=MessageRequest,
+            answers=(MessageAnswer,),
+            events=get_args(MessageEvent),
+        ),
+    ),
+    "/v1/messages/count_tokens": (
+        Operation(
+            summary="How long its prompt is",
+            method="post",
+            body=MessageCountRequest,
+            answers=(MessageTokenCount,),
+        ),
+    ),
+    "/v1/responses": (
+        Operation(
+            summary="Answer input items, with the conversation they continue",
+            method="post",
+            body=ResponsesRequest,
+            answers=(ResponseObject,),
+            events=get_args(ResponseEvent),
+        ),
+    ),
+    "/v1/responses/{id}": (
+        Operation(
+            summary="A response that is kept, as far as it is there, or its events",
+            answers=(ResponseObject,),
+            events=get_args(ResponseEvent),
+        ),
+        Operation(summary="Forget it", method="delete", answers=(DeletedResponse,)),
+    ),
+    "/v1/responses/{id}/cancel": (
+        Operation(summary="Give up a response in the background", method="post", answers=(ResponseObject,)),
+    ),
+    "/v1/responses/{id}/input_items": (
+        Operation(summary="What a response was asked with", answers=(InputItemList,)),
+    ),
     "/tokenize": (
         Operation(
             summary="A text's tokens", method="post", body=TokenizeRequest, answers=(TokenizeResponse,)
@@ -265,10 +227,13 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
     for operation in (each for operations in served.values() for each in operations):
         body = (operation.body,) if isinstance(operation.body, type) else ()
         kinds |= dict.fromkeys((*body, *operation.answers, *operation.events))
-    _, schemas = msgspec.json.schema_components(list(kinds), ref_template=_REF)
+    _, schemas = msgspec.json.schema_components(list(kinds), ref_template=REF)
     if "ChatRequest" in schemas:
-        schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": _REF.format(name="ChatMessage")}
-        schemas |= {"ChatMessage": _MESSAGE, "ChatContentPart": _PART}
+        schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
+        schemas |= {"ChatMessage": MESSAGE, "ChatContentPart": PART}
+    if "ResponsesRequest" in schemas:
+        items: Schema = {"type": "array", "items": {"type": "object"}}
+        schemas["ResponsesRequest"]["properties"]["input"] = {"anyOf": [{"type": "string"}, items]}
     for schema in schemas.values():
         for name in _REFUSED:
             schema.get("properties", {}).pop(name, None)
@@ -347,4 +312,4 @@ def _any_of(kinds: tuple[type[Struct], ...]) -> Schema:
 
 
 def _ref(kind: type[Struct]) -> Schema:
-    return {"$ref": _REF.format(name=kind.__name__)}
+    return {"$ref": REF.format(name=kind.__name__)}

@@ -1,18 +1,23 @@
-"""Every event of the OpenAI Realtime (GA) transcription dialect, as frozen structs.
+"""The events of OpenAI's Realtime (GA) dialect, as frozen structs; here those that every session knows.
 
 A class is named after its wire type in CamelCase (`input_audio_buffer.commit` → `InputAudioBufferCommit`).
 Bytes become events in `protocols/codec.py`; the session objects inside them are in
 `protocols/realtime_session.py`; what they do is `realtime/session.py`. Server events also carry
-`server_event_seq`, which grows by one per event, and a few fields marked as extensions. Resuming and expiring
-sessions are in `protocols/realtime_lifecycle.py`.
+`server_event_seq`, which grows by one per event, and a few fields marked as extensions; `channel`, in
+sessions that hear several apart, is one, too. Resuming and expiring sessions are in
+`protocols/realtime_lifecycle.py`; what only sessions that answer have, in `protocols/realtime_dialogue.py`
+and `protocols/realtime_responses.py`.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
+from .realtime_dialogue import DialogueClientEvent, DialogueEvent
+from .realtime_dialogue_session import DialoguePatch, DialogueView
+from .realtime_items import ConversationItem
 from .realtime_lifecycle import (
     ClientEventId,
     NumberedEvent,
@@ -20,25 +25,35 @@ from .realtime_lifecycle import (
     SessionResume,
     SessionResumed,
 )
+from .realtime_responses import ResponseCancel, ResponseCreate, ResponseEvent
 from .realtime_session import SessionPatch, SessionView
+from .realtime_video import VideoClientEvent, VideoEvent
 from .transcript import Segment, Word
 from .transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 
-UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
+DIALOGUE_CLIENT_EVENTS: Final = frozenset(
     {
         "conversation.item.create",
         "conversation.item.delete",
         "conversation.item.retrieve",
         "conversation.item.truncate",
-        "output_audio_buffer.clear",
+        "input_image_buffer.append",
+        "input_image_buffer.clear",
+        "input_image_buffer.commit",
         "response.cancel",
         "response.create",
+    }
+)
+"""Event types of sessions that answer; refused by name in a transcription session."""
+UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
+    {
+        "output_audio_buffer.clear",
         "session.close",
         "session.input_audio_buffer.append",
         "transcription_session.update",
     }
 )
-"""Event types that clients know and a transcription session does not serve: refused by name."""
+"""Event types that clients know and no session here serves: refused by name."""
 
 
 # --- from the client -----------------------------------------------------------------------------------
@@ -47,11 +62,13 @@ UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
 class SessionUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
     """Change the session. Omitted fields stay, null clears."""
 
-    session: SessionPatch
+    session: SessionPatch | DialoguePatch
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputAudioBufferAppend(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.append"):
+class InputAudioBufferAppend(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.append"
+):
     """Add audio bytes (base64 on the wire) in the session's input format. Never acknowledged."""
 
     audio: bytes
@@ -64,13 +81,17 @@ class InputAudioBufferCommit(Struct, frozen=True, tag_field="type", tag="input_a
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputAudioBufferFlush(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.flush"):
+class InputAudioBufferFlush(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.flush"
+):
     """Extension: end a turn in progress at once, if there is one. Answered by `flushed`, never by `error`."""
 
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputAudioBufferClear(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.clear"):
+class InputAudioBufferClear(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.clear"
+):
     """Forget the audio that was not committed."""
 
     event_id: ClientEventId | UnsetType | None = UNSET
@@ -83,6 +104,10 @@ ClientEvent = (
     | InputAudioBufferFlush
     | InputAudioBufferClear
     | SessionResume
+    | DialogueClientEvent
+    | ResponseCreate
+    | ResponseCancel
+    | VideoClientEvent
 )
 
 
@@ -101,7 +126,7 @@ class InvalidEvent(Struct, frozen=True):
 class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.created"):
     """First event. `id` and `created` (Unix seconds) are what vLLM's dialect reads."""
 
-    session: SessionView
+    session: SessionView | DialogueView
     id: str | UnsetType = UNSET
     created: int | UnsetType = UNSET
 
@@ -109,7 +134,7 @@ class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type",
 class SessionUpdated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.updated"):
     """The full effective session after an update."""
 
-    session: SessionView
+    session: SessionView | DialogueView
 
 
 class InputAudioBufferCommitted(
@@ -121,6 +146,7 @@ class InputAudioBufferCommitted(
     previous_item_id: str | None = None
     audio_start_ms: int | UnsetType = UNSET
     audio_end_ms: int | UnsetType = UNSET
+    channel: int | UnsetType = UNSET
 
 
 class InputAudioBufferCleared(
@@ -135,6 +161,7 @@ class InputAudioBufferFlushed(
     """Extension: a flush was handled. `item_id` is the item it committed, null if there was nothing to."""
 
     item_id: str | None = None
+    channel: int | UnsetType = UNSET
 
 
 class InputAudioBufferSpeechStarted(
@@ -144,6 +171,7 @@ class InputAudioBufferSpeechStarted(
 
     audio_start_ms: int
     item_id: str
+    channel: int | UnsetType = UNSET
 
 
 class InputAudioBufferSpeechStopped(
@@ -153,6 +181,7 @@ class InputAudioBufferSpeechStopped(
 
     audio_end_ms: int
     item_id: str
+    channel: int | UnsetType = UNSET
 
 
 class InputAudioBufferBackpressure(
@@ -164,39 +193,24 @@ class InputAudioBufferBackpressure(
     limit_ms: int
 
 
-class InputAudioContent(Struct, frozen=True, tag_field="type", tag="input_audio"):
-    """The audio part of a user item; its transcript comes in events of its own."""
-
-    transcript: str | None = None
-
-
-class UserMessage(Struct, frozen=True, kw_only=True):
-    """The conversation item that a committed turn becomes."""
-
-    id: str
-    object: Literal["realtime.item"] = "realtime.item"
-    type: Literal["message"] = "message"
-    status: Literal["completed", "incomplete", "in_progress"] = "completed"
-    role: Literal["user"] = "user"
-    content: list[InputAudioContent]
-
-
 class ConversationItemAdded(
     NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.added"
 ):
-    """A committed turn joined the conversation."""
+    """A committed turn, a created item or an answer joined the conversation."""
 
-    item: UserMessage
+    item: ConversationItem
     previous_item_id: str | None = None
+    channel: int | UnsetType = UNSET
 
 
 class ConversationItemDone(
     NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.done"
 ):
-    """The item will not change; its transcription still runs."""
+    """The item is complete; the transcription of a turn still runs."""
 
-    item: UserMessage
+    item: ConversationItem
     previous_item_id: str | None = None
+    channel: int | UnsetType = UNSET
 
 
 class ConversationItemInputAudioTranscriptionDelta(
@@ -211,6 +225,7 @@ class ConversationItemInputAudioTranscriptionDelta(
     item_id: str
     content_index: int = 0
     delta: str = ""
+    channel: int | UnsetType = UNSET
 
 
 class ConversationItemInputAudioTranscriptionCompleted(
@@ -229,6 +244,7 @@ class ConversationItemInputAudioTranscriptionCompleted(
     languages: list[DetectedLanguage] | UnsetType | None = UNSET
     logprobs: list[LogProb] | UnsetType | None = UNSET
     words: list[Word] | UnsetType = UNSET
+    channel: int | UnsetType = UNSET
 
 
 class ConversationItemInputAudioTranscriptionSegment(
@@ -247,6 +263,7 @@ class ConversationItemInputAudioTranscriptionSegment(
     end: float
     content_index: int = 0
     speaker: str = ""
+    channel: int | UnsetType = UNSET
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):
@@ -271,6 +288,7 @@ class ConversationItemInputAudioTranscriptionFailed(
     item_id: str
     error: ErrorDetail
     content_index: int = 0
+    channel: int | UnsetType = UNSET
 
 
 class Error(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="error"):
@@ -296,10 +314,14 @@ ServerEvent = (
     | ConversationItemInputAudioTranscriptionCompleted
     | ConversationItemInputAudioTranscriptionSegment
     | ConversationItemInputAudioTranscriptionFailed
+    | DialogueEvent
+    | ResponseEvent
+    | VideoEvent
     | Error
 )
 
 __all__ = [
+    "DIALOGUE_CLIENT_EVENTS",
     "UNSUPPORTED_CLIENT_EVENTS",
     "ClientEvent",
     "ConversationItemAdded",
@@ -322,7 +344,6 @@ __all__ = [
     "InputAudioBufferFlushed",
     "InputAudioBufferSpeechStarted",
     "InputAudioBufferSpeechStopped",
-    "InputAudioContent",
     "InvalidEvent",
     "LogProb",
     "Segment",
@@ -336,6 +357,5 @@ __all__ = [
     "SessionUpdated",
     "SessionView",
     "TokenUsage",
-    "UserMessage",
     "Word",
 ]

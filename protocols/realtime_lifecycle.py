@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from .realtime_dialogue_session import DialogueView
 from .realtime_session import SessionView
 
 MAX_EVENT_ID: Final = 512
@@ -20,7 +21,7 @@ ExpiryReason = Literal["session_expired", "session_idle", "server_draining"]
 """The `code` of the error that will follow."""
 
 
-class SessionResume(Struct, frozen=True, tag_field="type", tag="session.resume"):
+class SessionResume(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="session.resume"):
     """First event of a connection: go on with a session whose socket was lost.
 
     `token` is `session.resume_token` of that session's `session.created`; `after_seq` is the last
@@ -49,7 +50,7 @@ class SessionResumed(NumberedEvent, frozen=True, kw_only=True, tag_field="type",
     `server_event_seq` is 0: a resume is not part of what it resumes.
     """
 
-    session: SessionView
+    session: SessionView | DialogueView
     after_seq: int
     last_seq: int
     received_events: int

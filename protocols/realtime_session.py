@@ -15,30 +15,39 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-FormatType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+from .transcript import Numerals
+
+FormatType = Annotated[str, Meta(max_length=100)]
+"""`audio/pcm`, `audio/pcmu`, `audio/pcma`, or a container (`protocols/container_format.py`)."""
 Granularity = Literal["word", "segment"]
 Eagerness = Literal["low", "medium", "high", "auto"]
 Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
+NumChannels = Annotated[int, Meta(ge=1, le=8)]
+"""As many as a recording may have."""
 Prompt = Annotated[str, Meta(max_length=10_000)]
 Ignored = msgspec.Raw | UnsetType
 """Skipped, not decoded: a client could put millions of objects there."""
 
 
 class FormatPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Encoding of the bytes in appends. `rate` is for `audio/pcm` only: 8, 16, 24 (default) or 48 kHz."""
+    """Encoding of the bytes in appends. `rate` is for `audio/pcm` only: 8, 16, 24 (default) or 48 kHz.
+
+    `channels` is an extension: raw samples of several channels are interleaved, as in a WAV file.
+    """
 
     type: FormatType
     rate: int | UnsetType | None = UNSET
+    channels: NumChannels | UnsetType | None = UNSET
 
 
 class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """How to transcribe. `timestamp_granularities` is an extension: words and segments with times.
 
     `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
-    `languages` and `keywords` are bounded by `protocols/hints.py`.
+    `languages` and `keywords` are bounded by `protocols/hints.py`; `numerals` is an extension, too.
     """
 
     model: str | UnsetType | None = UNSET
@@ -48,6 +57,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     keywords: list[str] | UnsetType | None = UNSET
     delay: Delay | UnsetType | None = UNSET
     timestamp_granularities: list[Granularity] | UnsetType | None = UNSET
+    numerals: Numerals | UnsetType | None = UNSET
 
 
 class ServerVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="server_vad"):
@@ -73,19 +83,20 @@ TurnDetectionPatch = ServerVadPatch | SemanticVadPatch
 
 
 class NoiseReduction(Struct, frozen=True, forbid_unknown_fields=True):
-    """Accepted and shown again; it has no effect (the models here are trained on noisy audio)."""
+    """Known and not served: the models here are trained on noisy audio. Without a type it asks for none."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
 
 
 class InputPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """`session.audio.input` of an update."""
+    """`session.audio.input` of an update. `multichannel` is an extension: channels are heard apart."""
 
     format: FormatPatch | UnsetType | None = UNSET
     transcription: TranscriptionPatch | UnsetType | None = UNSET
     turn_detection: TurnDetectionPatch | UnsetType | None = UNSET
     noise_reduction: NoiseReduction | UnsetType | None = UNSET
+    multichannel: bool | UnsetType | None = UNSET
 
 
 class AudioPatch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,10 +126,11 @@ class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FormatView(Struct, frozen=True):
-    """The input format in force; `rate` only for `audio/pcm`."""
+    """The input format in force; `rate` only for `audio/pcm`, `channels` where there are several."""
 
     type: FormatType
     rate: int | UnsetType = UNSET
+    channels: int | UnsetType = UNSET
 
 
 class TranscriptionView(Struct, frozen=True):
@@ -131,6 +143,7 @@ class TranscriptionView(Struct, frozen=True):
     languages: list[str] | UnsetType = UNSET
     keywords: list[str] | UnsetType = UNSET
     delay: Delay | UnsetType = UNSET
+    numerals: Numerals | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):
@@ -161,7 +174,8 @@ class InputView(Struct, frozen=True):
     format: FormatView
     transcription: TranscriptionView
     turn_detection: TurnDetectionView | None
-    noise_reduction: NoiseReduction | None = None
+    noise_reduction: None = None
+    multichannel: bool | UnsetType = UNSET
 
 
 class AudioView(Struct, frozen=True):
@@ -184,12 +198,11 @@ class LimitsView(Struct, frozen=True):
     """How long the session waits for a client whose socket was lost; 0: not at all."""
 
 
-class SessionView(Struct, frozen=True, kw_only=True):
+class SessionView(Struct, frozen=True, kw_only=True, tag_field="type", tag="transcription"):
     """The full effective session, as `session.created` and `session.updated` carry it."""
 
     id: str
     object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
-    type: Literal["transcription"] = "transcription"
     expires_at: int
     audio: AudioView
     include: list[Include] = msgspec.field(default_factory=list)

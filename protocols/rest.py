@@ -41,6 +41,17 @@ _CONTENT_TYPES: Final[dict[ResponseFormat, str]] = {
 }
 
 
+class ChannelBody(Struct, frozen=True, kw_only=True):
+    """What one channel holds, where each is transcribed for itself. Segments and words where asked for."""
+
+    channel: int
+    language: str
+    languages: list[DetectedLanguage]
+    text: str
+    segments: tuple[Segment, ...] | UnsetType = UNSET
+    words: tuple[Word, ...] | UnsetType = UNSET
+
+
 class TranscriptionBody(Struct, frozen=True, kw_only=True):
     """`response_format=json`."""
 
@@ -48,6 +59,7 @@ class TranscriptionBody(Struct, frozen=True, kw_only=True):
     languages: list[DetectedLanguage]
     usage: TokenUsage
     logprobs: list[LogProb] | UnsetType = UNSET
+    channels: list[ChannelBody] | UnsetType = UNSET
 
 
 _Plain = TypeVar("_Plain", bound=TranscriptionBody)
@@ -64,6 +76,7 @@ class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     text: str
     segments: tuple[Segment, ...] | UnsetType = UNSET
     words: tuple[Word, ...] | UnsetType = UNSET
+    channels: list[ChannelBody] | UnsetType = UNSET
     usage: DurationUsage
 
 
@@ -80,13 +93,14 @@ class TranscriptTextDone(
 
 
 class ModelCard(Struct, frozen=True):
-    """One entry of `/v1/models`; `abilities`, `languages` (ISO codes of speech) and `vocab_size` (of models
-    that answer prompts) are ours.
+    """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
+    transcribed), `languages` (ISO codes of speech) and `vocab_size` (of models that answer prompts) are ours.
     """
 
     id: str
     created: int
     abilities: tuple[str, ...] = ()
+    input_modalities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
     vocab_size: int | UnsetType = UNSET
     owned_by: str = "sensorium"
@@ -116,6 +130,7 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
                     text=transcript.text,
                     segments=transcript.segments if request.options.segment_timestamps else UNSET,
                     words=transcript.words if request.options.word_timestamps else UNSET,
+                    channels=_channels(transcript, request),
                     usage=DurationUsage(seconds=transcript.duration),
                 )
             )
@@ -134,7 +149,25 @@ def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionReq
         languages=detected_languages(transcript),
         usage=token_usage(transcript),
         logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
+        channels=_channels(transcript, request),
     )
+
+
+def _channels(transcript: Transcript, request: TranscriptionRequest) -> list[ChannelBody] | UnsetType:
+    options = request.options
+    if not options.multichannel:
+        return UNSET
+    return [
+        ChannelBody(
+            channel=number,
+            language=channel.language,
+            languages=detected_languages(channel),
+            text=channel.text,
+            segments=channel.segments if options.segment_timestamps else UNSET,
+            words=channel.words if options.word_timestamps else UNSET,
+        )
+        for number, channel in enumerate(transcript.channels)
+    ]
 
 
 def delta_event(delta: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .transcript import Transcript
@@ -38,6 +38,8 @@ class Cue:
     end: float
     text: str
     """In one line, not empty."""
+    channel: int | None = None
+    """Of the recording, where each is transcribed for itself."""
 
     @property
     def is_short(self) -> bool:
@@ -105,15 +107,26 @@ def srt(transcript: Transcript) -> str:
 
 
 def vtt(transcript: Transcript) -> str:
-    """WebVTT (W3C): full stop before the milliseconds, `&`, `<` and `>` escaped in cue text."""
+    """WebVTT (W3C): full stop before the milliseconds, `&`, `<` and `>` escaped in cue text; channels are its
+    voices."""
     return "WEBVTT\n\n" + "".join(
-        f"{clock(cue.start, '.')} --> {clock(cue.end, '.')}\n{_escape(_shown(cue.text))}"
+        f"{clock(cue.start, '.')} --> {clock(cue.end, '.')}\n{_voice(cue)}{_escape(_shown(cue.text))}"
         for cue in cues(transcript)
     )
 
 
 def cues(transcript: Transcript) -> list[Cue]:
-    """The cues of a transcript, in order and without overlap; one without segments is one cue."""
+    """The cues of a transcript, in order and without overlap; one without segments is one cue.
+
+    Those of several channels overlap where these do.
+    """
+    if transcript.channels:
+        apart = [
+            replace(cue, channel=number)
+            for number, channel in enumerate(transcript.channels)
+            for cue in cues(channel)
+        ]
+        return sorted(apart, key=lambda cue: cue.start)
     segments = [(segment.start, segment.end, segment.text) for segment in transcript.segments]
     found: list[Cue] = []
     for start, end, text in segments or [(0.0, transcript.duration, transcript.text)]:
@@ -170,6 +183,10 @@ def _unevenness(left: str, right: str) -> float:
 
 def _shown(text: str) -> str:
     return "\n".join(lines(text)) + "\n\n"
+
+
+def _voice(cue: Cue) -> str:
+    return "" if cue.channel is None else f"<v Channel {cue.channel}>"
 
 
 def _arrowless(text: str) -> str:

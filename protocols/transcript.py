@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Task = Literal["transcribe", "translate"]
+Numerals = Literal["words"]
 
 
 class SpeechFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +40,21 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     keywords: tuple[str, ...] = ()
     """Words to expect (names, terms), as the client spells them; as harmless as `prompt`."""
     task: Task = "transcribe"
+    numerals: Numerals | None = None
+    """Numbers are written so; None: as the model writes them, which is mostly in digits."""
     temperature: float = 0.0
+    fallback_temperatures: tuple[float, ...] = ()
+    """Tried one after the other while an answer repeats itself or is unlikely."""
+    best_of: int = 1
+    """Answers drawn at any temperature above 0, of which the likeliest counts."""
     seed: int | None = None
+    max_silence_s: float | None = None
+    """A sentence that was said while nobody is heard for so long is left out; None: all are kept."""
     condition_on_previous_text: bool = False
     """Whether each window of a long recording is answered with the text before it in mind, one after the
     other; else side by side. Models that take no such text ignore it."""
+    multichannel: bool = False
+    """Each channel of a file is transcribed for itself; else they are mixed."""
     speech_filter: SpeechFilter | None = None
     """Leaves out parts of a whole recording; None: none. A live session's turns are found otherwise."""
     segment_timestamps: bool = False
@@ -57,6 +68,8 @@ class Word(msgspec.Struct, frozen=True):
     word: str
     start: float
     end: float
+    channel: int | UnsetType = UNSET
+    """Counted from 0, where channels are transcribed each for itself."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -74,6 +87,8 @@ class Segment(msgspec.Struct, frozen=True):
     no_speech_prob: float
     language: str | UnsetType = UNSET
     """The code of its language, where that is known."""
+    channel: int | UnsetType = UNSET
+    """As a word's."""
 
 
 class TokenLogProb(msgspec.Struct, frozen=True):
@@ -103,4 +118,6 @@ class Transcript(msgspec.Struct, frozen=True):
     avg_logprob: float | None = None
     no_speech_prob: float = 0.0
     tokens: tuple[TokenLogProb, ...] = ()
-    """Filled only where `TranscriptionOptions.logprobs` asks for it."""
+    """Filled where `TranscriptionOptions.logprobs` asks for it, and in a live turn."""
+    channels: tuple[Transcript, ...] = ()
+    """Of each channel for itself, where that is asked for; all else is of all of them together."""

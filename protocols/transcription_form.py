@@ -7,12 +7,19 @@ refused by name, so that a misspelt or foreign option is never silently lost.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from .decoding_form import (
+    parse_beam_size,
+    parse_best_of,
+    parse_numerals,
+    parse_seed,
+    parse_silence_s,
+    parse_temperatures,
+)
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .speech_filter import parse_speech_filter
@@ -21,21 +28,26 @@ from .transcript import Task, TranscriptionOptions
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 
 MAX_PROMPT_CHARS: Final = 10_000
-MAX_TEMPERATURE: Final = 1.0
-MAX_SEED: Final = 2**63 - 1
 
-_LISTS: Final = frozenset({"timestamp_granularities", "include", "languages", "keywords", "hotwords"})
+_LISTS: Final = frozenset(
+    {"timestamp_granularities", "include", "languages", "keywords", "hotwords", "temperature"}
+)
 _SCALARS: Final = frozenset(
     {
         "model",
         "language",
         "prompt",
         "response_format",
-        "temperature",
+        "best_of",
+        "beam_size",
+        "hallucination_silence_threshold",
         "stream",
         "chunking_strategy",
         "seed",
+        "numerals",
         "condition_on_previous_text",
+        "multichannel",
+        "url",
         "vad_filter",
         "vad_parameters",
     }
@@ -52,6 +64,8 @@ class TranscriptionRequest(Struct, frozen=True, kw_only=True):
     options: TranscriptionOptions
     response_format: ResponseFormat = "json"
     stream: bool = False
+    url: str = ""
+    """The address of the file, or a data: URI, where none is sent."""
 
 
 def parse_transcription_form(
@@ -74,17 +88,24 @@ def parse_transcription_form(
     prompt = scalars.get("prompt", "")
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
+    temperatures = parse_temperatures(lists.get("temperature", []))
+    parse_beam_size(scalars)
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
         keywords=_keywords(lists),
         prompt=prompt,
         task=task,
-        temperature=_temperature(scalars.get("temperature", "")),
-        seed=_seed(scalars.get("seed", "")),
+        numerals=parse_numerals(scalars.get("numerals", ""), param="numerals"),
+        temperature=temperatures[0],
+        fallback_temperatures=temperatures[1:],
+        best_of=parse_best_of(scalars, temperatures),
+        seed=parse_seed(scalars.get("seed", "")),
+        max_silence_s=parse_silence_s(scalars),
         condition_on_previous_text=_boolean(
             "condition_on_previous_text", scalars.get("condition_on_previous_text", "")
         ),
+        multichannel=_multichannel(scalars, lists, stream=stream),
         speech_filter=parse_speech_filter(
             is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
         ),
@@ -97,6 +118,7 @@ def parse_transcription_form(
         options=options,
         response_format=response_format,
         stream=stream,
+        url=scalars.get("url", ""),
     )
 
 
@@ -176,6 +198,14 @@ def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
     return bool(values)
 
 
+def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *, stream: bool) -> bool:
+    is_asked = _boolean("multichannel", scalars.get("multichannel", ""))
+    if is_asked and (stream or _filled(lists.get("include", []))):
+        other = "stream" if stream else "include"
+        raise BadRequestError(f"`multichannel` goes without `{other}`", param="multichannel")
+    return is_asked
+
+
 def _boolean(param: str, value: str) -> bool:
     match value.strip().lower():
         case "true" | "1":
@@ -183,29 +213,3 @@ def _boolean(param: str, value: str) -> bool:
         case "false" | "0" | "":
             return False
     raise BadRequestError(f"`{param}` must be true or false, not {shown(value)}", param=param)
-
-
-def _temperature(value: str) -> float:
-    if not value.strip():
-        return 0.0
-    try:
-        temperature = float(value)
-    except ValueError:
-        temperature = math.nan
-    if not 0.0 <= temperature <= MAX_TEMPERATURE:
-        raise BadRequestError(
-            f"`temperature` must be a number from 0 to {MAX_TEMPERATURE:g}, not {shown(value)}",
-            param="temperature",
-        )
-    return temperature
-
-
-def _seed(value: str) -> int | None:
-    text = value.strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_SEED):
-        raise BadRequestError(
-            f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
-        )
-    return int(text)

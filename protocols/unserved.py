@@ -7,7 +7,7 @@ by nobody. Inherited by `protocols/generation.py`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -15,24 +15,24 @@ from .body import unsupported
 
 _Field = Raw | UnsetType
 
+SERVICE_TIERS: Final = ('"auto"', '"default"', '"flex"', '"priority"', '"scale"')
+"""All are served alike, and the answer says which one it was: the default."""
+
 DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "bad_words": ("[]",),
     "detokenize": ("true",),
     "early_stopping": ("false",),
-    "include_reasoning": ("true",),
     "include_stop_str_in_output": ("false",),
     "length_penalty": ("1", "1.0"),
-    "parallel_tool_calls": ("true",),
-    "reasoning_effort": ('"none"',),
     "return_tokens_as_token_ids": ("false",),
-    "service_tier": ('"auto"', '"default"'),
-    "skip_special_tokens": ("true",),
+    "service_tier": SERVICE_TIERS,
     "spaces_between_special_tokens": ("true",),
-    "store": ("false",),
+    "store": ("false", "true"),
     "use_beam_search": ("false",),
     "verbosity": ('"medium"',),
 }
-"""What a field may say, as JSON, because it is so; null may be said of every field."""
+"""What a field may say, as JSON, because it is so, or changes no answer (nothing is stored); null may be
+said of every field."""
 
 MARKS: Final = frozenset({"metadata", "prompt_cache_key", "request_id", "safety_identifier", "user"})
 """Read by nobody: they change no answer. Whose cache is whose is told by the API key and `cache_salt`."""
@@ -44,14 +44,10 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bad_words: _Field = UNSET
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
-    include_reasoning: _Field = UNSET
     include_stop_str_in_output: _Field = UNSET
     length_penalty: _Field = UNSET
-    parallel_tool_calls: _Field = UNSET
-    reasoning_effort: _Field = UNSET
     return_tokens_as_token_ids: _Field = UNSET
     service_tier: _Field = UNSET
-    skip_special_tokens: _Field = UNSET
     spaces_between_special_tokens: _Field = UNSET
     store: _Field = UNSET
     use_beam_search: _Field = UNSET
@@ -72,9 +68,7 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     guided_regex: _Field = UNSET
     kv_transfer_params: _Field = UNSET
     logits_processors: _Field = UNSET
-    mm_processor_kwargs: _Field = UNSET
     moderation: _Field = UNSET
-    prediction: _Field = UNSET
     prompt_cache_options: _Field = UNSET
     prompt_cache_retention: _Field = UNSET
     truncate_prompt_tokens: _Field = UNSET
@@ -83,6 +77,11 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _NAMES: Final = tuple(name for name in Unserved.__struct_fields__ if name not in MARKS)
+
+
+def answered_tier(asked: _Field) -> Literal["default"] | UnsetType:
+    """What an answer says of `service_tier`: nothing, unless it was asked for."""
+    return UNSET if isinstance(asked, UnsetType) or bytes(asked) == b"null" else "default"
 
 
 def check_unserved(request: Any) -> None:  # noqa: ANN401 (an Unserved, or one that says more of some field)

@@ -8,6 +8,7 @@ import msgspec
 
 from ..protocols.audio import AudioFormat
 from ..protocols.realtime_session import Delay, SessionPatch
+from .dialogue.config import DialogueConfig
 
 MIN_COMMIT_MS: Final = 100
 """OpenAI's smallest commit."""
@@ -18,13 +19,15 @@ class RealtimeModel(msgspec.Struct, frozen=True):
 
     name: str
     languages: tuple[str, ...] = ()
+    spells_numbers: bool = False
+    """Whether it can be told to write numbers as words."""
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One session's starting point and bounds.
 
-    `models` holds at least `model`, the one a client gets without naming another. The limits are
-    announced in `session.created`.
+    `models` holds at least `model`, the one a client gets without naming another; of a session that answers
+    both may be empty: then it does not listen. The limits are announced in `session.created`.
     """
 
     model: str
@@ -33,7 +36,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the session begins with, as if it were the client's first update."""
     format: AudioFormat = AudioFormat()
     delay: Delay = "medium"
-    """How soon text is released where the client does not say; see `realtime/transcript.py`."""
+    """How soon text is released where the client does not say; see `realtime/releases.py`."""
     min_speech_ms: int = 96
     """Speech shorter than this is noise and starts no turn."""
     tail_padding_ms: int = 200
@@ -52,3 +55,5 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 10.0
     resume_grace_s: float = 30.0
     """How long a session waits for a client whose socket was lost."""
+    dialogue: DialogueConfig | None = None
+    """The session answers (type `realtime`); None: it only transcribes."""

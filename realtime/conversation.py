@@ -28,15 +28,15 @@ from ..protocols.realtime import (
     ConversationItemInputAudioTranscriptionFailed,
     ConversationItemInputAudioTranscriptionSegment,
     InputAudioBufferCommitted,
-    InputAudioContent,
-    UserMessage,
 )
+from ..protocols.realtime_items import InputAudioContent, Message
 from ..protocols.transcript import Transcript, TranscriptionOptions
 from ..protocols.transcript_view import detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
-from .outgoing import Outgoing, error_detail
-from .transcript import ReleaseConfig, TranscriptPolicy
+from .outgoing import Teller, error_detail
+from .releases import ReleaseConfig
+from .transcript import TranscriptPolicy
 
 MAX_PENDING: Final = 1024
 """Committed items without an answer; a client's next commit is refused (turns are bounded by audio)."""
@@ -94,7 +94,7 @@ class Conversation:
 
     def __init__(
         self,
-        outgoing: Outgoing,
+        outgoing: Teller,
         new_id: Callable[[str], str],
         *,
         release: ReleaseConfig,
@@ -104,7 +104,8 @@ class Conversation:
         self._new_id = new_id
         self.release = release
         self._max_in_flight = max_finals_in_flight
-        self._last_item_id: ItemId | None = None
+        self.last_item_id: ItemId | None = None
+        """The item that the next one comes behind."""
         self.options = TranscriptionOptions()
         self.open: Item | None = None
         self.pending: deque[Item] = deque()
@@ -161,7 +162,7 @@ class Conversation:
         if item.exact is not None and item.exact[0] == end and answer is None:
             item.answer = item.exact[1]
         self.pending.append(item)
-        previous, self._last_item_id = self._last_item_id, item.id
+        previous, self.last_item_id = self.last_item_id, item.id
         self._outgoing.send(
             InputAudioBufferCommitted(
                 item_id=item.id,
@@ -170,7 +171,7 @@ class Conversation:
                 audio_end_ms=samples_to_ms(end),
             )
         )
-        message = UserMessage(id=item.id, content=[InputAudioContent()])
+        message = Message(id=item.id, role="user", content=[InputAudioContent()])
         self._outgoing.send(ConversationItemAdded(item=message, previous_item_id=previous))
         self._outgoing.send(ConversationItemDone(item=message, previous_item_id=previous))
 
@@ -192,8 +193,15 @@ class Conversation:
                 item.answer = event.transcript
                 return
         speech_ms = samples_to_ms(event.end_sample - item.speech_start)
-        text, certainty = event.transcript.text, event.transcript.language_probability
-        self._release(item, item.policy.observe(text, speech_ms, language_probability=certainty))
+        heard = event.transcript
+        text = item.policy.observe(
+            heard.text,
+            speech_ms,
+            language_probability=heard.language_probability,
+            tokens=heard.tokens,
+            is_paused=event.final,
+        )
+        self._release(item, text)
 
     def on_failed(self, event: HypothesisFailed) -> None:
         """Take a failure: it ends a committed item, a partial is simply asked for again later."""

@@ -1,17 +1,18 @@
 """What a session asks its actor to do. Plain data; `actors/live/session.py` performs it, in order.
 
-Positions are sample counts on the session's 16 kHz timeline.
+Positions are sample counts on the session's 16 kHz timeline, which its channels share.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from ..protocols.audio import AudioFormat
+from ..protocols.container_format import InputFormat
 from ..protocols.flat import FlatServerEvent
 from ..protocols.messages import ItemId
 from ..protocols.realtime import ServerEvent
 from ..protocols.transcript import TranscriptionOptions
+from .dialogue.effects import DialogueEffect
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -22,9 +23,11 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class ConfigureAudio(msgspec.Struct, frozen=True):
-    """Bytes that arrive from now on are in this format."""
+    """Bytes that arrive from now on are in this format; its channels are kept apart, or all mixed."""
 
-    format: AudioFormat
+    format: InputFormat
+    num_channels: int = 1
+    """What is heard."""
 
 
 class ConfigureTranscription(msgspec.Struct, frozen=True):
@@ -46,6 +49,7 @@ class Transcribe(msgspec.Struct, frozen=True):
     start_sample: int
     end_sample: int
     final: bool
+    channel: int = 0
 
 
 class ForgetItem(msgspec.Struct, frozen=True):
@@ -61,10 +65,13 @@ class ForgetBefore(msgspec.Struct, frozen=True):
     """Audio before `sample` will never be asked for again. Never decreases."""
 
     sample: int
+    channel: int = 0
 
 
 class ResetVoiceActivity(msgspec.Struct, frozen=True):
     """What comes next does not continue what was heard: forget the model's state. Positions go on."""
+
+    channel: int = 0
 
 
 class FindCut(msgspec.Struct, frozen=True):
@@ -72,6 +79,7 @@ class FindCut(msgspec.Struct, frozen=True):
 
     after: int
     before: int
+    channel: int = 0
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -91,4 +99,5 @@ Effect = (
     | ResetVoiceActivity
     | FindCut
     | Close
+    | DialogueEffect
 )

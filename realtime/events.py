@@ -17,13 +17,18 @@ from ..protocols.realtime import (
     InvalidEvent,
     SessionUpdate,
 )
+from ..protocols.realtime_dialogue import DialogueClientEvent
+from ..protocols.realtime_responses import ResponseCancel, ResponseCreate
+from ..protocols.realtime_video import VideoClientEvent
 from ..protocols.transcript import Transcript
+from .dialogue.effects import DialogueFact
 
 
 class AudioAppended(msgspec.Struct, frozen=True):
     """`num_samples` more 16 kHz samples are in the store, after decoding and resampling (may be 0)."""
 
     num_samples: int
+    channel: int = 0
 
 
 class AudioRefused(msgspec.Struct, frozen=True):
@@ -40,12 +45,14 @@ class SpeechScored(msgspec.Struct, frozen=True):
 
     end_sample: int
     probability: float
+    channel: int = 0
 
 
 class CutFound(msgspec.Struct, frozen=True):
     """Answer to `FindCut`: the likeliest gap between two words, in (after, before]."""
 
     sample: int
+    channel: int = 0
 
 
 class HypothesisReady(msgspec.Struct, frozen=True):
@@ -90,4 +97,9 @@ SessionEvent = (
     | HypothesisFailed
     | ClientReturned
     | DrainStarted
+    | DialogueClientEvent
+    | ResponseCreate
+    | ResponseCancel
+    | VideoClientEvent
+    | DialogueFact
 )

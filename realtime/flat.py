@@ -63,7 +63,7 @@ MAX_WAITING: Final = 256
 _AUDIO: Final = SessionUpdate(
     SessionPatch(
         audio=AudioPatch(
-            InputPatch(format=FormatPatch("audio/pcm", FLAT_RATE), turn_detection=ServerVadPatch())
+            InputPatch(format=FormatPatch("audio/pcm", FLAT_RATE, 1), turn_detection=ServerVadPatch())
         )
     )
 )
@@ -127,10 +127,18 @@ class FlatSession:
         refusal = self.session.admit(num_bytes, event_id=event_id)
         return None if refusal is None else self._translated(refusal)
 
+    def admit_sound(self, num_samples: int, *, event_id: str | None = None) -> list[Effect] | None:
+        """As `Session.admit_sound`."""
+        refusal = self.session.admit_sound(num_samples, event_id=event_id)
+        return None if refusal is None else self._translated(refusal)
+
     def receive(self, event: SessionEvent | FlatControl, *, now: float) -> list[Effect]:
         """React to one event of either dialect. Never raises, whatever a client sent."""
         if not isinstance(event, FlatUpdate | FlatCommit | FlatInvalid):
             return self._translated(self.session.receive(event, now=now))
+        if self.session.num_channels > 1:
+            refusal = InvalidEvent("unsupported_event", "this dialect knows no channels apart", "type")
+            return self.session.receive(refusal, now=now)
         effects = [] if self.is_flat else self._begin(now)
         match event:
             case FlatInvalid():

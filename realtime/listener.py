@@ -38,16 +38,16 @@ from .config import MIN_COMMIT_MS, SessionConfig
 from .conversation import MAX_PENDING, Conversation, Item
 from .effects import FindCut, ForgetBefore, ResetVoiceActivity
 from .endings import Ending, ending
-from .outgoing import Outgoing
+from .outgoing import Teller
 from .pace import Pace
+from .releases import RELEASES
 from .settings import SessionSettings
-from .transcript import RELEASES
 from .turns import SpeechStarted, SpeechStopped, TurnDetector
 
 _MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
-_SEARCH_S: Final = 8.0
+_SEARCH_S: Final = 12.0
 """How far before its longest length a turn may be ended by a short pause, or be cut: nearly all speech has a
-gap between words in that time."""
+gap between words in that time (`actors/speech/whisper.py` has figures)."""
 _MIN_SEARCH: Final = ms_to_samples(500)
 """Less is not searched; the turn goes on until there is so much."""
 _NOTHING_SAID: Final = Transcript(text="", language="", duration=0.0)
@@ -57,7 +57,7 @@ class Listener:
     """One session's ear. After every input `advance` does what follows from the new state."""
 
     def __init__(
-        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outgoing: Outgoing
+        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outgoing: Teller
     ) -> None:
         self._config = config
         self._settings = settings

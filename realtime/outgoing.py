@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -12,6 +13,18 @@ from ..protocols.realtime import Error, ErrorDetail, ServerEvent
 from .effects import Effect, Send
 
 
+class Teller(Protocol):
+    """What the parts of a session say something to."""
+
+    def send(self, event: ServerEvent) -> None:
+        """Send an event; its id and number are filled in."""
+        ...
+
+    def do(self, effect: Effect) -> None:
+        """Have anything else done."""
+        ...
+
+
 class Outgoing:
     """Effects in order. Every event gets a fresh `event_id` and the next `server_event_seq`, from 1."""
 
@@ -19,6 +32,8 @@ class Outgoing:
         self._new_id = new_id
         self._num_sent = 0
         self._effects: list[Effect] = []
+        self.follower: Callable[[ServerEvent], None] | None = None
+        """Is told every event as it is sent."""
 
     def send(self, event: ServerEvent) -> None:
         """Send `event` with its id and number filled in."""
@@ -27,6 +42,8 @@ class Outgoing:
             event, event_id=self._new_id("event"), server_event_seq=self._num_sent
         )
         self._effects.append(Send(numbered))
+        if self.follower is not None:
+            self.follower(numbered)
 
     def refuse(self, error: SensoriumError, event_id: str | None = None) -> None:
         """Send an `error` event; `event_id` is the client event's."""

@@ -1,7 +1,8 @@
-"""One live transcription session: a pure machine. Knows positions, not audio; `now`, not clocks.
+"""One live session: a pure machine. Knows positions, not audio; `now`, not clocks.
 
 `actors/live/session.py` drives it: events in (`realtime/events.py`), effects out (`realtime/effects.py`).
-What is said when is the business of `realtime/listener.py`; here are the client's wishes, limits and the end.
+What is said when is the business of `realtime/channels.py`; what is answered, in sessions of type `realtime`,
+of `realtime/dialogue/dialogue.py`; here are the client's wishes, limits and the end.
 
 **Commits** are answered exactly once: by `committed` and later `completed` or `failed` of the new item, or
 by an `error` that leaves the buffer as it is, if it holds less than 100 ms, or 1024 items wait.
@@ -9,10 +10,8 @@ A **flush** is a commit that is never refused, makes no item where there is noth
 pause ends the turn where its silence would have ended it. It is answered by `flushed`, which names the item
 it committed or null, behind that item's commit.
 
-**Limits.** Over `max_append_bytes`, or `max_backlog_ms` of received audio that may hold speech and that no
-hypothesis covers, an append is refused by an `error` event and the session goes on; at half that backlog
-`input_audio_buffer.backpressure` is sent, and again only after it fell below a quarter. A turn of
-`force_turn_s` is ended (detection on), one of `max_turn_s` takes no more audio (off; silence slides out).
+**Limits** of audio are kept by `realtime/admission.py`: an append over one is refused by an `error` event,
+and the session goes on.
 
 **Ends.** `max_session_s`, and `idle_s` without any event, close with 1008; draining finishes the open turn,
 refuses audio, and closes with 1012 once all is answered (or after `drain_s`). Each is announced by a
@@ -27,28 +26,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, assert_never
+from typing import assert_never
 
 import msgspec
 
-from ..protocols.audio import INTERNAL_RATE, ms_to_samples, samples_to_ms
-from ..protocols.errors import BadRequestError, ClientError, SensoriumError, TooLargeError, UnavailableError
+from ..protocols.errors import BadRequestError, ClientError, SensoriumError, UnavailableError
 from ..protocols.realtime import (
-    InputAudioBufferBackpressure,
     InputAudioBufferClear,
     InputAudioBufferCleared,
     InputAudioBufferCommit,
     InputAudioBufferFlush,
-    InputAudioBufferFlushed,
     InvalidEvent,
     SessionCreated,
     SessionExpiring,
     SessionUpdate,
     SessionUpdated,
 )
-from ..protocols.realtime_session import LimitsView, SessionView
+from ..protocols.realtime_dialogue import DialogueClientEvent
+from ..protocols.realtime_dialogue_session import DialoguePatch, DialogueView
+from ..protocols.realtime_responses import ResponseCancel, ResponseCreate
+from ..protocols.realtime_session import SessionView
+from ..protocols.realtime_video import VideoClientEvent
+from .admission import Admission
+from .channels import Channels
 from .config import RealtimeModel, SessionConfig
 from .conversation import Conversation
+from .dialogue.dialogue import Dialogue
+from .dialogue.effects import DialogueFact
+from .dialogue.settings import audio_patch
+from .dialogue.settings import merge as merge_dialogue
 from .effects import Close, ConfigureAudio, ConfigureTranscription, Effect
 from .events import (
     AudioAppended,
@@ -62,29 +68,23 @@ from .events import (
     SpeechScored,
 )
 from .lifetime import Lifetime, Notice
-from .listener import Listener
 from .outgoing import Outgoing
 from .pace import Pace
-from .settings import SessionSettings, initial_settings, merge
-from .transcript import RELEASES
+from .settings import MULTICHANNEL, SessionSettings, initial_settings, merge
+from .views import session_view
 
-__all__ = ["CAPABILITIES", "RealtimeModel", "Session", "SessionConfig"]
-
-CAPABILITIES: Final = (
-    "binary_audio",
-    "input_audio_buffer.backpressure",
-    "input_audio_buffer.flush",
-    "pcm_rates",
-    "pre_commit_deltas",
-    "server_event_seq",
-    "session.expiring",
-    "timestamp_granularities",
-)
-"""Extensions of OpenAI's dialect, as `session.capabilities` lists them; `session.resume` joins them where
-the session waits for a client whose socket was lost."""
+__all__ = ["RealtimeModel", "Session", "SessionConfig"]
 
 ClientWish = (
-    SessionUpdate | InputAudioBufferCommit | InputAudioBufferFlush | InputAudioBufferClear | InvalidEvent
+    SessionUpdate
+    | InputAudioBufferCommit
+    | InputAudioBufferFlush
+    | InputAudioBufferClear
+    | InvalidEvent
+    | DialogueClientEvent
+    | ResponseCreate
+    | ResponseCancel
+    | VideoClientEvent
 )
 
 
@@ -92,8 +92,14 @@ class Session:
     """receive / deadline / on_deadline / check, with `open` before them and `admit` beside them."""
 
     def __init__(
-        self, config: SessionConfig, new_id: Callable[[str], str], *, resume_token: str | None = None
+        self,
+        config: SessionConfig,
+        new_id: Callable[[str], str],
+        *,
+        resume_token: str | None = None,
+        has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
+        """`has_room`: whether so many more channels may be heard."""
         self.id = new_id("sess")
         self.resume_token = resume_token
         """What a client must show to resume; None where that is not offered."""
@@ -103,19 +109,17 @@ class Session:
         """A `Close` was given out: every further event is ignored."""
         self._config = config
         self._outgoing = Outgoing(new_id)
-        self.conversation = Conversation(
-            self._outgoing,
-            new_id,
-            release=RELEASES[self.settings.delay],
-            max_finals_in_flight=config.max_finals_in_flight,
-        )
-        """Items and counters, to look at."""
-        self.conversation.options = self.settings.options
-        self._listener = Listener(config, self.settings, self.conversation, self._outgoing)
-        self._max_backlog = ms_to_samples(config.max_backlog_ms)
-        self._max_turn = ms_to_samples(config.max_turn_s * 1000)
-        self._warned = False
-        self._turn_warned = False
+        self._has_room = has_room
+        self._check_room(self.settings.num_channels)
+        self._new_id = new_id
+        self._channels = Channels(config, self.settings, self._outgoing, new_id)
+        self.dialogue: Dialogue | None = None
+        """What the session answers, if it does; to look at."""
+        if config.dialogue is not None:
+            self._begin_dialogue(Dialogue(config.dialogue, self._outgoing, new_id))
+        self._admission = Admission(config, self._channels, self._outgoing)
+        self._has_begun = False
+        """Audio was admitted: it has as many channels from now on."""
         self._expires_at = 0
         self._lifetime = Lifetime(config)
 
@@ -123,12 +127,14 @@ class Session:
         """Configure the actor and greet the client. `created` is the Unix time in seconds."""
         self._lifetime.open(now)
         self._expires_at = created + int(self._config.max_session_s)
-        self._outgoing.do(ConfigureAudio(self.settings.format))
+        self._outgoing.do(ConfigureAudio(self.settings.format, self.num_channels))
         self._outgoing.do(ConfigureTranscription(self.settings.model, self.settings.options))
         view = self.view()
         if self.resume_token is not None:
             view = msgspec.structs.replace(view, resume_token=self.resume_token)
         self._outgoing.send(SessionCreated(session=view, id=self.id, created=created))
+        if self.dialogue is not None:
+            self.dialogue.open()
         return self._outgoing.take()
 
     def admit(self, num_bytes: int, *, event_id: str | None = None) -> list[Effect] | None:
@@ -138,7 +144,20 @@ class Session:
         """
         if self.closed:
             return []
-        refusal = self._refusal(num_bytes)
+        refusal = (
+            _draining() if self._lifetime.draining else self._admission.refusal(num_bytes, self.settings)
+        )
+        if refusal is None:
+            self._has_begun = True
+            return None
+        self._outgoing.refuse(refusal, event_id)
+        return self._outgoing.take()
+
+    def admit_sound(self, num_samples: int, *, event_id: str | None = None) -> list[Effect] | None:
+        """Ask before sound that came out of an admitted container is stored; answers as `admit` does."""
+        if self.closed:
+            return []
+        refusal = self._admission.refusal_of(num_samples)
         if refusal is None:
             return None
         self._outgoing.refuse(refusal, event_id)
@@ -150,29 +169,24 @@ class Session:
             return []
         self._lifetime.touch(now)
         match event:
-            case AudioAppended() | SpeechScored() if self._lifetime.draining:
-                pass  # the rest of an append that was admitted before
-            case AudioAppended():
-                self._listener.append(event.num_samples)
-            case SpeechScored():
-                self._listener.score(event.end_sample, event.probability)
-            case CutFound():
-                self._listener.cut(event.sample, now=now)
-            case HypothesisReady():
-                if not event.final:
-                    self._listener.pace.answered(event.item_id, now=now)
-                self.conversation.on_ready(event)
-            case HypothesisFailed():
-                self.conversation.on_failed(event)
+            case AudioAppended() | SpeechScored() | CutFound() | HypothesisReady() | HypothesisFailed():
+                # The rest of an append that was admitted before a drain is not heard.
+                if not (self._lifetime.draining and isinstance(event, AudioAppended | SpeechScored)):
+                    self._channels.learn(event, now=now)
             case AudioRefused():
                 self._outgoing.refuse(event.error, event.event_id)
             case ClientReturned():
                 pass  # that was the news: the session is not idle
             case DrainStarted():
                 self._warn(self._lifetime.drain(now))
-                self._listener.finish()
+                self._channels.finish()
+                if self.dialogue is not None:
+                    self.dialogue.is_draining = True
+            case _ if isinstance(event, DialogueFact):
+                if self.dialogue is not None:
+                    self.dialogue.learn(event)
             case _:
-                self._on_wish(event)
+                self._on_wish(event, now)
         self._advance(now)
         return self._outgoing.take()
 
@@ -195,102 +209,126 @@ class Session:
     @property
     def is_behind(self) -> bool:
         """More than half of the backlog is used up."""
-        return not self.closed and self._listener.backlog > self._max_backlog // 2
+        return not self.closed and self._admission.is_behind
 
     @property
     def pace(self) -> Pace:
         """How often partial hypotheses are asked for, to look at."""
-        return self._listener.pace
+        return self._channels.pace
+
+    @property
+    def conversation(self) -> Conversation:
+        """Items and counters of the first channel, to look at."""
+        return self._channels.first
+
+    @property
+    def num_channels(self) -> int:
+        """That are heard apart."""
+        return self.settings.num_channels
+
+    @property
+    def num_withheld(self) -> int:
+        """Hypotheses that had new text and released none of it."""
+        return self._channels.num_withheld
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
-        self.conversation.check()
-        if self.closed:
-            assert self.conversation.num_tracked == 0
-        else:
-            self._listener.check()
+        self._channels.check(is_closed=self.closed)
+        if self.dialogue is not None:
+            self.dialogue.check()
+            assert not self.closed or self.dialogue.is_idle
 
-    def _on_wish(self, event: ClientWish) -> None:
+    def _on_wish(self, event: ClientWish, now: float) -> None:
         """What the client asked for; a refusal changes nothing."""
         try:
             match event:
                 case SessionUpdate():
                     self._update(event)
                 case InputAudioBufferCommit():
-                    self._listener.commit()
+                    self._commit()
                 case InputAudioBufferFlush():
-                    self._outgoing.send(InputAudioBufferFlushed(item_id=self._listener.flush()))
+                    self._channels.flush()
                 case InputAudioBufferClear():
-                    self._listener.clear()
+                    self._channels.clear()
                     self._outgoing.send(InputAudioBufferCleared())
                 case InvalidEvent():
                     raise BadRequestError(event.message, code=event.code, param=event.param)
+                case _ if self.dialogue is not None:
+                    self.dialogue.wish(event, self.settings.format, now=now)
                 case _:
-                    assert_never(event)
-        except BadRequestError as error:
+                    raise BadRequestError("the session only transcribes", code="unsupported_event")
+        except ClientError as error:
             self._outgoing.refuse(error, event.event_id or None)
 
+    def _begin_dialogue(self, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        self._outgoing.follower = dialogue.follow
+        dialogue.configure(dialogue.settings, self.settings.turn_detection)
+
+    def _commit(self) -> None:
+        if self.dialogue is None:
+            self._channels.commit()
+            return
+        self.dialogue.is_committing = True
+        try:
+            self._channels.commit()
+        finally:
+            self.dialogue.is_committing = False
+
     def _update(self, event: SessionUpdate) -> None:
-        old, new = self.settings, merge(self.settings, event.session, self._config)
-        self.settings = new
-        if new.format != old.format:
-            self._outgoing.do(ConfigureAudio(new.format))
+        patch, dialogue = event.session, self.dialogue
+        if isinstance(patch, DialoguePatch):
+            assert dialogue is not None, "the codec knows which kind of session it reads for"
+            settings = merge_dialogue(dialogue.settings, patch, dialogue.config)
+            patch = audio_patch(patch)
+            new = merge(self.settings, patch, self._config)
+            dialogue.configure(settings, new.turn_detection)
+        else:
+            new = merge(self.settings, patch, self._config)
+        self._change_channels(new)
+        old, self.settings = self.settings, new
+        if (new.format, new.num_channels) != (old.format, old.num_channels):
+            self._outgoing.do(ConfigureAudio(new.format, new.num_channels))
         if (new.model, new.options) != (old.model, old.options):
             self._outgoing.do(ConfigureTranscription(new.model, new.options))
-            self.conversation.options = new.options
+            self._channels.transcribe_with(new.options)
         self._outgoing.send(SessionUpdated(session=self.view()))
-        self._listener.configure(new)
+        self._channels.configure(new)
+
+    def _change_channels(self, new: SessionSettings) -> None:
+        """Raises ClientError where the session cannot hear as many."""
+        if new.num_channels == self.num_channels:
+            return
+        if self._has_begun:
+            raise BadRequestError(
+                f"audio has come: the session goes on hearing {self.num_channels} channels apart",
+                code="channels_are_fixed",
+                param=MULTICHANNEL,
+            )
+        self._check_room(new.num_channels - self.num_channels)
+        self._channels = Channels(self._config, new, self._outgoing, self._new_id)
+        self._admission = Admission(self._config, self._channels, self._outgoing)
+
+    def _check_room(self, num_more: int) -> None:
+        if num_more > 0 and not self._has_room(num_more):
+            raise ClientError(
+                "there is no room for so many channels: each takes the place of a session",
+                code="too_many_sessions",
+                param=MULTICHANNEL,
+            )
 
     def _advance(self, now: float) -> None:
         """Everything that follows from the state, whichever event led to it."""
         if self.closed:
             return
-        self._listener.advance(now=now)
-        backlog, unended = self._listener.backlog, self._listener.unended
-        self._warned = self._press(self._warned, backlog, self._max_backlog // 2, self._max_backlog)
-        self._turn_warned = self._press(self._turn_warned, unended, self._max_turn * 9 // 10, self._max_turn)
-        if self._lifetime.draining and self.conversation.num_tracked == 0:
+        self._channels.advance(now=now)
+        if self.dialogue is not None:
+            self.dialogue.advance()
+            self.conversation.last_item_id = self.dialogue.items.last_id
+        self._admission.warn()
+        is_busy = self.dialogue is not None and not self.dialogue.is_idle
+        if self._lifetime.draining and self._channels.num_tracked == 0 and not is_busy:
             self._close(_draining(), 1012)
-
-    def _press(self, warned: bool, used: int, at: int, limit: int) -> bool:
-        """Warn once when `used` of `limit` samples reach `at`, and again only after it fell to half of that.
-
-        Gives whether the client is warned now.
-        """
-        if warned:
-            return used > at // 2
-        if used == 0 or used < at:
-            return False
-        self._outgoing.send(
-            InputAudioBufferBackpressure(buffered_ms=samples_to_ms(used), limit_ms=samples_to_ms(limit))
-        )
-        return True
-
-    def _refusal(self, num_bytes: int) -> SensoriumError | None:
-        """Why an append of `num_bytes` cannot be taken."""
-        config = self._config
-        if self._lifetime.draining:
-            return _draining()
-        if num_bytes > config.max_append_bytes:
-            return TooLargeError(
-                f"`audio` is {num_bytes} bytes; the limit is {config.max_append_bytes}", param="audio"
-            )
-        num_samples = num_bytes * INTERNAL_RATE // self.settings.format.bytes_per_second
-        backlog = self._listener.backlog + num_samples
-        if backlog > self._max_backlog:
-            return ClientError(
-                f"{samples_to_ms(backlog)} ms of audio would be waiting; the limit is "
-                f"{config.max_backlog_ms} ms: send no faster than real time",
-                code="input_audio_buffer_overflow",
-                param="audio",
-            )
-        if not self._listener.has_room(num_samples):
-            return ClientError(
-                f"the turn would be longer than {config.max_turn_s:g} s; commit or clear it first",
-                code="input_audio_buffer_overflow",
-                param="audio",
-            )
-        return None
 
     def _warn(self, notice: Notice | None) -> None:
         if notice is not None:
@@ -313,31 +351,22 @@ class Session:
 
     def _close(self, error: SensoriumError, code: int) -> None:
         """Fail what is pending, say why, and close."""
-        self.conversation.fail_pending(error)
-        self.conversation.discard()
+        self._channels.end(error)
+        if self.dialogue is not None:
+            self.dialogue.close(error)
         self._outgoing.refuse(error)
         self._outgoing.do(Close(code, error.code))
         self.closed = True
 
-    def view(self) -> SessionView:
+    def view(self) -> SessionView | DialogueView:
         """The whole session as clients see it, without its secret."""
-        config = self._config
-        resume = () if self.resume_token is None else ("session.resume",)
-        return SessionView(
-            id=self.id,
+        return session_view(
+            self.id,
+            self._config,
+            self.settings,
+            None if self.dialogue is None else self.dialogue.settings,
             expires_at=self._expires_at,
-            audio=self.settings.audio_view(),
-            include=self.settings.include_view(),
-            limits=LimitsView(
-                max_append_bytes=config.max_append_bytes,
-                max_backlog_ms=config.max_backlog_ms,
-                max_turn_s=config.max_turn_s,
-                force_turn_s=min(config.force_turn_s, config.max_turn_s),
-                max_session_s=config.max_session_s,
-                idle_s=config.idle_s,
-                resume_grace_s=0.0 if self.resume_token is None else config.resume_grace_s,
-            ),
-            capabilities=sorted((*CAPABILITIES, *resume)),
+            may_resume=self.resume_token is not None,
         )
 
 

@@ -6,27 +6,27 @@ and ranges were checked by `protocols/codec.py`. Refusals raise `BadRequestError
 
 from __future__ import annotations
 
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
+from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import parse_keywords, parse_language, parse_languages
 from ..protocols.languages import known_language
+from ..protocols.realtime_dialogue_session import DialogueInputView
 from ..protocols.realtime_session import (
     AudioView,
     Delay,
     Eagerness,
     FormatPatch,
-    FormatType,
     FormatView,
     Granularity,
     Include,
     InputPatch,
     InputView,
-    NoiseReduction,
     SemanticVadPatch,
     SemanticVadView,
     ServerVadPatch,
@@ -54,12 +54,14 @@ SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
 """`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
 "unknown" holds until the words before the pause have been understood."""
 
-_ENCODINGS: Final[dict[FormatType, Encoding]] = {
+_ENCODINGS: Final[dict[str, Encoding]] = {
     "audio/pcm": "pcm16",
     "audio/pcmu": "pcmu",
     "audio/pcma": "pcma",
 }
 _INPUT: Final = "session.audio.input"
+MULTICHANNEL: Final = f"{_INPUT}.multichannel"
+"""The field, for messages."""
 _TRANSCRIPTION: Final = f"{_INPUT}.transcription"
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
 
@@ -70,12 +72,18 @@ T = TypeVar("T")
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a client can change, in force. `turn_detection` None: the client commits."""
 
-    format: AudioFormat
+    format: InputFormat
     model: str
     options: TranscriptionOptions = TranscriptionOptions()
     delay: Delay
     turn_detection: TurnDetectionView | None = DEFAULT_VAD
-    noise_reduction: NoiseReduction | None = None
+    multichannel: bool = False
+    """Channels are heard apart; else they are mixed."""
+
+    @property
+    def num_channels(self) -> int:
+        """That are heard apart."""
+        return self.format.num_channels if self.multichannel else 1
 
     @property
     def prefix_samples(self) -> int:
@@ -104,30 +112,41 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             silence=ms_to_samples(silence_ms),
         )
 
+    def input_view(self) -> DialogueInputView:
+        """As shown to the client; no transcription where the session does not listen."""
+        return DialogueInputView(
+            format=_format_view(self.format),
+            transcription=self._transcription_view() if self.model else None,
+            turn_detection=self.turn_detection,
+        )
+
     def audio_view(self) -> AudioView:
-        """As shown to the client."""
-        encoding, rate = self.format.encoding, self.format.rate
-        wire_type = next((name for name, known in _ENCODINGS.items() if known == encoding), "audio/pcm")
+        """The same, of a session that transcribes."""
+        view = self.input_view()
+        return AudioView(
+            InputView(
+                view.format,
+                self._transcription_view(),
+                view.turn_detection,
+                multichannel=self.multichannel or UNSET,
+            )
+        )
+
+    def _transcription_view(self) -> TranscriptionView:
         granularities: list[Granularity] = []
         if self.options.word_timestamps:
             granularities.append("word")
         if self.options.segment_timestamps:
             granularities.append("segment")
-        return AudioView(
-            InputView(
-                format=FormatView(cast("FormatType", wire_type), rate if wire_type == "audio/pcm" else UNSET),
-                transcription=TranscriptionView(
-                    self.model,
-                    self.options.language,
-                    self.options.prompt or None,
-                    granularities or UNSET,
-                    list(self.options.languages) or UNSET,
-                    list(self.options.keywords) or UNSET,
-                    self.delay,
-                ),
-                turn_detection=self.turn_detection,
-                noise_reduction=self.noise_reduction,
-            )
+        return TranscriptionView(
+            self.model,
+            self.options.language,
+            self.options.prompt or None,
+            granularities or UNSET,
+            list(self.options.languages) or UNSET,
+            list(self.options.keywords) or UNSET,
+            self.delay,
+            self.options.numerals or UNSET,
         )
 
     def include_view(self) -> list[Include]:
@@ -143,11 +162,12 @@ def initial_settings(config: SessionConfig) -> SessionSettings:
 
 def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig) -> SessionSettings:
     """The settings after `patch`. Raises `BadRequestError` and changes nothing if any part is refused."""
-    audio = InputPatch(None, None, None, None)
+    audio = InputPatch(None, None, None, None, None)
     if patch.audio is UNSET:
         audio = InputPatch()
     elif patch.audio is not None and patch.audio.input is not None:
         audio = InputPatch() if patch.audio.input is UNSET else patch.audio.input
+    _check_unserved(audio, answers=config.dialogue is not None)
     model = _model(settings, audio.transcription, patch, config)
     wishes = audio.transcription
     if wishes is None:
@@ -156,39 +176,112 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
             settings, options=TranscriptionOptions(logprobs=settings.options.logprobs), delay=config.delay
         )
     options = settings.options if wishes is UNSET or wishes is None else _options(settings.options, wishes)
-    _check_languages(options, model)
+    _check_model(options, model)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
+    audio_format = _format(settings.format, audio.format, config)
+    multichannel = _either(audio.multichannel, settings.multichannel, False)
+    _check_channels(audio_format, config, multichannel=multichannel)
     return SessionSettings(
-        format=_format(settings.format, audio.format, config),
+        format=audio_format,
         model=model.name,
         options=options,
         delay=_either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
-        noise_reduction=_noise_reduction(settings.noise_reduction, audio.noise_reduction),
+        multichannel=multichannel,
     )
 
 
+def _check_channels(audio_format: InputFormat, config: SessionConfig, *, multichannel: bool) -> None:
+    if not multichannel:
+        return
+    if config.dialogue is not None:
+        raise _unsupported(MULTICHANNEL, "is not served in a session that answers, but as false")
+    if not audio_format.num_channels:
+        raise BadRequestError(
+            f"`{MULTICHANNEL}` needs `{_INPUT}.format.channels`: how many a container has shows too late",
+            param=f"{_INPUT}.format.channels",
+        )
+
+
+def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
+    """Refuse what OpenAI's sessions know and are not served, or only in a session that `answers`; to ask for
+    nothing of it is what is done anyway.
+    """
+    noise = audio.noise_reduction
+    if noise and (noise.type is not None or noise.strength is not None):
+        raise _unsupported(f"{_INPUT}.noise_reduction", "is not served here, but as null")
+    detection = audio.turn_detection
+    if not detection:
+        return
+    where = f"{_INPUT}.turn_detection"
+    for name in ("create_response", "interrupt_response"):
+        if getattr(detection, name) is True and not answers:
+            raise _unsupported(
+                f"{where}.{name}",
+                "is not served in a transcription session, which has no responses, but as false",
+            )
+    if isinstance(detection, ServerVadPatch) and isinstance(detection.idle_timeout_ms, int):
+        raise _unsupported(f"{where}.idle_timeout_ms", "belongs to sessions that answer")
+
+
+def _unsupported(param: str, reason: str) -> BadRequestError:
+    return BadRequestError(f"`{param}` {reason}", code="unsupported_parameter", param=param)
+
+
 def _format(
-    current: AudioFormat, patch: FormatPatch | UnsetType | None, config: SessionConfig
-) -> AudioFormat:
+    current: InputFormat, patch: FormatPatch | UnsetType | None, config: SessionConfig
+) -> InputFormat:
     if patch is UNSET:
         return current
     if patch is None:
         return config.format
-    encoding = _ENCODINGS[patch.type]
     param = f"{_INPUT}.format.rate"
+    if patch.type not in _ENCODINGS:
+        if patch.rate not in (UNSET, None):
+            raise BadRequestError(f"`{param}` belongs to audio/pcm: a container tells its own", param=param)
+        return _container_format(patch)
+    encoding = _ENCODINGS[patch.type]
     if encoding != "pcm16":
         if patch.rate not in (UNSET, None, 8_000):
             raise BadRequestError(f"`{param}` of {patch.type} is 8000", param=param)
-        return AudioFormat(encoding, 8_000)
+        return AudioFormat(encoding, 8_000, _num_channels(current, patch, encoding))
     rate = patch.rate
     if rate is UNSET or rate is None:
-        rate = current.rate if current.encoding == "pcm16" else AudioFormat().rate
+        known = current if isinstance(current, AudioFormat) and current.encoding == "pcm16" else AudioFormat()
+        rate = known.rate
     if rate not in SUPPORTED_RATES:
         allowed = ", ".join(map(str, SUPPORTED_RATES))
         raise BadRequestError(f"`{param}` must be one of {allowed}, not {rate}", param=param)
-    return AudioFormat("pcm16", rate)
+    return AudioFormat("pcm16", rate, _num_channels(current, patch, "pcm16"))
+
+
+def _num_channels(current: InputFormat, patch: FormatPatch, encoding: Encoding) -> int:
+    """Kept where the encoding is, as the rate is."""
+    is_same = isinstance(current, AudioFormat) and current.encoding == encoding
+    return _either(patch.channels, current.num_channels if is_same else 1, 1)
+
+
+def _container_format(patch: FormatPatch) -> ContainerFormat:
+    wire_type = patch.type
+    param = f"{_INPUT}.format.type"
+    known = parse_container(wire_type, param=param)
+    if known is None:
+        allowed = ", ".join((*_ENCODINGS, *CONTAINER_TYPES))
+        raise BadRequestError(f"`{param}` must be one of {allowed}, not {wire_type[:60]!r}", param=param)
+    return msgspec.structs.replace(known, num_channels=patch.channels or 0)
+
+
+def _format_view(audio_format: InputFormat) -> FormatView:
+    if isinstance(audio_format, ContainerFormat):
+        return FormatView(audio_format.type, channels=audio_format.num_channels or UNSET)
+    encoding = audio_format.encoding
+    wire_type = next((name for name, known in _ENCODINGS.items() if known == encoding), "audio/pcm")
+    return FormatView(
+        wire_type,
+        audio_format.rate if wire_type == "audio/pcm" else UNSET,
+        audio_format.num_channels if audio_format.num_channels > 1 else UNSET,
+    )
 
 
 def _model(
@@ -205,6 +298,8 @@ def _model(
         name = wishes.model or config.model
     elif session.model is not UNSET:
         name, where = session.model or config.model, "session.model"
+    if not name and not config.models:
+        return RealtimeModel("")  # the session does not listen
     for served in config.models:
         if served.name == name:
             return served
@@ -222,6 +317,8 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
     if wishes.keywords is not UNSET:
         where = f"{_TRANSCRIPTION}.keywords"
         changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
+    if wishes.numerals is not UNSET:
+        changes["numerals"] = wishes.numerals
     if wishes.prompt is not UNSET:
         changes["prompt"] = wishes.prompt or ""
     if wishes.timestamp_granularities is not UNSET:
@@ -231,8 +328,14 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
     return msgspec.structs.replace(current, **changes)
 
 
-def _check_languages(options: TranscriptionOptions, model: RealtimeModel) -> None:
-    """Refuse languages that the model does not know."""
+def _check_model(options: TranscriptionOptions, model: RealtimeModel) -> None:
+    """Refuse languages that the model does not know, and what else it cannot do."""
+    if options.numerals is not None and not model.spells_numbers:
+        raise BadRequestError(
+            f"the model {model.name!r} writes numbers as it likes",
+            code="unsupported_parameter",
+            param=f"{_TRANSCRIPTION}.numerals",
+        )
     wanted = [(f"{_TRANSCRIPTION}.languages[{at}]", code) for at, code in enumerate(options.languages)]
     if options.language is not None:
         wanted.insert(0, (f"{_TRANSCRIPTION}.language", options.language))
@@ -264,11 +367,6 @@ def _turn_detection(
 
 
 def _server_vad(current: ServerVadView, patch: ServerVadPatch) -> ServerVadView:
-    if patch.idle_timeout_ms is not UNSET and patch.idle_timeout_ms is not None:
-        param = f"{_INPUT}.turn_detection.idle_timeout_ms"
-        raise BadRequestError(
-            f"`{param}` belongs to sessions that answer", code="unsupported_parameter", param=param
-        )
     default = DEFAULT_VAD
     return ServerVadView(
         _either(patch.threshold, current.threshold, default.threshold),
@@ -285,15 +383,3 @@ def _either(patch: T | UnsetType | None, current: T, default: T) -> T:
     if patch is UNSET:
         return current
     return default if patch is None else patch
-
-
-def _noise_reduction(
-    current: NoiseReduction | None, patch: NoiseReduction | UnsetType | None
-) -> NoiseReduction | None:
-    if patch is UNSET:
-        return current
-    if patch is None or current is None:
-        return patch
-    return NoiseReduction(
-        patch.type or current.type, current.strength if patch.strength is None else patch.strength
-    )

@@ -4,6 +4,9 @@ Local agreement (Liu et al. 2020, arXiv:2005.11185; Macháček et al. 2023, arXi
 successive hypotheses agree from the beginning are released, except the newest ones, which the edge of the
 audio may have cut. How many must agree and how many words are withheld follows from `delay`.
 
+A model says how sure it was of each word (`realtime/certainty.py`), and a word that it was torn about waits
+until it is sure, or has said the same for a while.
+
 What the edge makes up does not count: the full stop behind the last word (it stands behind every last word,
 and is gone when the next one is heard) and an unfinished character (U+FFFD). Numbers and the beginnings of
 sentences and clauses need one more word behind them, since they change most. Text is cut into words by
@@ -14,105 +17,18 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from ..protocols.realtime_session import Delay
+from ..protocols.transcript import TokenLogProb
+from .certainty import certainties
 from .pieces import units, weight
+from .releases import EARLY_MS, LEAST_SURE, WILD_GUESS, ReleaseConfig
 
 REPLACEMENT: Final = "\ufffd"
 """Stands for bytes that are no whole character, at the end of a hypothesis mostly because more follow."""
 
 
-class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How soon text is shown, and how often it is asked for."""
-
-    first_agree: int
-    """Successive hypotheses that must have a word, for the first text of a turn: at least 1."""
-    agree: int
-    """The same for all later text, which nobody waits for as eagerly."""
-    withhold: int
-    """Words at the end of a hypothesis that are not released (two characters without spaces make a word)."""
-    hold_ms: int
-    """A hypothesis about less speech than this is trusted only if one more agrees."""
-    settle_ms: int
-    """The first word of a turn is not withheld once it stood unchanged for so much audio; 0: never."""
-    min_language: float
-    """The first text of a turn waits until the model is so sure of the language it found, for at most
-    `EARLY_MS` of speech: a wrong one makes wrong words."""
-    first_update_ms: int
-    """Speech before the first hypothesis of a turn is worth asking for: a short word."""
-    early_update_ms: int
-    """New audio before the next one, until text was released. Under load they come as they are answered."""
-    update_ms: int
-    """New audio before the next one from then on."""
-
-
-RELEASES: Final[dict[Delay, ReleaseConfig]] = {
-    "minimal": ReleaseConfig(
-        first_agree=1,
-        agree=1,
-        withhold=1,
-        hold_ms=400,
-        settle_ms=160,
-        min_language=0.5,
-        first_update_ms=340,
-        early_update_ms=128,
-        update_ms=240,
-    ),
-    "low": ReleaseConfig(
-        first_agree=2,
-        agree=2,
-        withhold=1,
-        hold_ms=0,
-        settle_ms=200,
-        min_language=0.7,
-        first_update_ms=340,
-        early_update_ms=128,
-        update_ms=320,
-    ),
-    "medium": ReleaseConfig(
-        first_agree=2,
-        agree=3,
-        withhold=1,
-        hold_ms=500,
-        settle_ms=330,
-        min_language=0.8,
-        first_update_ms=340,
-        early_update_ms=128,
-        update_ms=400,
-    ),
-    "high": ReleaseConfig(
-        first_agree=3,
-        agree=3,
-        withhold=2,
-        hold_ms=800,
-        settle_ms=800,
-        min_language=0.95,
-        first_update_ms=400,
-        early_update_ms=240,
-        update_ms=400,
-    ),
-    "xhigh": ReleaseConfig(
-        first_agree=3,
-        agree=3,
-        withhold=4,
-        hold_ms=2000,
-        settle_ms=0,
-        min_language=0.95,
-        first_update_ms=800,
-        early_update_ms=400,
-        update_ms=600,
-    ),
-}
-"""By OpenAI's names. Chosen with `examples/benchmarks/tune_release.py` on held-out sentences of
-tiny-qwen3-asr: nobody waits for later words as for the first one, and most corrections come from a language
-mistaken at the beginning.
-"""
-EARLY_MS: Final = 2000
-"""Speech after which a turn without text is asked about no more often than others, for it may be a hum, and
-waits for a clear language no longer, for there may be none."""
 _NUM_KEPT: Final = 16
 """Released pieces that are still looked at: where a text is cut follows from the pieces next to it."""
 
@@ -124,6 +40,8 @@ class TranscriptPolicy:
         self._config = config
         self._history: deque[list[str]] = deque(maxlen=max(config.first_agree, config.agree))
         """The pieces of the newest hypotheses behind `_head`."""
+        self._since: list[int] = []
+        """How much speech the turn had when each piece of the newest hypothesis came to stand there."""
         self._first_word: tuple[str, int] = "", 0
         """The first word of the newest hypotheses, and how much speech the earliest of them covered."""
         self.released = ""
@@ -145,17 +63,32 @@ class TranscriptPolicy:
             return self.usual_update_ms
         return self._config.early_update_ms if self._history else self._config.first_update_ms
 
-    def observe(self, text: str, speech_ms: int, *, language_probability: float = 1.0) -> str:
+    def observe(
+        self,
+        text: str,
+        speech_ms: int,
+        *,
+        language_probability: float = 1.0,
+        tokens: Sequence[TokenLogProb] = (),
+        is_paused: bool = False,
+    ) -> str:
         """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe "".
 
-        `language_probability` is how sure the model was of the language.
+        `language_probability` is how sure the model was of the language; `tokens` are those of the text, or
+        of its end: without any it is sure of every word. `is_paused`: the speech has ended with a pause.
         """
         current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
         num_agreed = self._num_agreed(current, speech_ms)
+        num_known = _num_common(self._history[-1], current) if self._history else 0
+        self._since = self._since[:num_known] + [speech_ms] * (len(current) - num_known)
         self._history.append(current)
-        num_stable = min(num_agreed, self._num_inner(current))
-        if self._has_settled(current, speech_ms):
+        sure = certainties(text, tokens, current, len(self._head))
+        num_sure = self._num_sure(current, sure, speech_ms)
+        num_stable = min(num_agreed, num_sure, self._num_inner(current))
+        if num_sure and self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
+        if is_paused:
+            num_stable = max(num_stable, self._num_said(current, sure))
         is_unclear = language_probability < self._config.min_language
         if is_unclear and not self.released and speech_ms <= EARLY_MS:
             num_stable = 0
@@ -184,6 +117,35 @@ class TranscriptPolicy:
             return 0
         recent = list(self._history)[len(self._history) - num_needed :]
         return min((_num_common(older, current) for older in recent), default=len(current))
+
+    def _num_sure(self, current: list[str], sure: Sequence[float], speech_ms: int) -> int:
+        """Pieces from the beginning that are released already, or that the model is sure enough of."""
+        config = self._config
+        least = config.sure if self.released else config.first_sure
+        end, num_released = len(self._head), len(self.released)
+        if not least:
+            return len(current)
+        is_first = not self.released
+        if is_first and 0 < config.hurry_ms <= speech_ms:
+            least = min(least, WILD_GUESS)
+        elif sure and is_first and sure[0] < config.sure and _is_uncapitalised(current[0]):
+            return 0
+        for index, certainty in enumerate(sure):
+            end += len(current[index])
+            stood_ms = speech_ms - self._since[index] if certainty >= LEAST_SURE else -1
+            if end > num_released and certainty < least and stood_ms < config.doubt_ms:
+                return index
+        return len(current)
+
+    def _num_said(self, current: list[str], sure: Sequence[float]) -> int:
+        """Pieces from the beginning that a pause behind the last one leaves no more doubt about than is
+        allowed: nothing that is cut off, and if nobody goes on, all of them are final."""
+        end, num_released = len(self._head), len(self.released)
+        for index, certainty in enumerate(sure):
+            end += len(current[index])
+            if end > num_released and certainty < self._config.pause_sure:
+                return index
+        return len(current)
 
     def _has_settled(self, current: list[str], speech_ms: int) -> bool:
         """Whether the turn's first word has stood there long enough to be shown without another behind it."""
@@ -214,6 +176,7 @@ class TranscriptPolicy:
         """Look at released pieces no more. Hypotheses without them agree on nothing behind them."""
         self._head += "".join(passed)
         num_passed = len(passed)
+        del self._since[:num_passed]
         for _ in range(len(self._history)):
             older = self._history.popleft()
             self._history.append(older[num_passed:] if older[:num_passed] == passed else [])
@@ -232,6 +195,12 @@ def _settled(text: str) -> list[str]:
     while found and weight(found[-1]) == 0:
         found.pop()
     return found
+
+
+def _is_uncapitalised(word: str) -> bool:
+    """Whether a word that could begin with a capital does not."""
+    letter = next(filter(str.isalpha, word), "")
+    return letter.islower()
 
 
 def _num_common(left: list[str], right: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The seam between what faces clients and an engine: the six ways in which speech, text and HTTP reach one.
+"""The seam between what faces clients and an engine: the ways in which speech, text and HTTP reach one.
 
 Whatever implements it may live in another process: what goes through is plain data, and nothing that is
 imported here loads torch. `actors/engine/engine.py` is the engine of this process.
@@ -6,8 +6,8 @@ imported here loads torch. `actors/engine/engine.py` is the engine of this proce
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from ...engine.models.info import ModelInfo
@@ -15,15 +15,22 @@ from ...protocols.errors import BadRequestError, InternalError, UnavailableError
 from ...protocols.messages import (
     INTERACTIVE,
     Align,
+    ContentHash,
     EncoderItem,
     EngineStatistics,
+    Features,
     Generate,
+    ItemKey,
     Lane,
     SessionKey,
     TextGenerated,
     TokensAligned,
 )
+from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Health
+
+Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
+"""Gives the features of items, in order."""
 
 
 class EngineClient(Protocol):
@@ -44,16 +51,45 @@ class EngineClient(Protocol):
         ...
 
     def statistics(self) -> EngineStatistics:
-        """Counters since the first start, restarts included; gauges of now."""
+        """Counters since the first start, restarts included; gauges of now.
+
+        Of another process they are as it last told them, some times a second: `refresh` first where that is
+        too old.
+        """
         ...
 
-    def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AbstractAsyncContextManager[None]:
+    def inboxes(self) -> Iterable[InboxStatistics]:
+        """Statistics of its actors' inboxes, as old as `statistics`; none while the engine is down."""
+        ...
+
+    async def refresh(self) -> None:
+        """Bring `statistics` and `health` up to now, or give up within a second. Raises nothing."""
+        ...
+
+    @asynccontextmanager
+    async def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AsyncIterator[None]:
         """Hold the encodings of `items` for the duration; all come at once, each is encoded at most once.
 
         Inside, the other methods may name their hashes. Features go to the engine only where it has not
         got the hash yet. Hold one set at a time: who waits for a second while holding a first can block
         others for ever. What only live requests held is the first to be forgotten. Raises BadRequestError
         if they can never be held together.
+        """
+        features = {item.content_hash: item.features for item in items}
+
+        async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
+            return [features[content_hash] for content_hash in missing]
+
+        async with self.held(tuple(item.key for item in items), fetch, lane=lane):
+            yield
+
+    def held(
+        self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
+    ) -> AbstractAsyncContextManager[None]:
+        """`encoded` by name: `fetch` is asked for the features of what nobody has sent yet.
+
+        It may be asked several times, as others give up that were to send something. What it raises, this
+        raises; others who need the same are then asked.
         """
         ...
 

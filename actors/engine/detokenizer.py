@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NewType
 
+import msgspec
 import trio
 
 from ...engine.text.detokenizer import Collected, Detokenizer
@@ -249,5 +250,8 @@ def _collect(opened: _Whole, sampled: TokensSampled) -> TextGenerated | None:
     if part.finish_reason is None:
         return None
     whole = collected.sampled(part)
-    fields = {name: getattr(whole, name) for name in whole.__struct_fields__}
-    return TextGenerated(text="".join(opened.texts), stop=part.stop, **fields)
+    return msgspec.structs.replace(
+        part,
+        text="".join(opened.texts),
+        **{name: getattr(whole, name) for name in whole.__struct_fields__ if hasattr(part, name)},
+    )

@@ -8,7 +8,7 @@ once with UnavailableError and the group starts afresh. It knows no wire formats
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -30,13 +30,9 @@ from ...protocols.errors import (
     UnavailableError,
 )
 from ...protocols.messages import (
-    GAUGES,
     INTERACTIVE,
     Align,
-    ContentHash,
-    EncoderItem,
     EngineStatistics,
-    Features,
     Generate,
     ItemKey,
     Lane,
@@ -47,13 +43,11 @@ from ...protocols.messages import (
 from ..config import STEP_TIMEOUT_S
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
+from .client import EngineClient, Fetch
 from .detokenizer import StreamId, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
-
-Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
-"""Gets the features of items, in their order, from whoever asked for them."""
 
 
 def _no_encoder(_: int) -> int:
@@ -75,14 +69,15 @@ class EngineBounds:
     """What an engine may hold, and how long things may take in it, beside its scheduler's bounds."""
 
     max_encoder_bytes: int = 1
-    """Of encoder outputs kept, in use or for reuse."""
+    """Of encoder outputs kept, in use or for reuse; live turns' take a quarter of it at the most, when nobody
+    uses them."""
     step_timeout_s: float = STEP_TIMEOUT_S
     survives_hanging: bool = True
     """Whether a new runner finds memory beside one whose step hangs: on a GPU it does not."""
     grammar_timeout_s: float = COMPILE_TIMEOUT_S
 
 
-class Engine:
+class Engine(EngineClient):
     """One model behind one set of actors. All methods are called from the trio loop.
 
     `make_runner` is called in the device's thread at every start. Its runner must have
@@ -145,25 +140,10 @@ class Engine:
             self._close(UnavailableError(f"the model {self.name} is no longer served"))
 
     @asynccontextmanager
-    async def encoded(self, *items: EncoderItem, lane: Lane = INTERACTIVE) -> AsyncIterator[None]:
-        """See `EngineClient.encoded`. Nothing is encoded before a request needs it."""
-        features = {item.content_hash: item.features for item in items}
-
-        async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
-            return [features[content_hash] for content_hash in missing]
-
-        async with self.held(tuple(item.key for item in items), fetch, lane=lane):
-            yield
-
-    @asynccontextmanager
     async def held(
         self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
     ) -> AsyncIterator[None]:
-        """`encoded` by name: `fetch` is asked for the features of what nobody has sent yet.
-
-        It may be asked several times, as others give up that were to send something. What it raises, this
-        raises; others who need the same are then asked.
-        """
+        """See `EngineClient.held`."""
         group = self._live()
         if not items:
             yield
@@ -211,10 +191,13 @@ class Engine:
         """See `EngineClient.statistics`."""
         now = EngineStatistics() if self._group is None else self._group.statistics()
         now = msgspec.structs.replace(now, num_restarts=self._supervisor.num_restarts)
-        return _sum(self._former, now)
+        return self._former + now
+
+    async def refresh(self) -> None:
+        """See `EngineClient.refresh`: nothing to do."""
 
     def inboxes(self) -> Sequence[InboxStatistics]:
-        """Statistics of the actors' inboxes; none while the engine is down."""
+        """See `EngineClient.inboxes`."""
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager
@@ -260,6 +243,7 @@ class Engine:
                 max_bytes=self._bounds.max_encoder_bytes,
                 bytes_of=self._encoder_bytes,
                 max_waiting=self._config.max_waiting,
+                max_passing_bytes=self._bounds.max_encoder_bytes // 4,
             ),
             step_timeout_s=self._bounds.step_timeout_s,
             survives_hanging=self._bounds.survives_hanging,
@@ -288,12 +272,6 @@ class Engine:
     def _close(self, error: SensoriumError) -> None:
         """Fail everything in flight and forget the group; its counters stay."""
         if self._group is not None:
-            counters = msgspec.structs.replace(self._group.statistics(), **dict.fromkeys(GAUGES, 0))
-            self._former = _sum(self._former, counters)
+            self._former += self._group.statistics().counters()
             self._group.fail(error)
             self._group = None
-
-
-def _sum(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
-    fields = EngineStatistics.__struct_fields__
-    return EngineStatistics(**{name: getattr(one, name) + getattr(other, name) for name in fields})

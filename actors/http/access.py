@@ -2,15 +2,13 @@
 
 The id is the client's own `X-Request-Id` where that is fit to be written into a log, and is sent back by the
 same header, also with errors and in the handshake of a WebSocket. Read `actors/logs.py` for how it reaches
-other lines.
+other lines. What is refused before it is a request (`actors/wire/refusals.py`) gets lines of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
-import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,21 +16,16 @@ import trio
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..logs import FIELDS, REQUEST_ID, LogConfig
+from ..logs import FIELDS, REQUEST_ID, LogConfig, request_id_of
+from ..wire.refusals import Refusal
 from .service import sent_key
 
 logger = logging.getLogger("sensorium.access")
 
 _HEADER: Final = "x-request-id"
-_FIT: Final = re.compile(r"[A-Za-z0-9._:;=@/+~-]{1,128}")
 _MAX_PATH: Final = 200
 _CLIENT_LEFT: Final = 499
 """As nginx says it: nobody waited for the answer."""
-
-
-def request_id_of(given: str | None) -> str:
-    """The id of a request: what its client calls it, if that is short and plain, or else a new one."""
-    return given if given and _FIT.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def caller_shown(connection: HTTPConnection) -> str:
@@ -65,6 +58,36 @@ class AccessLog:
         finally:
             exchange.ended()
             REQUEST_ID.reset(token)
+
+
+class RefusalLog:
+    """Lines for what was refused before it was a request of the application's; tells for `Refusals`."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self._is_on = config.access_log == "on"
+        self._skipped = frozenset(config.access_log_skip)
+
+    def __call__(self, refusal: Refusal, num_untold: int) -> None:
+        """Write the line, and how many there might have been before it."""
+        if not self._is_on or (refusal.path in self._skipped and not num_untold):
+            return
+        method, path = refusal.method[:16] or "-", refusal.path[:_MAX_PATH] or "-"
+        fields: dict[str, object] = {
+            "method": method,
+            "path": path,
+            "status": refusal.status,
+            "caller": refusal.client[0],
+            "refused": refusal.code,
+            "untold": num_untold,
+        }
+        before = f" ({num_untold} more before it)" if num_untold else ""
+        token = REQUEST_ID.set(refusal.request_id)
+        logger.info(
+            "%s %s %d refused %s %s%s",
+            *(method, path, refusal.status, refusal.code, refusal.client[0], before),
+            extra={FIELDS: fields},
+        )
+        REQUEST_ID.reset(token)
 
 
 @dataclass(slots=True)

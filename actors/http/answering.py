@@ -7,22 +7,32 @@ usage, bounds what is reported, and renders what is large off the loop. Read nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+import trio
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
-from ...protocols.errors import BadRequestError
-from ...protocols.generation import CompletionUsage, GenerationRequest, choice_params, fitted, usage
+from ...protocols.drafts import ngram_draft, predicted_text
+from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.generation import (
+    CompletionTokensDetails,
+    CompletionUsage,
+    GenerationRequest,
+    choice_params,
+    fitted,
+    usage,
+)
 from ...protocols.messages import Lane, SamplingParams, TextGenerated
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
-from ..text.generation import Answer, TextModel, answer_all
+from ..text.generation import Answer, Drafting, TextModel, answer_all
 from .event_stream import EventStream, Put, SlicedResponse, unless_gone
 from .service import Hold
 from .text_requests import JSON
@@ -35,8 +45,11 @@ UsageSoFar = CompletionUsage | UnsetType | None
 class Shape(Protocol):
     """One request of one route: its prompts, and how its answers are written."""
 
-    def prompts(self) -> AbstractAsyncContextManager[Sequence[Prompt]]:
-        """The prompts; what they hold is held until it is left."""
+    def prompts(self, scope: str, caller: str) -> AbstractAsyncContextManager[Sequence[Prompt]]:
+        """The prompts; what they hold is held until it is left. `scope`: who may find their files again."""
+
+    def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
+        """How to sample the answers to this prompt. Raises BadRequestError."""
 
     def body(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
@@ -51,6 +64,9 @@ class Shape(Protocol):
 
     def end(self, found: CompletionUsage) -> bytes:
         """The last event, where usage was asked for."""
+
+    def fail(self, error: SensoriumError) -> bytes | None:
+        """The last event of a stream that fails; None where it is the same for all routes."""
 
 
 class Answering:
@@ -80,25 +96,39 @@ class Answering:
         self._lane = lane
         self._cache_salt = cache_salt
         self._max_entries = max_entries
+        self._num_predicted = 0
 
-    async def respond(self, request: Request, hold: Hold) -> Response:
-        """The response, whole or streamed; a client that leaves ends the work."""
-        if self._wish.streams:
-            return EventStream(self._stream, hold)
+    async def respond(
+        self, request: Request, hold: Hold, settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    ) -> Response:
+        """The response, whole or streamed, which ends when `settle` is done; a client that leaves ends the
+        work."""
+
+        async def stream(put: Put) -> None:
+            await self._stream_or_fail(put)
+            await settle()
 
         async def answer() -> Response:
-            return SlicedResponse(await self._body(), media_type=JSON)
+            body = await self.whole()
+            await settle()
+            return SlicedResponse(body, media_type=JSON)
+
+        if self._wish.streams:
+            return EventStream(stream, hold)
 
         return await unless_gone(request, answer)
 
-    async def _body(self) -> bytes:
-        async with self._shape.prompts() as prompts:
+    async def whole(self) -> bytes:
+        """The body of the whole answer."""
+        async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
             answers = await self._run(prompts, None)
-            total = _total(prompts, answers)
+            total = self._total(prompts, answers)
 
             def render() -> bytes:
                 body = self._shape.body(prompts, answers, total)
                 for group in answers:  # here and not on the loop: forgetting takes time, too
+                    for each in group:
+                        each.forget()
                     group.clear()
                 return body
 
@@ -108,8 +138,18 @@ class Answering:
             )
             return await off_loop(render, size=size, most_inline=_INLINE_ENTRIES)
 
-    async def _stream(self, put: Put) -> None:
-        async with self._shape.prompts() as prompts:
+    async def _stream_or_fail(self, put: Put) -> None:
+        try:
+            await self.stream(put)
+        except SensoriumError as error:
+            last = self._shape.fail(error)
+            if last is None:
+                raise
+            put(last)
+
+    async def stream(self, put: Put) -> None:
+        """Put the events as they are made. Raises what fails, also where some were put."""
+        async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
             num_choices = self._wish.num_choices
             num_tokens = [0] * (len(prompts) * num_choices)
             num_cached = [0] * len(prompts)
@@ -131,7 +171,7 @@ class Answering:
 
             answers = await self._run(prompts, on_piece, on_accepted)
             if self._wish.includes_usage:
-                put(self._shape.end(_total(prompts, answers)))
+                put(self._shape.end(self._total(prompts, answers)))
 
     async def _run(
         self,
@@ -141,6 +181,7 @@ class Answering:
     ) -> list[list[Answer]]:
         answers: dict[int, list[Answer]] = {}
         limits = self._bounded(prompts)
+        drafting = await self._drafting()
 
         async def run(place: int, prompt: Prompt, params: SamplingParams) -> None:
             answers[place] = await answer_all(
@@ -149,6 +190,7 @@ class Answering:
                 [choice_params(params, index) for index in range(self._wish.num_choices)],
                 lane=self._lane,
                 cache_salt=self._cache_salt,
+                drafting=drafting,
                 on_accepted=partial(on_accepted, place),
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )
@@ -158,9 +200,39 @@ class Answering:
                 nursery.start_soon(run, place, prompt, params)
         return [answers[place] for place in range(len(prompts))]
 
+    async def _drafting(self) -> Drafting:
+        """What the answers are guessed from. A prediction stands alone, so that what came of it is told."""
+        if self._wish.prediction is not None:
+            text = predicted_text(self._wish.prediction)
+            predicted = await self._model.prompter.prediction(text)
+            self._num_predicted = len(predicted)
+            return Drafting(predicted)
+        return Drafting(ngram=ngram_draft(self._wish.speculative, self._model.num_ngram_drafts))
+
+    def _total(self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
+        """Each prompt counts once, however many answers it has."""
+        every = [answer for group in answers for answer in group]
+        found = usage(
+            sum(len(prompt.token_ids) for prompt in prompts),
+            sum(len(answer.token_ids) for answer in every),
+            sum(group[0].num_cached for group in answers),
+            num_image=_num_media(prompts, is_seen=True),
+            num_audio=_num_media(prompts, is_seen=False),
+            replaced=[each for prompt in prompts for each in prompt.replaced],
+        )
+        if self._wish.prediction is None:
+            return found
+        accepted = sum(answer.num_draft_accepted for answer in every)
+        details = CompletionTokensDetails(
+            accepted_prediction_tokens=accepted,
+            rejected_prediction_tokens=self._num_predicted * len(every) - accepted,
+        )
+        return msgspec.structs.replace(found, completion_tokens_details=details)
+
     def _bounded(self, prompts: Sequence[Prompt]) -> list[SamplingParams]:
         """How to sample for each prompt, so that no more is reported than may be. Raises BadRequestError."""
-        fit = [fitted(self._params, self._model.prompter.builder.num_room(prompt)) for prompt in prompts]
+        num_room = self._model.prompter.builder.num_room
+        fit = [self._shape.fit(prompt, fitted(self._params, num_room(prompt))) for prompt in prompts]
         if self._params.logprobs is None and self._params.prompt_logprobs is None:
             return fit
         num_choices, num_prompt = self._wish.num_choices, 0
@@ -189,13 +261,10 @@ def _num_entries(params: SamplingParams, prompt: Prompt, answers: Sequence[Answe
     return len(answers) * of_prompt + each * sum(len(answer.token_ids) for answer in answers)
 
 
-def _total(prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
-    """Each prompt counts once, however many answers it has."""
-    return usage(
-        sum(len(prompt.token_ids) for prompt in prompts),
-        sum(len(answer.token_ids) for group in answers for answer in group),
-        sum(group[0].num_cached for group in answers),
-    )
+def _num_media(prompts: Sequence[Prompt], *, is_seen: bool) -> int:
+    """Tokens of images and videos, or of audio."""
+    spans = (span for prompt in prompts for span in prompt.spans if (span.grid is not None) == is_seen)
+    return sum(span.num_tokens for span in spans)
 
 
 def _put(put: Put, frame: bytes | None) -> None:

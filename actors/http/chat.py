@@ -9,28 +9,28 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
+import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
-from ...protocols.chat import (
-    AnswerMessage,
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatRequest,
-    ChunkChoice,
-    Conversation,
-    Delta,
-    chat_params,
-    parse_chat,
-)
-from ...protocols.generation import CompletionUsage, answer_body, finished_by, sse
-from ...protocols.messages import TextGenerated
+from ...engine.text.tools.events import TextAdded
+from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...protocols.answer_body import answer_body
+from ...protocols.chat import ChatRequest, Conversation, chat_params, parse_chat
+from ...protocols.chat_answers import ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta
+from ...protocols.errors import SensoriumError
+from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse
+from ...protocols.messages import SamplingParams, TextGenerated
+from ...protocols.unserved import answered_tier
 from ..text.generation import Answer, TextModel
+from ..text.reading import AnswerReading
+from ..text.thought_count import ThoughtCount
 from .answering import Answering, UsageSoFar
+from .chat_events import delta_of, finished_chat, message_of
 from .logprobs import chat_logprobs, prompt_logprob_list
 from .service import Service
 from .text_requests import admission, read_and_parse, text_model
@@ -67,6 +67,32 @@ class ChatRoutes:
             return await answering.respond(request, hold)
 
 
+_NOTHING: Final = Delta()
+
+
+class _Streamed:
+    """One choice of a stream: what reads it, and whether it has calls."""
+
+    def __init__(self, machine: AnswerMachine | None, thought: ThoughtCount) -> None:
+        self._machine = machine
+        self.has_calls = False
+        self.thought = thought
+
+    def delta(self, piece: TextGenerated, *, shows_reasoning: bool) -> Delta:
+        """What a piece adds to the message."""
+        if self._machine is None:
+            return Delta(content=piece.text) if piece.text else _NOTHING
+        self.thought.push(piece.token_ids)
+        events = self._machine.push(piece.text)
+        if piece.finish_reason is not None:
+            events += self._machine.finish()
+        if not events:
+            return _NOTHING
+        delta = delta_of(events, shows_reasoning=shows_reasoning)
+        self.has_calls |= delta.tool_calls is not UNSET
+        return delta
+
+
 class _ChatShape:
     """One conversation with its `n` answers."""
 
@@ -77,24 +103,34 @@ class _ChatShape:
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
         self._created = int(time.time())
         self._tokens = model.prompter.builder.tokens
+        self._reading = AnswerReading(model.prompter.builder, conversation, shows_special=wish.shows_special)
+        self._choices: dict[int, _Streamed] = {}
+        self._tier = answered_tier(wish.service_tier)
 
     @asynccontextmanager
-    async def prompts(self) -> AsyncIterator[Sequence[Prompt]]:
+    async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
         """See `Shape`."""
-        async with self._model.prompter.chat(self._conversation) as prompt:
+        async with self._model.prompter.chat(self._conversation, scope=scope, caller=caller) as prompt:
             yield (prompt,)
+
+    def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
+        """See `Shape`."""
+        return self._reading.fit(prompt, params)
 
     def body(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
     ) -> bytes:
         """See `Shape`."""
         ids = prompts[0].token_ids
+        if self._reading.may_think:
+            found = _counted(found, sum(self._reading.num_thought(each.token_ids) for each in answers[0]))
         envelope = ChatCompletion(
             id=self._id,
             created=self._created,
             model=self._model.name,
             choices=[],
             usage=found,
+            service_tier=self._tier,
             prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
             prompt_logprobs=prompt_logprob_list(
                 self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
@@ -104,18 +140,21 @@ class _ChatShape:
 
     def begin(self, number: int, found: UsageSoFar) -> bytes:
         """A choice begins with the role."""
+        self._choices[number] = _Streamed(self._reading.machine(), self._reading.count())
         choice = ChunkChoice(index=number, delta=Delta(role="assistant", content=""))
         return self._event([choice], found)
 
     def piece(self, number: int, _: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
         """See `Shape`."""
+        streamed = self._choices[number]
+        delta = streamed.delta(piece, shows_reasoning=self._wish.shows_reasoning)
         tells_tokens = bool(piece.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
-        if not (piece.text or tells_tokens or piece.finish_reason is not None):
+        if delta == _NOTHING and not tells_tokens and piece.finish_reason is None:
             return None
         choice = ChunkChoice(
             index=number,
-            delta=Delta(content=piece.text) if piece.text else Delta(),
-            finish_reason=finished_by(piece.finish_reason),
+            delta=delta,
+            finish_reason=finished_chat(piece.finish_reason, has_calls=streamed.has_calls),
             logprobs=chat_logprobs(self._tokens, piece.token_ids, piece.logprobs, piece.top_logprobs)
             if self._wish.logprobs
             else None,
@@ -126,14 +165,22 @@ class _ChatShape:
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
+        if self._reading.may_think:
+            found = _counted(found, sum(each.thought.num for each in self._choices.values()))
         return self._event([], found)
 
+    def fail(self, _: SensoriumError) -> None:
+        """See `Shape`."""
+
     def _choice(self, index: int, answer: Answer) -> ChatChoice:
-        reason = finished_by(answer.finish_reason)
+        machine = self._reading.machine()
+        events = [TextAdded(answer.text)] if machine is None else read_whole(machine, answer.text)
+        message = message_of(events, shows_reasoning=self._wish.shows_reasoning)
+        reason = finished_chat(answer.finish_reason, has_calls=message.tool_calls is not UNSET)
         assert reason is not None, "an answer that was not finished is an error"
         return ChatChoice(
             index=index,
-            message=AnswerMessage(content=answer.text),
+            message=message,
             finish_reason=reason,
             logprobs=chat_logprobs(self._tokens, answer.token_ids, answer.logprobs, answer.top_logprobs)
             if self._wish.logprobs
@@ -143,5 +190,20 @@ class _ChatShape:
         )
 
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:
-        name = self._model.name
-        return sse(ChatChunk(id=self._id, created=self._created, model=name, choices=choices, usage=found))
+        return sse(
+            ChatChunk(
+                id=self._id,
+                created=self._created,
+                model=self._model.name,
+                choices=choices,
+                usage=found,
+                service_tier=self._tier,
+            )
+        )
+
+
+def _counted(found: CompletionUsage, num_thought: int) -> CompletionUsage:
+    """Usage that tells how much was thought."""
+    details = found.completion_tokens_details or CompletionTokensDetails()
+    counted = msgspec.structs.replace(details, reasoning_tokens=num_thought)
+    return msgspec.structs.replace(found, completion_tokens_details=counted)

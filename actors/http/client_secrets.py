@@ -21,6 +21,7 @@ import trio
 from msgspec import UNSET
 
 from ...protocols.errors import OverloadedError
+from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_session import SessionPatch
 from ..callers import NOBODY, Caller, greediest
 
@@ -30,6 +31,7 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 """All their sessions' settings together: most are below 200 bytes, the largest 60 KB."""
 _PREFIX: Final = "ek_"
 _decoder: Final = msgspec.json.Decoder(SessionPatch)
+_dialogue_decoder: Final = msgspec.json.Decoder(DialoguePatch)
 
 
 @dataclass(slots=True)
@@ -41,13 +43,15 @@ class Secret:
     is_single_use: bool
     body: bytes
     """The settings as JSON: smaller than the objects, and what it holds is known."""
+    answers: bool = False
+    """They are of a session of type `realtime`."""
     opened: str | None = None
     """The id of the session it was last used for."""
 
     @property
-    def patch(self) -> SessionPatch:
+    def patch(self) -> SessionPatch | DialoguePatch:
         """What a session opened with it begins with."""
-        return _decoder.decode(self.body)
+        return _dialogue_decoder.decode(self.body) if self.answers else _decoder.decode(self.body)
 
     @property
     def is_used_up(self) -> bool:
@@ -69,7 +73,12 @@ class ClientSecrets:
         return len(self._secrets)
 
     def issue(
-        self, patch: SessionPatch, seconds: float, *, owner: Caller = NOBODY, is_single_use: bool = False
+        self,
+        patch: SessionPatch | DialoguePatch,
+        seconds: float,
+        *,
+        owner: Caller = NOBODY,
+        is_single_use: bool = False,
     ) -> tuple[str, int]:
         """Make a secret: its value, and when it expires in Unix seconds.
 
@@ -81,7 +90,8 @@ class ClientSecrets:
         self._make_room(owner, len(body))
         value = _PREFIX + secrets.token_urlsafe(32)
         expires_at = trio.current_time() + seconds
-        self._secrets[_hash(value)] = Secret(owner, expires_at, is_single_use, body)
+        answers = isinstance(patch, DialoguePatch)
+        self._secrets[_hash(value)] = Secret(owner, expires_at, is_single_use, body, answers)
         self._num[owner] += 1
         self._num_bytes[owner] += len(body)
         return value, int(time.time() + seconds)

@@ -18,22 +18,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
+from ...protocols.answer_body import answer_body
 from ...protocols.completions import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
     CompletionRequest,
-    DetokenizeResponse,
-    TokenizeResponse,
     completion_params,
     parse_completion,
-    parse_detokenize,
-    parse_tokenize,
     prompts_of,
 )
 from ...protocols.completions import Prompt as AskedPrompt
-from ...protocols.generation import CompletionUsage, answer_body, finished_by, sse, usage
-from ...protocols.messages import PromptLogprobs, TextGenerated
+from ...protocols.errors import SensoriumError
+from ...protocols.generation import CompletionUsage, finished_by, sse, usage
+from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
+from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, TextModel
 from .answering import Answering, UsageSoFar
@@ -74,11 +73,17 @@ class CompletionRoutes:
             return await answering.respond(request, hold)
 
     async def tokenize(self, request: Request) -> Response:
-        """A text's ids, as `completions` would read it."""
-        with admission(self._service, request, self._service.caller(request))():
-            wish = await read_and_parse(self._service, request, parse_tokenize)
+        """A text's ids as `completions` would read it, or a conversation's as `chat_completions` would."""
+        caller = self._service.caller(request)
+        with admission(self._service, request, caller)():
+            wish, asked = await read_and_parse(self._service, request, parse_tokenize)
             model = text_model(self._service, wish.model)
-            prompt = await model.prompter.completion(wish.prompt)
+            if isinstance(asked, str):
+                prompt = await model.prompter.completion(asked)
+            else:
+                scope, fetches = self._service.cache_salt(caller, None), self._service.lane(caller).caller
+                async with model.prompter.chat(asked, scope=scope, caller=fetches) as found:
+                    prompt = found
             tokens = model.prompter.builder.tokens
 
             def render() -> bytes:
@@ -130,7 +135,7 @@ class _CompletionShape:
         self._tokens = model.prompter.builder.tokens
 
     @asynccontextmanager
-    async def prompts(self) -> AsyncIterator[Sequence[Prompt]]:
+    async def prompts(self, _: str, __: str) -> AsyncIterator[Sequence[Prompt]]:
         """See `Shape`."""
         is_one = isinstance(self._wish.prompt, str) or isinstance(self._wish.prompt[0], int)
         prompter, found = self._model.prompter, []
@@ -138,8 +143,17 @@ class _CompletionShape:
             param = "prompt" if is_one else f"prompt[{place}]"
             found.append(await prompter.completion(asked, param=param))
             if self._wish.echoes:
-                self._echoes[place] = asked if isinstance(asked, str) else await prompter.decode(asked)
+                shows = self._wish.shows_special
+                self._echoes[place] = (
+                    asked if isinstance(asked, str) else await prompter.decode(asked, shows_special=shows)
+                )
         yield found
+
+    def fit(self, _: Prompt, params: SamplingParams) -> SamplingParams:
+        """See `Shape`."""
+        if not self._wish.shows_special:
+            return params
+        return msgspec.structs.replace(params, shown=self._model.prompter.builder.text.special_tokens)
 
     def body(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
@@ -164,6 +178,9 @@ class _CompletionShape:
         """See `Shape`."""
         return sse(self._completion([], found))
 
+    def fail(self, _: SensoriumError) -> None:
+        """See `Shape`."""
+
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one
             answer = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
@@ -184,7 +201,13 @@ class _CompletionShape:
         if self._wish.logprobs is None:
             return None
         if not self._wish.echoes:
-            return completion_logprobs(self._tokens, answer.token_ids, answer.logprobs, answer.top_logprobs)
+            return completion_logprobs(
+                self._tokens,
+                answer.token_ids,
+                answer.logprobs,
+                answer.top_logprobs,
+                shows_special=self._wish.shows_special,
+            )
         read = answer.prompt_logprobs or PromptLogprobs((), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
         return completion_logprobs(
@@ -193,6 +216,7 @@ class _CompletionShape:
             [None, *read.logprobs, *answer.logprobs],
             [(), *top, *(answer.top_logprobs or [()] * len(answer.token_ids))],
             num_written=len(prompt.token_ids) if isinstance(self._asked[place], str) else 0,
+            shows_special=self._wish.shows_special,
         )
 
     def _chunk(self, number: int, prompt: Prompt, piece: TextGenerated) -> CompletionChoice | None:
@@ -208,7 +232,12 @@ class _CompletionShape:
         logprobs = None
         if self._wish.logprobs is not None:
             logprobs = completion_logprobs(
-                self._tokens, piece.token_ids, piece.logprobs, piece.top_logprobs, offset=sent.num_chars
+                self._tokens,
+                piece.token_ids,
+                piece.logprobs,
+                piece.top_logprobs,
+                offset=sent.num_chars,
+                shows_special=self._wish.shows_special,
             )
         chunk = CompletionChoice(
             index=number,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 
 from ...engine.text.token_text import TokenText
-from ...protocols.chat import ChoiceLogprobs, TokenLogprob, TopLogprob
+from ...protocols.chat_answers import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
 from ...protocols.generation import PromptLogprob, PromptLogprobList
 from ...protocols.messages import PromptLogprobs, TopLogprobs
@@ -42,13 +42,16 @@ def completion_logprobs(
     *,
     offset: int = 0,
     num_written: int = 0,
+    shows_special: bool = False,
 ) -> CompletionLogprobs:
-    """Completions' parallel lists; `offset` and `num_written` as in `TokenText.offsets`.
+    """Completions' parallel lists; `offset` and `num_written` as in `TokenText.offsets`; with
+    `shows_special` all tokens are written.
 
     The chosen token is always among the best, as OpenAI has it; None is the log-probability of what nothing
     predicts.
     """
     tops: Sequence[TopLogprobs] = top or [()] * len(token_ids)
+    num_written = len(token_ids) if shows_special else num_written
     best: list[dict[str, float] | None] = []
     for token_id, logprob, candidates in zip(token_ids, logprobs, tops, strict=True):
         if logprob is None:

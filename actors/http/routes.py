@@ -1,4 +1,4 @@
-"""The REST routes: transcription, models, health, metrics. Shapes are `protocols/rest.py`, work is elsewhere.
+"""The REST routes: models, health, metrics, and the list of all. Shapes are `protocols/rest.py`.
 
 `Gate` stands in front of every route: it looks which web page asks, if one does (`actors/http/origins.py`),
 asks for the key, counts the request, and turns every error into the one error body. A client that leaves
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -36,21 +36,19 @@ from ...protocols.errors import (
     UnavailableError,
     UpgradeRequiredError,
 )
-from ...protocols.openapi import document
-from ...protocols.transcript import Task, Transcript
-from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
+from ...protocols.message_answer import message_error
 from ...realtime.session import Session
-from ..callers import Caller
-from ..config import SAMPLE_BYTES_PER_S
-from ..kernel.off_loop import off_loop
-from ..speech.model import SpeechModel
+from ..wire.exchange import BODY_FAULT
 from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
-from .event_stream import SlicedResponse, transcript_stream, unless_gone
+from .described import Described
+from .message_routes import MESSAGE_PATHS, MessageRoutes
 from .origins import Fields, Origins, is_preflight
+from .responses import ResponseRoutes
 from .service import ServedModel, Service
-from .uploads import read_json_body, read_upload
+from .transcriptions import TranscriptionRoutes
+from .uploads import read_json_body
 
 logger = logging.getLogger(__name__)
 
@@ -106,15 +104,21 @@ class Gate:
             if in_time.cancelled_caught:
                 await answer.break_off(UnavailableError("The server is shutting down.", code="draining"))
         except ClientDisconnect:
-            answer.status = answer.status or 499
+            fault: BadRequestError | None = scope.get(BODY_FAULT, lambda: None)()
+            if fault is None or answer.status:
+                answer.status = answer.status or 499
+            else:
+                await error_response(fault)(scope, receive, answer.send)
         except Exception as error:
             if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            await error_response(_shown(error, request))(scope, receive, answer.send)
+            refusal = error_response(_shown(error, request), path=scope["path"])
+            await refusal(scope, receive, answer.send)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
-            path = "/v1/models/{id}" if scope["path"].startswith("/v1/models/") else path
+            for kind in ("models", "responses"):
+                path = f"/v1/{kind}/{{id}}" if scope["path"].startswith(f"/v1/{kind}/") else path
             metrics = self._service.metrics
             metrics.requests.labels(path, str(answer.status or 499)).inc()
             metrics.request_duration.labels(path).observe(trio.current_time() - began)
@@ -160,7 +164,7 @@ class _Answer:
 
 def routes(service: Service) -> list[Route]:
     """Every REST route the served models can answer."""
-    api = Api(service)
+    api, files = Api(service), TranscriptionRoutes(service)
     found = [
         _route("/health", api.health, "GET"),
         _route("/live", api.live, "GET"),
@@ -173,10 +177,11 @@ def routes(service: Service) -> list[Route]:
         _route("/v1/models/{id:path}", api.get_model, "GET"),
     ]
     if service.transcribing:
-        found.append(_route("/v1/audio/transcriptions", api.transcriptions, "POST"))
+        found.append(_route("/v1/audio/transcriptions", files.transcriptions, "POST"))
+    if service.transcribing or any(model.can_chat for model in service.models.values()):
         found.append(_route("/v1/realtime/client_secrets", api.client_secrets, "POST"))
     if any(model.can_translate for model in service.models.values()):
-        found.append(_route("/v1/audio/translations", api.translations, "POST"))
+        found.append(_route("/v1/audio/translations", files.translations, "POST"))
     if texts := [model.text for model in service.models.values() if model.text is not None]:
         completions = CompletionRoutes(service)
         found += [
@@ -185,21 +190,23 @@ def routes(service: Service) -> list[Route]:
             _route("/detokenize", completions.detokenize, "POST"),
         ]
         if any(text.prompter.builder.has_template for text in texts):
-            found.append(_route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"))
-    return [*found, _described(found, service)]
-
-
-def _described(found: Iterable[Route], service: Service) -> Route:
-    """The route that describes all of them."""
-    paths = {route.path.replace(":path", "") for route in found} | {"/openapi.json"}
-    version = importlib.metadata.version("sensorium")
-    needs_key = service.keys.are_needed
-    body = msgspec.json.encode(document(paths, version=version, needs_key=needs_key))
-
-    async def openapi(_: Request) -> Response:
-        return Response(body, media_type=_JSON)
-
-    return _route("/openapi.json", openapi, "GET")
+            messages, responses = MessageRoutes(service), ResponseRoutes(service)
+            found += [
+                _route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"),
+                _route("/v1/messages", messages.create, "POST"),
+                _route("/v1/messages/count_tokens", messages.count_tokens, "POST"),
+                _route("/v1/responses", responses.create, "POST"),
+                _route("/v1/responses/{id}", responses.one, "GET", "DELETE"),
+                _route("/v1/responses/{id}/cancel", responses.cancel, "POST"),
+                _route("/v1/responses/{id}/input_items", responses.input_items, "GET"),
+            ]
+    paths = [route.path.replace(":path", "") for route in found]
+    described = Described(paths, needs_key=service.keys.are_needed)
+    return [
+        *found,
+        _route("/openapi.json", described.openapi, "GET"),
+        _route("/docs", described.docs, "GET"),
+    ]
 
 
 async def not_found(scope: Scope, _: Receive, __: Send) -> None:
@@ -209,8 +216,8 @@ async def not_found(scope: Scope, _: Receive, __: Send) -> None:
     raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
 
 
-def error_response(error: SensoriumError) -> Response:
-    """The error body with its status, and `Retry-After` where trying again makes sense."""
+def error_response(error: SensoriumError, *, path: str = "") -> Response:
+    """The error body of that path with its status, and `Retry-After` where trying again makes sense."""
     headers: dict[str, str] = {}
     if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
@@ -220,7 +227,9 @@ def error_response(error: SensoriumError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     elif error.status == 426:
         headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
-    return Response(rest.error_body(error), error.status, headers, _JSON)
+    own = path in MESSAGE_PATHS
+    body = msgspec.json.encode(message_error(error)) if own else rest.error_body(error)
+    return Response(body, error.status, headers, _JSON)
 
 
 def _shown(error: Exception, request: Request) -> SensoriumError:
@@ -272,6 +281,7 @@ class Api:
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
+        await self._service.refresh()
         return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     async def realtime(self, _: Request) -> Response:
@@ -290,72 +300,16 @@ class Api:
             msgspec.json.encode(_card(self._service.model(request.path_params["id"]))), media_type=_JSON
         )
 
-    async def transcriptions(self, request: Request) -> Response:
-        """A file's text in its own language."""
-        return await self._transcribe(request, "transcribe")
-
-    async def translations(self, request: Request) -> Response:
-        """A file's text in English."""
-        return await self._transcribe(request, "translate")
-
     async def client_secrets(self, request: Request) -> Response:
         """A short-lived key for live sessions that begin as the body says."""
         wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
-        config = self._service.session_config(None, wish.patch)
+        patch = wish.patch
+        config = self._service.session_config(*self._service.begun_with(patch))
         session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
         value, expires_at = self._service.secrets.issue(
-            wish.patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
+            patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
         )
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
-
-    async def _transcribe(self, request: Request, task: Task) -> Response:
-        caller = self._service.caller(request)
-        admission = self._service.admission(caller)
-        with admission():
-            upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            wish = parse_transcription_form(upload.fields, task=task)
-            model = self._service.transcribing_model(wish.model)
-            _check_task(model, wish, task)
-
-            if wish.stream:
-                stream = partial(self._transcript, model.transcriber, upload.data, wish, caller)
-                return transcript_stream(stream, wish, admission)
-
-            async def work() -> Response:
-                transcript = await self._transcript(model.transcriber, upload.data, wish, caller)
-                render = partial(rest.render_transcript, transcript, wish)
-                content_type, body = await off_loop(render, size=len(transcript.text))
-                return SlicedResponse(body, media_type=content_type)
-
-            return await unless_gone(request, work)
-
-    async def _transcript(
-        self,
-        transcriber: SpeechModel,
-        data: bytes,
-        wish: TranscriptionRequest,
-        caller: Caller,
-        on_delta: Callable[[str], None] | None = None,
-    ) -> Transcript:
-        """A file's transcript; memory for its samples is reserved before they are decoded."""
-        media = self._service.media
-        seconds = await media.measure_audio(data)
-        num_copies = 1 if wish.options.speech_filter is None else 2
-        expected = num_copies * int(seconds * SAMPLE_BYTES_PER_S)
-        async with self._service.budget.reserved(expected) as reservation:
-            audio = await media.decode(data)
-            reservation.settle(num_copies * audio.samples.nbytes)
-            self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-            lane = self._service.lane(caller, audio_s=audio.duration_s)
-            return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
-
-
-def _check_task(model: ServedModel, wish: TranscriptionRequest, task: Task) -> None:
-    if task not in model.transcriber.tasks:
-        raise BadRequestError(
-            f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"
-        )
-    model.transcriber.check(wish.options)
 
 
 def _card(model: ServedModel) -> rest.ModelCard:
@@ -365,6 +319,7 @@ def _card(model: ServedModel) -> rest.ModelCard:
         id=model.name,
         created=model.created,
         abilities=model.abilities,
+        input_modalities=model.input_modalities,
         languages=languages,
         vocab_size=UNSET if model.text is None else model.text.prompter.builder.info.vocab_size,
     )

@@ -6,32 +6,42 @@ Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/web
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import trio
 from starlette.requests import HTTPConnection
 
-from ...protocols.errors import BadRequestError, NotFoundError, OverloadedError
+from ...protocols.errors import BadRequestError, ClientError, NotFoundError, OverloadedError
 from ...protocols.messages import Lane
+from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
+from ...realtime.dialogue.settings import audio_patch
 from ..callers import Caller, caller_by_address, has_room
 from ..config import ServerConfig
 from ..engine.client import EngineClient
+from ..fetching.names import Names
 from ..lanes import lane_of
+from ..live.calls import Audience, CallActor
 from ..live.hearing import OpenEar
+from ..live.posting import PostingActor
 from ..live.registry import SessionRegistry
+from ..live.sound import OpenSound
 from ..media import MediaHandle
 from ..media_budget import MediaBudget
 from ..metrics import Metrics
 from ..speech.model import SpeechModel
+from ..text.addresses import AddressBook
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
+from .dialogue_config import dialogue_config
 from .keys import ApiKeys
 from .origins import is_loopback
+from .response_store import ResponseStore
 
 _KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 """As OpenAI's clients in browsers name it."""
@@ -59,6 +69,11 @@ class ServedModel:
         return self.transcription is not None and "translate" in self.transcription.tasks
 
     @property
+    def can_chat(self) -> bool:
+        """Whether the model answers conversations."""
+        return self.text is not None and self.text.prompter.builder.has_template
+
+    @property
     def abilities(self) -> tuple[str, ...]:
         """What the model can do, in words for people."""
         found: list[str] = []
@@ -66,9 +81,17 @@ class ServedModel:
             found += self.transcription.tasks
         if self.text is not None:
             found.append("complete")
-            if self.text.prompter.builder.has_template:
+            if self.can_chat:
                 found.append("chat")
         return tuple(found)
+
+    @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """What the model takes: `text`, `image`, `video`, `audio`."""
+        kinds: set[str] = set() if self.transcription is None else {"audio"}
+        if self.text is not None:
+            kinds |= {"text", *self.text.prompter.builder.media.kinds}
+        return tuple(kind for kind in ("text", "image", "video", "audio") if kind in kinds)
 
     @property
     def transcriber(self) -> SpeechModel:
@@ -82,6 +105,11 @@ class ServedModel:
         return self.transcription
 
 
+def preferred(able: Iterable[ServedModel]) -> ServedModel | None:
+    """Which model answers where none is named: the first, but those that transcribe come last."""
+    return min(able, key=lambda model: model.transcription is not None, default=None)
+
+
 @dataclass(slots=True)
 class Service:
     """One running server's shared state. The first of `models` that can do what is asked is the default."""
@@ -90,11 +118,19 @@ class Service:
     models: dict[str, ServedModel]
     media: MediaHandle
     budget: MediaBudget
+    addresses: AddressBook
+    names: Names
     open_ear: OpenEar
+    open_sound: OpenSound
     metrics: Metrics
     keys: ApiKeys
     sessions: SessionRegistry = field(init=False)
+    posting: PostingActor = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
+    audience: Audience = field(default_factory=Audience)
+    calls: set[CallActor] = field(default_factory=set)
+    """Those that go on."""
+    responses: ResponseStore = field(default_factory=ResponseStore)
     is_draining: bool = False
     _heavy: Counter[Caller] = field(default_factory=Counter)
     _light: Counter[Caller] = field(default_factory=Counter)
@@ -110,11 +146,20 @@ class Service:
             max_detached=limits.max_detached,
             on_end=lambda: self._quiet.set(),
         )
+        self.posting = PostingActor(
+            self.config.calls, self.names, most=limits.max_sessions, on_end=lambda: self._quiet.set()
+        )
 
     @property
     def is_ready(self) -> bool:
         """Whether every model can take work now."""
         return not self.is_draining and all(model.engine.health == "ready" for model in self.models.values())
+
+    async def refresh(self) -> None:
+        """Bring what engines count up to now, where they are in another process."""
+        async with trio.open_nursery() as nursery:
+            for model in self.models.values():
+                nursery.start_soon(model.engine.refresh)
 
     def model(self, name: str | None) -> ServedModel:
         """The model of that name, or the default one for None. Raises NotFoundError."""
@@ -143,16 +188,64 @@ class Service:
         assert model.transcriber is not None
         return model
 
-    def session_config(self, model: str | None, initial: SessionPatch) -> SessionConfig:
-        """What a live session begins with. Raises as `transcribing_model` does."""
-        limits = self.config.realtime
+    def answering_model(self, name: str | None, intent: str | None) -> TextModel | None:
+        """What answers in a live session; None for one that only transcribes.
+
+        `intent` decides, `transcription` or `realtime`; else a model that transcribes does so, and another
+        one answers. Without a name it is the first that can. Raises NotFoundError, and BadRequestError for
+        a model that cannot do what is asked.
+        """
+        if intent not in (None, "transcription", "realtime"):
+            raise BadRequestError(f"`intent` is {intent[:40]!r}; allowed: transcription, realtime")
+        named = None if name is None else self.model(name)
+        transcribes = bool(self.transcribing) if named is None else named.transcription is not None
+        if intent == "transcription" or (intent is None and transcribes):
+            return None
+        found = named or preferred(each for each in self.models.values() if each.can_chat)
+        if found is None or found.text is None or not found.can_chat:
+            what = "No model that is served can" if found is None else f"The model `{found.name}` cannot"
+            raise BadRequestError(f"{what} answer conversations.", param="model", code="unsupported_task")
+        return found.text
+
+    def begun_with(
+        self, patch: SessionPatch | DialoguePatch
+    ) -> tuple[str | None, SessionPatch | DialoguePatch, TextModel | None]:
+        """What `session_config` takes for a session that only its settings are known of.
+
+        Raises as `answering_model` does, with the field of the settings.
+        """
+        if isinstance(patch, SessionPatch):
+            return None, patch, None
+        try:
+            return patch.model or None, patch, self.answering_model(patch.model or None, "realtime")
+        except ClientError as error:
+            error.param = "session.model"
+            raise
+
+    def session_config(
+        self, model: str | None, initial: SessionPatch | DialoguePatch, answers: TextModel | None = None
+    ) -> SessionConfig:
+        """What a live session begins with. `answers` answers in it, and then `model` is that one's name.
+
+        Raises as `transcribing_model` does.
+        """
+        limits, dialogue = self.config.realtime, None
+        transcriber = "" if answers is not None else self.transcribing_model(model).name
+        if answers is not None:
+            transcriber = next(iter(self.transcribing), "")
+            dialogue = dialogue_config(answers)
+            if isinstance(initial, DialoguePatch):
+                dialogue = msgspec.structs.replace(dialogue, initial=initial)
+        if isinstance(initial, DialoguePatch):
+            initial = audio_patch(initial)
         return SessionConfig(
-            model=self.transcribing_model(model).name,
+            model=transcriber,
             models=tuple(
-                RealtimeModel(name, served.transcriber.languages)
+                RealtimeModel(name, served.transcriber.languages, served.transcriber.spells_numbers)
                 for name, served in self.transcribing.items()
             ),
             initial=initial,
+            dialogue=dialogue,
             max_append_bytes=limits.max_append_bytes,
             max_backlog_ms=limits.max_backlog_ms,
             delay=limits.release_delay,
@@ -179,7 +272,8 @@ class Service:
     def caller(self, connection: HTTPConnection) -> Caller:
         """Who asks. Raises UnauthorizedError where a key is needed and another one, or none, was sent."""
         if self.keys.are_needed:
-            return self.keys.check(bearer_key(connection.headers.get("authorization")))
+            key = bearer_key(connection.headers.get("authorization"))
+            return self.keys.check(connection.headers.get("x-api-key") if key is None else key)
         return caller_by_address(connection.client.host if connection.client else "")
 
     def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:
@@ -254,8 +348,8 @@ class Service:
             scope.cancel()
 
     async def wait_quiet(self) -> None:
-        """Return when no session and no request is left."""
-        while self.sessions or self.num_requests:
+        """Return when no session and no request is left, and nothing to post of calls."""
+        while self.sessions or self.num_requests or self.posting:
             self._quiet = trio.Event()
             await self._quiet.wait()
 

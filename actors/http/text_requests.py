@@ -12,7 +12,7 @@ from ...protocols.errors import BadRequestError
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.generation import TextModel
-from .service import Hold, Service
+from .service import Hold, Service, preferred
 from .uploads import read_json_body
 
 _T = TypeVar("_T")
@@ -40,11 +40,14 @@ async def read_and_parse(service: Service, request: Request, parse: Callable[[by
 
 
 def text_model(service: Service, name: str | None) -> TextModel:
-    """The model of that name, or the first that generates text. Raises NotFoundError or BadRequestError."""
+    """The model of that name, or the `preferred` one that generates text.
+
+    Raises NotFoundError or BadRequestError."""
     if name is None:
-        found = next((model.text for model in service.models.values() if model.text is not None), None)
+        model = preferred(each for each in service.models.values() if each.text is not None)
     else:
-        found = service.model(name).text
+        model = service.model(name)
+    found = None if model is None else model.text
     if found is None:
         raise BadRequestError(
             f"The model `{(name or '')[:80]}` only transcribes; it does not answer prompts.",

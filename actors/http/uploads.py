@@ -34,10 +34,10 @@ of the few places for requests for ever."""
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A form: its text fields in order, and the bytes of its `file` part."""
+    """A form: its text fields in order, and the bytes of its `file` part; None where it names a `url`."""
 
     fields: list[tuple[str, str]]
-    data: bytes
+    data: bytes | None
 
 
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
@@ -87,11 +87,13 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         raise BadRequestError(f"The form could not be read: {error.message}") from None
     try:
         file = form.get("file")
+        fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        if file is None and any(name == "url" and value for name, value in fields):
+            return Upload(fields, None)
         if not isinstance(file, UploadFile):
-            raise BadRequestError("The form has no file in its part `file`.", param="file")
+            raise BadRequestError("The form has no file in its part `file`, and no `url`.", param="file")
         if (file.size or 0) > max_bytes:
             raise _too_large(max_bytes)
-        fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         return Upload(fields, await file.read())
     finally:
         await form.close()

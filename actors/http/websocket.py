@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
@@ -18,14 +20,18 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from ...protocols.codec import decode_client_event
 from ...protocols.errors import OverloadedError, SensoriumError, UnauthorizedError, UnavailableError
+from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_session import SessionPatch
+from ...realtime.config import SessionConfig
 from ...realtime.replay import Replay
 from ..callers import Caller, has_room
+from ..live.answers import LiveAnswers, OpenAnswers
 from ..live.line import Line, refusal
 from ..live.meter import SessionMeter
 from ..live.outbox import Outbox
 from ..live.session import SessionActor
+from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
 from .routes import error_response
 from .service import Service, sent_key
@@ -84,7 +90,7 @@ class _Admission:
     """Who may come in, and what a session of theirs begins with."""
 
     caller: Caller
-    initial: SessionPatch
+    initial: SessionPatch | DialoguePatch
     secret: Secret | None = None
 
 
@@ -107,14 +113,14 @@ def realtime_route(service: Service) -> WebSocketRoute:
 async def _serve(service: Service, websocket: WebSocket, admission: _Admission) -> None:
     socket, line = _open_line(service, websocket, admission.caller)
     try:
-        line.session = _begin(service, websocket.query_params.get("model"), admission)
+        line.session = _begin(service, websocket.query_params, admission)
     except SensoriumError as error:
         wish = await _first_wish(socket) if service.sessions.may_resume else None
         if wish is not None:
             await service.sessions.serve_resumed(wish, line)
             return
         line.outbox.put(refusal(error.code, error.message, kind=error.type, param=error.param))
-        line.outbox.close(_close_code(error), error.message)
+        line.outbox.close(close_code(error), error.message)
         await line.run(service.sessions.resume)
     else:
         await service.sessions.serve(line)
@@ -132,7 +138,7 @@ def _open_line(service: Service, websocket: WebSocket, caller: Caller) -> tuple[
     return socket, Line(socket, outbox, None, caller=caller)
 
 
-def _begin(service: Service, model: str | None, admission: _Admission) -> SessionActor:
+def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) -> SessionActor:
     """A session for a new client.
 
     Raises UnavailableError while draining, OverloadedError if there are too many sessions, and ClientError
@@ -143,25 +149,47 @@ def _begin(service: Service, model: str | None, admission: _Admission) -> Sessio
         raise UnavailableError("The server is shutting down.", code="draining")
     if admission.secret is not None and admission.secret.is_used_up:
         raise _used_up()
-    num_held, num_taken = service.sessions.held_by(caller), len(service.sessions)
-    if not has_room(num_held, num_taken, limits.max_sessions, is_shared=service.is_shared):
+    num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
+    if not has_place(service, caller):
         whose = "The server already serves" if num_taken >= limits.max_sessions else f"You have {num_held} of"
         raise OverloadedError(
             f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
         )
+    model, intent = asked.get("model"), asked.get("intent")
+    if isinstance(admission.initial, DialoguePatch):
+        model, intent = model or admission.initial.model or None, intent or "realtime"
+    answering = service.answering_model(model, intent)
+    config = service.session_config(model, admission.initial, answering)
     session = SessionActor(
-        service.session_config(model, admission.initial),
+        config,
         {name: served.transcriber for name, served in service.transcribing.items()},
         service.open_ear,
+        service.open_sound,
         SessionMeter(service.metrics),
         # Half of what may wait for a slow reader, for a resumed client is sent it at once.
         Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
+        open_answers=None if answering is None else _open_answers(service, answering, caller, config),
         resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
         caller=caller,
+        has_room=partial(has_place, service, caller),
     )
     if admission.secret is not None:
         admission.secret.opened = session.id
     return session
+
+
+def has_place(service: Service, caller: Caller, num: int = 1) -> bool:
+    """Whether a caller may have so many more places of sessions: each channel heard apart takes one."""
+    num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
+    most = service.config.realtime.max_sessions
+    return has_room(num_held + num - 1, num_taken + num - 1, most, is_shared=service.is_shared)
+
+
+def _open_answers(service: Service, model: TextModel, caller: Caller, config: SessionConfig) -> OpenAnswers:
+    assert config.dialogue is not None
+    num_frames = config.dialogue.video.num_frames
+    lane, salt = service.lane(caller), service.cache_salt(caller, None)
+    return partial(LiveAnswers, model, lane=lane, cache_salt=salt, num_frames=num_frames)
 
 
 async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
@@ -173,7 +201,8 @@ async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
     return None
 
 
-def _close_code(error: SensoriumError) -> int:
+def close_code(error: SensoriumError) -> int:
+    """With which a socket is closed that is refused."""
     match error:
         case UnavailableError():
             return 1012

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +22,21 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def has_no_room(error: BaseException) -> bool:
     """Whether something could not be written because the disk, or what we may use of it, is full."""
     return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+@contextmanager
+def own_folder() -> Iterator[str]:
+    """A folder that nobody else looks into, for as long as this lasts.
+
+    It is locked: what clears away old temporary files (systemd-tmpfiles) leaves such folders alone.
+    """
+    with disk_room(), tempfile.TemporaryDirectory(prefix="sensorium-", ignore_cleanup_errors=True) as folder:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield folder
+        finally:
+            os.close(handle)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ import trio
 
 logger = logging.getLogger(__name__)
 
-Health = Literal["starting", "ready", "restarting", "failed", "stopped"]
+Health = Literal["starting", "ready", "unresponsive", "restarting", "failed", "stopped"]
+"""A supervisor knows no "unresponsive": that is a process that has not said anything for a while."""
 
 
 class RunActor(Protocol):
@@ -123,7 +124,9 @@ class Supervisor:
         if scope.cancel_called:  # stopped, or another child crashed first
             logger.warning("%s: %s failed while stopping", self.name, child.name, exc_info=crash)
             return
-        logger.error("%s: %s crashed", self.name, child.name, exc_info=crash)
+        # Before it was ever ready nobody tries again: whoever runs this is told, and says it.
+        level = logging.ERROR if self._was_ready else logging.DEBUG
+        logger.log(level, "%s: %s crashed", self.name, child.name, exc_info=crash)
         self._crash = crash
         if self.health == "ready":
             self.health = "failed" if isinstance(crash, self._fatal) else "restarting"

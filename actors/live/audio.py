@@ -1,16 +1,17 @@
 """What one session hears: bytes in, samples into the store, speech scores to the pure session.
 
-`ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the generic
-driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, resampling, and where
-endless speech is cut best (`media/segments.py`). Two effects are its own: `Hear`, the samples whose voice
-activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind them. Effects
-are performed in order, each to its end, so a commit finds all audio before it judged. Appends come in pieces
-small enough to never hold the loop for long.
+`ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the
+generic driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, and the
+samples of each channel (`actors/live/tracks.py`). Channels that are not heard apart are mixed. Its own
+effects: `Decode` and `EndSound`, what comes in a container (`actors/live/sound.py`), `Hear`, the samples
+whose voice activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind
+them. Effects are performed in order, each to its end, so a commit finds all audio before it judged. Appends
+come in pieces small enough to never hold the loop for long.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,24 +19,22 @@ from typing import Final
 import numpy as np
 
 from ...media.pcm import PcmDecoder
-from ...media.resample import StreamingResampler
-from ...media.segments import best_cut
-from ...media.voice_activity import FRAME_SAMPLES
 from ...protocols.audio import INTERNAL_RATE, AudioFormat
-from ...protocols.errors import BadRequestError
+from ...protocols.container_format import ContainerFormat, InputFormat
+from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.flat import FlatControl
 from ...protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
 from ...realtime.effects import Effect, FindCut
 from ...realtime.events import AudioAppended, AudioRefused, CutFound, SessionEvent, SpeechScored
 from ...realtime.flat import FlatSession
 from ...realtime.session import Session
-from .store import AudioStore, Samples
+from .store import Samples
+from .tracks import Track
 
 PIECE_BYTES: Final = 16 * 1024
 """Bytes handled in one go: 2 s of G.711 (64 scores) at the most, 0.3 s of 24 kHz PCM16."""
-_KEPT_FRAMES: Final = 320
-"""10 s of scores, more than a session has searched for a cut."""
-_NOTHING: Final = np.zeros(0, np.float32)
+_SLICE_SAMPLES: Final = 2 * INTERNAL_RATE
+"""As much as the largest piece of G.711."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,23 @@ class AudioPiece:
     event_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AudioBatch:
+    """Pieces that waited together, `PIECE_BYTES` at the most: heard at once, which costs a busy loop less."""
+
+    pieces: Sequence[AudioPiece]
+
+
 Input = AudioPiece | SessionEvent | FlatControl
-"""What reaches a session's machine."""
+"""What reaches a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """Have the voice activity of the stream's next samples computed; then call `ListeningMachine.heard`."""
+    """Have the voice activity of a channel's next samples computed; then call `ListeningMachine.heard`."""
 
     samples: Samples
+    channel: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,21 @@ class Then:
     event: SessionEvent | FlatControl
 
 
-LiveEffect = Effect | Hear | Then
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Have this piece of a container decoded; then call `ListeningMachine.decoded`, or `undecodable`."""
+
+    piece: AudioPiece
+
+
+@dataclass(frozen=True, slots=True)
+class EndSound:
+    """Have everything decoded that came; then call `ListeningMachine.decoded`, unless nobody wants it."""
+
+    is_wanted: bool = True
+
+
+LiveEffect = Effect | Hear | Then | Decode | EndSound
 """What a session asks its actor to do."""
 
 
@@ -76,21 +97,36 @@ def pieces(audio: bytes, *, event_id: str | None = None) -> Iterator[AudioPiece]
         yield AudioPiece(audio[start : start + PIECE_BYTES], len(audio), start == 0, event_id)
 
 
+def slices(samples: Samples) -> Iterator[Samples]:
+    """Sound [n] or [channels, n] out of a container in parts that never hold the loop for long."""
+    for start in range(0, samples.shape[-1], _SLICE_SAMPLES):
+        yield samples[..., start : start + _SLICE_SAMPLES]
+
+
 class ListeningMachine:
-    """A `Session` that takes audio as bytes. Owns the session's store and resampler."""
+    """A `Session` that takes audio as bytes. Owns the session's samples."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.dialect = FlatSession(session)
         """Every event goes through it; it speaks as the client does."""
-        self.store = AudioStore()
+        self.tracks = [Track()]
+        """One for each channel that is heard."""
         self.num_samples_received = 0
-        self._format = AudioFormat()
-        self._decoder = PcmDecoder(self._format)
-        self._resampler = StreamingResampler(self._format.rate)
+        """Of each channel."""
+        self._format: InputFormat = AudioFormat()
+        self._decoder = PcmDecoder(AudioFormat())
+        self._rest = b""
+        """The beginning of a frame that two pieces of an append share."""
         self._refusing = False
-        self._activity: deque[tuple[int, float]] = deque(maxlen=_KEPT_FRAMES)
-        """The newest scores, for where endless speech is cut."""
+        self._is_full = False
+        """The rest of the sound that an append brought in a container is not taken."""
+        self._begin()
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of audio as it comes; infinity for a container, whose bytes do not tell."""
+        return math.inf if isinstance(self._format, ContainerFormat) else self._format.bytes_per_second
 
     @property
     def deadline(self) -> float:
@@ -101,26 +137,28 @@ class ListeningMachine:
         """Limits of time."""
         return self._settled(self.dialect.on_deadline(now=now), now)
 
-    def receive(self, event: Input, *, now: float) -> Sequence[LiveEffect]:
-        """React to one event."""
+    def receive(self, event: AudioBatch | SessionEvent | FlatControl, *, now: float) -> Sequence[LiveEffect]:
+        """React to one event, or to audio."""
         match event:
-            case AudioPiece():
-                return self._append(event, now)
+            case AudioBatch(batch):
+                return self._append_all(batch, now)
             case InputAudioBufferCommit() | InputAudioBufferFlush():
                 # What the resampler still holds belongs to the turn that ends here.
                 return [*self._flush(now), Then(event)]
             case InputAudioBufferClear():
-                self._resampler = StreamingResampler(self._format.rate)
+                if isinstance(self._format, ContainerFormat):
+                    return [EndSound(is_wanted=False), Then(event)]
+                self._begin()
                 return self._tell(event, now)
             case _:
                 return self._tell(event, now)
 
-    def heard(self, scores: Iterable[tuple[int, float]], *, now: float) -> list[Effect]:
+    def heard(self, scores: Iterable[tuple[int, float]], *, channel: int = 0, now: float) -> list[Effect]:
         """The voice activity of what was to be heard."""
         effects: list[Effect] = []
         for end_sample, probability in scores:
-            self._activity.append((end_sample, probability))
-            effects += self._tell(SpeechScored(end_sample, probability), now)
+            self.tracks[channel].scored(end_sample, probability)
+            effects += self._tell(SpeechScored(end_sample, probability, channel), now)
         return effects
 
     def _tell(self, event: SessionEvent | FlatControl, now: float) -> list[Effect]:
@@ -131,46 +169,93 @@ class ListeningMachine:
         settled: list[Effect] = []
         for effect in effects:
             if isinstance(effect, FindCut):
-                settled += self._tell(CutFound(self._best_cut(effect)), now)
+                place = self.tracks[effect.channel].best_cut(effect)
+                settled += self._tell(CutFound(place, effect.channel), now)
             else:
                 settled.append(effect)
         return settled
-
-    def _best_cut(self, asked: FindCut) -> int:
-        """Whole frames are searched: about a millisecond for 8 s."""
-        frames = [
-            (end - FRAME_SAMPLES, probability)
-            for end, probability in self._activity
-            if asked.after <= end - FRAME_SAMPLES and end <= asked.before
-        ]
-        start = frames[0][0] if frames else asked.after
-        return start + best_cut(self.store.copy(start, asked.before), [each for _, each in frames])
 
     def proceed(self, then: Then, *, now: float) -> list[Effect]:
         """All audio before it was heard."""
         return self._tell(then.event, now)
 
-    def configure(self, audio_format: AudioFormat, *, now: float) -> Sequence[LiveEffect]:
-        """Bytes from now on are in this format."""
-        if audio_format == self._format:
+    def configure(
+        self, audio_format: InputFormat, num_channels: int = 1, *, now: float
+    ) -> Sequence[LiveEffect]:
+        """Bytes from now on are in this format; what the effects end came in the one before."""
+        if (audio_format, num_channels) == (self._format, len(self.tracks)):
             return []
         effects = self._flush(now)
         self._format = audio_format
-        self._decoder = PcmDecoder(audio_format)
-        self._resampler = StreamingResampler(audio_format.rate)
+        if num_channels != len(self.tracks):
+            self.tracks = [Track() for _ in range(num_channels)]
+        self._begin()
         return effects
+
+    def _begin(self) -> None:
+        """Raw samples come afresh."""
+        if isinstance(self._format, AudioFormat):
+            self._decoder = PcmDecoder(self._format)
+            for track in self.tracks:
+                track.begin(self._format.rate)
 
     def _flush(self, now: float) -> Sequence[LiveEffect]:
         """Bring what the resampler's filter holds back onto the timeline."""
+        if isinstance(self._format, ContainerFormat):
+            return [EndSound()]
         if self._format.rate == INTERNAL_RATE:
             return []
-        tail = self._resampler.push(_NOTHING, last=True)
-        self._resampler = StreamingResampler(self._format.rate)
-        return self._hear(tail, now)
+        tails = [track.flushed() for track in self.tracks]
+        return [*self._store(tails, now), *_hearing(tails)]
 
-    def _append(self, piece: AudioPiece, now: float) -> Sequence[LiveEffect]:
+    def decoded(self, samples: Samples, *, event_id: str | None, now: float) -> Sequence[LiveEffect]:
+        """Sound [n] or [channels, n] that was in a container. What there is no room for is refused."""
+        if self._is_full:
+            return []
+        heard = list(np.atleast_2d(samples))
+        refusal = self.dialect.admit_sound(samples.shape[-1], event_id=event_id)
+        if refusal is not None:
+            self._is_full = True
+            return refusal
+        return [*self._store(heard, now), *_hearing(heard)]
+
+    def undecodable(self, error: SensoriumError, *, event_id: str | None, now: float) -> list[Effect]:
+        """Bytes that could not be decoded; what came out before them was told. Once for an append."""
+        if self._is_full:
+            return []
+        self._is_full = True
+        return self._tell(AudioRefused(error, event_id), now)
+
+    def _admit_container(self, batch: Sequence[AudioPiece]) -> Sequence[LiveEffect]:
+        effects: list[LiveEffect] = []
+        for piece in batch:
+            if piece.is_first:
+                refusal = self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
+                self._refusing = refusal is not None
+                effects += refusal or []
+            if not self._refusing:
+                effects.append(Decode(piece))
+        return effects
+
+    def begin_append(self) -> None:
+        """The first piece of an append is about to be decoded."""
+        self._is_full = False
+
+    def _append_all(self, batch: Sequence[AudioPiece], now: float) -> Sequence[LiveEffect]:
+        if isinstance(self._format, ContainerFormat):
+            return self._admit_container(batch)
+        effects: list[LiveEffect] = []
+        stored: list[list[Samples]] = []
+        for piece in batch:
+            effects += self._append(piece, stored, now)
+        if stored:
+            whole = stored[0] if len(stored) == 1 else map(np.concatenate, zip(*stored, strict=True))
+            effects += _hearing(whole)
+        return effects
+
+    def _append(self, piece: AudioPiece, stored: list[list[Samples]], now: float) -> Sequence[Effect]:
         if piece.is_first:
-            self._refusing = False
+            self._refusing, self._rest = False, b""
             refusal = self._admit(piece, now)
             if refusal is not None:
                 self._refusing = True
@@ -178,24 +263,45 @@ class ListeningMachine:
         if self._refusing:
             return []
         try:
-            samples = self._decoder.decode(piece.data)
+            channels = self._decoder.decode(self._whole_frames(piece.data))
         except BadRequestError as error:
             self._refusing = True
             return self._tell(AudioRefused(error, piece.event_id), now)
-        return self._hear(self._resampler.push(samples), now)
+        if len(channels) != len(self.tracks):
+            channels = channels.mean(axis=0, keepdims=True)
+        samples = [track.resampled(each) for track, each in zip(self.tracks, channels, strict=True)]
+        stored.append(samples)
+        return self._store(samples, now)
+
+    def _whole_frames(self, data: bytes) -> bytes:
+        assert isinstance(self._format, AudioFormat)
+        data = self._rest + data
+        end = len(data) - len(data) % self._format.bytes_per_frame
+        self._rest = data[end:]
+        return data[:end]
 
     def _admit(self, piece: AudioPiece, now: float) -> list[Effect] | None:
-        if piece.num_bytes_total % self._format.bytes_per_sample:
+        assert isinstance(self._format, AudioFormat)
+        if piece.num_bytes_total % self._format.bytes_per_frame:
             error = BadRequestError(
                 f"The audio has {piece.num_bytes_total} bytes, which is not a whole number of "
-                f"{self._format.bytes_per_sample}-byte {self._format.encoding} samples.",
+                f"{self._format.bytes_per_sample}-byte {self._format.encoding} samples"
+                + (f" of {self._format.num_channels} channels." if self._format.num_channels > 1 else "."),
                 code="invalid_audio",
                 param="audio",
             )
             return self._tell(AudioRefused(error, piece.event_id), now)
         return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
 
-    def _hear(self, samples: Samples, now: float) -> Sequence[LiveEffect]:
-        self.store.append(samples)
-        self.num_samples_received += len(samples)
-        return [*self._tell(AudioAppended(len(samples)), now), Hear(samples)]
+    def _store(self, samples: Sequence[Samples], now: float) -> list[Effect]:
+        """As many of each channel."""
+        effects: list[Effect] = []
+        self.num_samples_received += len(samples[0])
+        for channel, (track, each) in enumerate(zip(self.tracks, samples, strict=True)):
+            track.store.append(each)
+            effects += self._tell(AudioAppended(len(each), channel), now)
+        return effects
+
+
+def _hearing(samples: Iterable[Samples]) -> list[LiveEffect]:
+    return [Hear(each, channel) for channel, each in enumerate(samples)]

@@ -3,7 +3,8 @@
 A session's `Ear` cuts its audio into frames and asks for their scores; the actor takes the next few frames of
 every session that waits, runs them through the network in one worker thread, and meanwhile collects the next
 batch. So a lone frame is heard at once, and many together cost the loop one hop. **Fair**: who has more
-frames than the others goes on in the next batch, behind those that came meanwhile. **Bounded**: a session
+frames than the others goes on in the next batch, behind those that came meanwhile; pushed audio
+(`realtime/arrival.py`) is heard one session at a time. **Bounded**: a session
 waits for one piece of audio at a time (`actors/live/audio.py`). The frames of one stream follow each other,
 each with the state that the one before left, so scores do not depend on the batches.
 """
@@ -30,6 +31,9 @@ MIN_FRAMES: Final = 4
 """Frames of one session per batch when many wait: appends of up to 0.1 s are done in one."""
 BATCH_FRAMES: Final = 32
 """Frames of a batch when few wait, 3 ms of work; it is shared evenly."""
+_REST: Final = 4.0
+"""Pause behind a piece of pushed audio, in times of what it took: the loop is the others' in between."""
+_MAX_REST_S: Final = 0.5
 _INBOX_CAPACITY: Final = 1 << 16
 """More than there can be sessions, each of which waits for one answer."""
 
@@ -37,8 +41,10 @@ _INBOX_CAPACITY: Final = 1 << 16
 class Ear(Protocol):
     """Scores one session's audio. One call at a time."""
 
-    async def hear(self, samples: FloatArray) -> list[tuple[int, float]]:
+    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         """`(end_sample, probability)` of every frame of 32 ms completed by `samples` [n], in order.
+
+        Pushed audio, which comes faster than it is spoken, waits its turn.
 
         `end_sample` counts from the session's first sample. Waits only where a frame is complete. A stream
         whose call was cancelled is not gone on with.
@@ -79,10 +85,11 @@ class VoiceActivityActor:
         self._inbox = Inbox[_Frames]("voice activity", _INBOX_CAPACITY)
         self._handle = Handle(self._inbox)
         self._thread = trio.CapacityLimiter(1)
+        self._pushed = trio.Lock()
 
     def open_ear(self) -> Ear:
         """A new stream. It holds nothing here while it does not wait for scores."""
-        return _BatchedEar(self._handle)
+        return _BatchedEar(self._handle, self._pushed)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then whoever waits gets UnavailableError."""
@@ -119,13 +126,23 @@ class VoiceActivityActor:
 class _BatchedEar:
     """One stream, scored by the actor."""
 
-    def __init__(self, actor: Handle[_Frames]) -> None:
+    def __init__(self, actor: Handle[_Frames], pushed: trio.Lock) -> None:
         self._actor = actor
+        self._pushed = pushed
         self._cutter = FrameCutter()
         self._state = new_state()
 
-    async def hear(self, samples: FloatArray) -> list[tuple[int, float]]:
+    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         """See `Ear.hear`. Raises UnavailableError when the actor stops."""
+        if not is_pushed:
+            return await self._hear(samples)
+        async with self._pushed:
+            began = trio.current_time()
+            scores = await self._hear(samples)
+            await trio.sleep(min(_MAX_REST_S, _REST * (trio.current_time() - began)))
+            return scores
+
+    async def _hear(self, samples: FloatArray) -> list[tuple[int, float]]:
         first = self._cutter.num_samples
         frames = self._cutter.push(samples)
         if not frames:

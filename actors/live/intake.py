@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ...protocols.codec import ClientDecoder
 from ...protocols.flat import FlatControl
 from ...protocols.realtime import ClientEvent, InputAudioBufferAppend, InvalidEvent
 from ...protocols.realtime_lifecycle import SessionResume
-from .audio import Input, pieces
+from ...protocols.realtime_video import InputImageBufferAppend
+from ...realtime.events import SessionEvent
+from .audio import PIECE_BYTES, AudioBatch, AudioPiece, Input, pieces
 
 _INBOX_CAPACITY: Final = 64
 """Events between a line and the machine, which takes them as they come."""
@@ -26,9 +29,14 @@ _INLINE_CHARS: Final = 512 * 1024
 class Intake:
     """The way in. One frame at a time: hold `lock`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, answers: bool = False) -> None:
+        """`answers`: the session is of type `realtime`."""
         self._inbox, self.inputs = trio.open_memory_channel[Input](_INBOX_CAPACITY)
-        self._decoder = ClientDecoder()
+        self._put_back: Input | None = None
+        """What came behind the last batch."""
+        self._decoder = ClientDecoder(answers=answers)
+        self._announced: InputImageBufferAppend | None = None
+        """A frame of live video that comes as the next binary frame."""
         self.lock = trio.Lock()
         self.num_events = 0
         """Client events that were taken in."""
@@ -38,14 +46,37 @@ class Intake:
     @property
     def num_waiting(self) -> int:
         """Inputs that the session has not come to."""
-        return self.inputs.statistics().current_buffer_used
+        return self.inputs.statistics().current_buffer_used + (self._put_back is not None)
+
+    async def receive(self) -> AudioBatch | SessionEvent | FlatControl:
+        """The next input. Audio that waits already comes together: a session that is behind hears it at once.
+
+        Cancelling takes nothing. Raises as a channel does once the session has ended.
+        """
+        first, self._put_back = self._put_back, None
+        if first is None:
+            first = await self.inputs.receive()
+        if not isinstance(first, AudioPiece):
+            return first
+        batch, num_bytes = [first], len(first.data)
+        while self.num_waiting:
+            following = self.inputs.receive_nowait()
+            if not isinstance(following, AudioPiece) or num_bytes + len(following.data) > PIECE_BYTES:
+                self._put_back = following
+                break
+            batch.append(following)
+            num_bytes += len(following.data)
+        return AudioBatch(batch)
 
     async def take(self, frame: str | bytes) -> SessionResume | None:
         """Take in one frame; a client's first event may be the wish to go on with another session: that one.
 
         Cancelling takes the frame whole or not at all. Raises as a channel does once the session has ended.
         """
-        if isinstance(frame, bytes):
+        if isinstance(frame, bytes) and self._announced is not None:
+            announced, self._announced = self._announced, None
+            await self.put(msgspec.structs.replace(announced, image=frame))
+        elif isinstance(frame, bytes):
             await self._put_audio(frame, None)
         else:
             event = await self._decode(frame)
@@ -55,6 +86,12 @@ class Intake:
                 case SessionResume():
                     problem = "session.resume must be the first event of a connection"
                     await self.put(InvalidEvent("unexpected_event", problem, "type"))
+                case InputImageBufferAppend(image=UnsetType()):
+                    before, self._announced = self._announced, event
+                    if before is not None:
+                        problem = "the frame announced before has not come: another one was announced"
+                        missing = before.event_id or None
+                        await self.put(InvalidEvent("missing_required_parameter", problem, "image", missing))
                 case InputAudioBufferAppend():
                     event_id = None if event.event_id is UNSET else event.event_id
                     await self._put_audio(event.audio, event_id)

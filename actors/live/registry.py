@@ -57,9 +57,14 @@ class SessionRegistry:
     def __iter__(self) -> Iterator[SessionActor]:
         return iter(tuple(self._sessions.values()))
 
+    @property
+    def num_places(self) -> int:
+        """That sessions take: one for each channel."""
+        return sum(session.num_channels for session in self._sessions.values())
+
     def held_by(self, caller: Caller) -> int:
-        """Sessions that a caller began."""
-        return sum(session.caller == caller for session in self._sessions.values())
+        """Places of sessions that a caller began."""
+        return sum(session.num_channels for session in self._sessions.values() if session.caller == caller)
 
     @property
     def num_detached(self) -> int:
@@ -87,7 +92,7 @@ class SessionRegistry:
         assert session is not None
         self._sessions[session.id] = session
         self._metrics.sessions_active.inc()
-        session.attach(line)
+        session.delivery.line = line
         self._nursery.start_soon(self._live, session)
         await self._carry(line)
 
@@ -111,7 +116,7 @@ class SessionRegistry:
             return
         finally:
             if begun is not None:  # it was only begun because nobody knew better
-                begun.line = None
+                begun.delivery.line = None
                 self._remove(begun, None)
         self._stop_waiting(session)
         self._metrics.sessions_resumed.inc()
@@ -121,13 +126,13 @@ class SessionRegistry:
         try:
             await line.run(self.resume)
         finally:
-            if line.session is not None and line.session.line is line:
+            if line.session is not None and line.session.delivery.line is line:
                 self._detach(line.session, line)
 
     async def _live(self, session: SessionActor) -> None:
         await session.run()
-        has_last_words = session.closing is not None and session.can_resume
-        if session.line is None and not (has_last_words and session.id in self._detached):
+        has_last_words = session.delivery.closing is not None and session.can_resume
+        if session.delivery.line is None and not (has_last_words and session.id in self._detached):
             self._remove(session, "lost")
 
     def _detach(self, session: SessionActor, line: Line) -> None:
@@ -168,6 +173,6 @@ class SessionRegistry:
             return
         self._metrics.sessions_active.dec()
         if why is not None:
-            code = why if session.closing is None else str(session.closing[0])
+            code = why if session.delivery.closing is None else str(session.delivery.closing[0])
             self._metrics.sessions.labels(code).inc()
         self._on_end()

@@ -1,11 +1,11 @@
 """One live session: the pure session machine, what it transcribes, and the line to its client, if any.
 
 The driver runs the machine and performs its effects at once; each `Transcribe` is a task of its own
-(`actors/live/turns.py`). Frames come from a line (`actors/live/line.py`) and go to it; every event is also
-kept for a while (`realtime/replay.py`), so that a client whose socket was lost can go on where it was. A
-session without a line answers what it was asked and then keeps nothing in the engine. Who may resume it, and
-how long it waits, is the business of `actors/live/registry.py`. When it ends, everything is cancelled and
-given back.
+(`actors/live/turns.py`), and so is each `Respond` (`actors/live/answers.py`). Frames come from a line
+(`actors/live/line.py`); what is said goes to it, and is kept for a client whose socket was lost
+(`actors/live/delivery.py`). A session without a line answers what it was asked and
+then keeps nothing in the engine. Who may resume it, and how long it waits, is the business of
+`actors/live/registry.py`. When it ends, everything is cancelled and given back.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
 import trio
 
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.codec import encode_event
-from ...protocols.errors import InternalError, NotFoundError, UnauthorizedError
-from ...protocols.flat import FlatServerEvent
-from ...protocols.realtime import Error, ErrorDetail, ServerEvent
+from ...protocols.container_format import ContainerFormat, InputFormat
+from ...protocols.errors import NotFoundError, SensoriumError, UnauthorizedError
+from ...protocols.flat import FlatControl, FlatServerEvent
+from ...protocols.realtime import ServerEvent
 from ...protocols.realtime_lifecycle import SessionResume, SessionResumed
+from ...realtime.arrival import Arrival
 from ...realtime.config import SessionConfig
+from ...realtime.dialogue.effects import DialogueEffect
 from ...realtime.effects import (
     Close,
     ConfigureAudio,
@@ -44,12 +46,15 @@ from ..callers import NOBODY, Caller
 from ..kernel.actor import drive
 from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
-from .audio import Hear, Input, ListeningMachine, LiveEffect, Then
+from .answers import OpenAnswers
+from .audio import AudioBatch, Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then, slices
+from .delivery import TOO_SLOW, Delivery
 from .hearing import OpenEar
 from .intake import Intake
 from .line import Line
 from .meter import SessionMeter
 from .outbox import SlowReaderError
+from .sound import OpenSound, Sound
 from .turns import LiveTurns, Outcome
 
 logger = logging.getLogger(__name__)
@@ -70,44 +75,56 @@ class SessionActor:
         config: SessionConfig,
         speech: Mapping[str, SpeechModel],
         open_ear: OpenEar,
+        open_sound: OpenSound,
         meter: SessionMeter,
         replay: Replay,
         *,
+        open_answers: OpenAnswers | None = None,
         resume_token: str | None = None,
         caller: Caller = NOBODY,
+        has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        session = Session(config, _new_id, resume_token=resume_token)
+        """`open_answers` is for a session that answers, as its `config` says; `has_room` tells whether so
+        many more channels may be heard apart, all of a new session's included."""
+        session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
-        self._ear = open_ear()
+        self._open_ear = open_ear
+        self._ears = [open_ear() for _ in range(session.num_channels)]
+        """One for each channel."""
+        self._open_sound = open_sound
+        self._sound: Sound | None = None
+        """Decodes what comes in a container, where it does."""
+        self._arrival = Arrival()
         self.id = session.id
         """Public id of the session."""
         self.caller = caller
         """Who began it."""
-        self.turns = LiveTurns(
-            speech, config.model, self._machine.store.copy, self._hear_back, session_id=session.id
-        )
+        self.turns = LiveTurns(speech, config.model, self._hear_back, session_id=session.id)
         self._meter = meter
-        self._replay = replay
-        self._intake = Intake()
+        self.delivery = Delivery(session.id, replay, meter, _new_id)
+        """What is said, and where the client is."""
+        self.answers = None if open_answers is None else open_answers(self._tell, session_id=session.id)
+        """Those being made."""
+        self._intake = Intake(answers=config.dialogue is not None)
         self._work: trio.Nursery | None = None
         self._scope = trio.CancelScope()
         self._stepped = trio.Event()
         self._is_patient = True
-        self._last_seq = 0
         self._num_metered = 0
         self._num_withheld = 0
         self._is_draining = False
-        self.line: Line | None = None
-        """Where the client is."""
-        self.closing: tuple[int, str] | None = None
-        """Code and reason of the close, once the session has ended by itself."""
         self._is_dropped = False
 
     @property
     def can_resume(self) -> bool:
         """A client that loses its socket now may come back."""
-        is_lost = self._is_dropped or not self._replay.intact
+        is_lost = self._is_dropped or self.delivery.is_lost
         return not is_lost and self._machine.dialect.resume_token is not None
+
+    @property
+    def num_channels(self) -> int:
+        """That are heard apart: the places it takes."""
+        return self._machine.session.num_channels
 
     @property
     def pace(self) -> Pace:
@@ -126,15 +143,17 @@ class SessionActor:
                 await self._converse()
         except SlowReaderError as error:
             # Whose client it was does not matter any more: the machine has been left half-way.
-            logger.info("session %s: %s; closed", self.id, error)
-            self._close(1008, "the client reads too slowly", drop=True)
+            self.delivery.give_up(error)
             self._is_dropped = True
         except Exception:
             logger.exception("session %s failed; it was closed, the others go on", self.id)
-            self._fail()
+            self.delivery.fail(self._machine.dialect.words)
         finally:
             self.turns.close()
+            if self.answers is not None:
+                self.answers.close()
             self._intake.inputs.close()
+            self._hear_from(None)
             self._stepped.set()
 
     async def drain(self) -> None:
@@ -150,22 +169,18 @@ class SessionActor:
 
     def give_up(self, line: Line, error: SlowReaderError) -> None:
         """The client of `line` does not read: end the session, if it is still its client."""
-        if self.line is line:
-            logger.info("session %s: %s; closed", self.id, error)
-            self._close(1008, "the client reads too slowly", drop=True)
+        if self.delivery.line is line:
+            self.delivery.give_up(error)
             self.end()
         else:
-            line.outbox.close(1008, "the client reads too slowly", drop=True)
-
-    def attach(self, line: Line) -> None:
-        """The first line, before `run`."""
-        self.line = line
+            line.outbox.close(1008, TOO_SLOW, drop=True)
 
     def detach(self) -> None:
         """The line has ended; events wait, and the engine keeps nothing for turns nobody goes on with."""
-        self.line = None
-        self._replay.detach()
+        self.delivery.detach()
         self.turns.park()
+        if self.answers is not None:
+            self.answers.park()
 
     async def resume(self, wish: SessionResume, line: Line) -> None:
         """Go on with the client on `line`; another line, where there still is one, is closed.
@@ -181,27 +196,24 @@ class SessionActor:
                 raise UnauthorizedError(
                     "`token` is not the session's `resume_token`", code="invalid_resume_token", param="token"
                 )
-            frames = self._replay.resume(wish.after_seq)
+            frames = self.delivery.since(wish.after_seq)
             resumed = SessionResumed(
                 event_id=_new_id("event"),
                 session=self._machine.session.view(),
                 after_seq=wish.after_seq,
-                last_seq=self._replay.last_seq,
+                last_seq=self.delivery.last_seq,
                 received_events=self.num_events,
                 received_audio_bytes=self._intake.num_audio_bytes,
             )
             # Nothing below waits: no event may come between.
-            old, self.line, line.session = self.line, line, self
-            if old is not None:
-                old.outbox.close(1008, "the session was resumed on another connection", drop=True)
+            line.session = self
             try:
-                for frame in (encode_event(resumed), *frames):
-                    line.outbox.put(frame)
+                self.delivery.move(line, resumed, frames)
             except SlowReaderError as error:
                 self.give_up(line, error)
-            if self.closing is not None:
-                line.outbox.close(*self.closing)
             self.turns.unpark()
+            if self.answers is not None:
+                self.answers.unpark()
 
     async def returned(self) -> None:
         """After `resume`: the client is there again, and the session not idle."""
@@ -219,7 +231,13 @@ class SessionActor:
         except trio.WouldBlock:
             await lock.acquire()
         try:
-            return None if self.line is not line else await self._intake.take(frame)
+            if self.delivery.line is not line:
+                return None
+            num_bytes = self._intake.num_audio_bytes
+            wish = await self._intake.take(frame)
+            came_s = (self._intake.num_audio_bytes - num_bytes) / self._machine.bytes_per_s
+            self._arrival.came(came_s, now=trio.current_time())
+            return wish
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return None
         finally:
@@ -257,69 +275,106 @@ class SessionActor:
                 await drive(self._machine, self._next_event, self._perform)
             work.cancel_scope.cancel()
 
-    async def _next_event(self) -> Input:
+    async def _next_event(self) -> AudioBatch | SessionEvent | FlatControl:
         num_heard = self._machine.num_samples_received
-        self._meter.heard((num_heard - self._num_metered) / INTERNAL_RATE)
+        self._meter.heard((num_heard - self._num_metered) * self.num_channels / INTERNAL_RATE)
         self._num_metered = num_heard
-        num_withheld = self._machine.session.conversation.num_withheld
+        num_withheld = self._machine.session.num_withheld
         self._meter.withheld(num_withheld - self._num_withheld)
         self._num_withheld = num_withheld
         self._stepped.set()
         if self._machine.session.closed:
             raise trio.EndOfChannel
-        return await self._intake.inputs.receive()
+        return await self._intake.receive()
 
     async def _perform(self, effect: LiveEffect) -> None:
         match effect:
-            case Hear() | Then():
+            case Hear() | Then() | Decode() | EndSound():
                 await self._go_on(effect)
             case Send(event, instead):
                 self._send(event, instead)
             case Transcribe():
                 assert self._work is not None
-                self.turns.start(effect, self._work)
-            case ForgetBefore(sample):
-                self._machine.store.forget_before(sample)
+                read = self._machine.tracks[effect.channel].store.copy
+                self.turns.start(effect, self._work, read, is_pushed=self._arrival.is_pushed)
+            case ForgetBefore(sample, channel):
+                self._machine.tracks[channel].store.forget_before(sample)
             case ForgetItem(item_id):
                 self.turns.forget(item_id)
-            case ConfigureAudio(audio_format):
-                for follow_up in self._machine.configure(audio_format, now=trio.current_time()):
+            case ConfigureAudio(audio_format, num_channels):
+                now = trio.current_time()
+                for follow_up in self._machine.configure(audio_format, num_channels, now=now):
                     await self._perform(follow_up)
+                self._hear_from(audio_format, num_channels)
             case ConfigureTranscription(model, options):
                 self.turns.configure(model, options)
-            case ResetVoiceActivity():
-                self._ear.reset()
+            case ResetVoiceActivity(channel):
+                self._ears[channel].reset()
             case Close(code, reason):
-                self._close(code, reason)
+                self.delivery.close(code, reason)
+            case _ if isinstance(effect, DialogueEffect):
+                assert self.answers is not None
+                assert self._work is not None
+                self.answers.perform(effect, self._work)
 
-    async def _go_on(self, effect: Hear | Then) -> None:
+    async def _go_on(self, effect: Hear | Then | Decode | EndSound) -> None:
         """Events wait meanwhile, so the session finds its audio and what the client did in their order."""
-        follow_ups: Sequence[LiveEffect]
-        if isinstance(effect, Hear):
-            scores = await self._ear.hear(effect.samples)
-            follow_ups = self._machine.heard(scores, now=trio.current_time())
-        else:
-            follow_ups = self._machine.proceed(effect, now=trio.current_time())
+        follow_ups: Sequence[LiveEffect] = ()
+        match effect:
+            case Hear(samples, channel):
+                scores = await self._ears[channel].hear(samples, is_pushed=self._arrival.is_pushed)
+                follow_ups = self._machine.heard(scores, channel=channel, now=trio.current_time())
+            case Then():
+                follow_ups = self._machine.proceed(effect, now=trio.current_time())
+            case Decode(piece):
+                if piece.is_first:
+                    self._machine.begin_append()
+                await self._decode(piece.data, piece.event_id, is_first=piece.is_first)
+            case EndSound(is_wanted):
+                await self._decode(b"", None, is_end=True, is_wanted=is_wanted)
         for follow_up in follow_ups:
             await self._perform(follow_up)
 
+    async def _decode(
+        self,
+        data: bytes,
+        event_id: str | None,
+        *,
+        is_first: bool = False,
+        is_end: bool = False,
+        is_wanted: bool = True,
+    ) -> None:
+        """Have a container's bytes decoded, and hear what is in them before anything else happens."""
+        has_more = self._sound is not None
+        while has_more:
+            assert self._sound is not None
+            try:
+                samples, has_more = await self._sound.decode(data, is_first=is_first, is_end=is_end)
+            except SensoriumError as error:
+                for told in self._machine.undecodable(error, event_id=event_id, now=trio.current_time()):
+                    await self._perform(told)
+                return
+            data, is_first = b"", False
+            self._arrival.came(samples.shape[-1] / INTERNAL_RATE, now=trio.current_time())
+            for part in slices(samples) if is_wanted else ():
+                for follow_up in self._machine.decoded(part, event_id=event_id, now=trio.current_time()):
+                    await self._perform(follow_up)
+
+    def _hear_from(self, audio_format: InputFormat | None, num_channels: int = 1) -> None:
+        """Bytes come in this format from now on; None: no more come."""
+        if audio_format is not None and num_channels != len(self._ears):
+            self._ears = [self._open_ear() for _ in range(num_channels)]
+        if self._sound is not None:
+            self._sound.close()
+        self._sound = None
+        if isinstance(audio_format, ContainerFormat):
+            self._sound = self._open_sound(audio_format.container, num_channels)
+
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
-        self._last_seq = event.server_event_seq
-        self._meter.sent(event, now=trio.current_time())
-        frames = [encode_event(told) for told in ((event,) if instead is None else instead)]
-        if instead is None:
-            self._replay.record(frames[0])
-        if self.line is not None:
-            for frame in frames:
-                self.line.outbox.put(frame)
-        elif not self._replay.intact:
+        self.delivery.send(event, instead)
+        if self.delivery.line is None and self.delivery.is_lost:
             logger.info("session %s: more was said than is kept for a lost client; ended", self.id)
             self.end()
-
-    def _close(self, code: int, reason: str, *, drop: bool = False) -> None:
-        self.closing = self.closing or (code, reason)
-        if self.line is not None:
-            self.line.outbox.close(code, reason, drop=drop)
 
     async def _hear_back(self, outcome: Outcome) -> None:
         if isinstance(outcome, HypothesisReady):
@@ -332,21 +387,6 @@ class SessionActor:
             await self._intake.put(event)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # the session is ending; nobody waits for this any more
-
-    def _fail(self) -> None:
-        """The session's own code broke: say so, then close."""
-        error = Error(
-            event_id=_new_id("event"),
-            server_event_seq=self._last_seq + 1,
-            error=ErrorDetail(
-                type=InternalError.type, code=InternalError.default_code, message="the session failed"
-            ),
-        )
-        try:
-            self._send(error, self._machine.dialect.words(error))
-        except SlowReaderError:
-            self._close(1011, "the session failed", drop=True)
-        self._close(1011, "the session failed")
 
 
 def no_such_session() -> NotFoundError:

@@ -46,7 +46,6 @@ class LiveTurns:
         self,
         models: Mapping[str, SpeechModel],
         model: str,
-        read: ReadAudio,
         report: Callable[[Outcome], Awaitable[None]],
         *,
         session_id: str,
@@ -54,7 +53,6 @@ class LiveTurns:
         self._models = models
         self._model = model
         self._options = TranscriptionOptions()
-        self._read = read
         self._report = report
         self._session_id = session_id
         self._turns: dict[ItemId, _Turn] = {}
@@ -74,17 +72,22 @@ class LiveTurns:
         """How items that are first asked about later are transcribed."""
         self._model, self._options = model, options
 
-    def start(self, effect: Transcribe, nursery: trio.Nursery) -> None:
-        """Answer one question in a task of its own, instead of an earlier one about the same item."""
+    def start(
+        self, effect: Transcribe, nursery: trio.Nursery, read: ReadAudio, *, is_pushed: bool = False
+    ) -> None:
+        """Answer one question in a task of its own, instead of an earlier one about the same item.
+
+        `read` gives the audio of the item's channel. `is_pushed`: see `LiveTurn.hypothesis`.
+        """
         turn = self._turns.get(effect.item_id)
         if turn is None:
             model, options, start = self._models[self._model], self._options, effect.start_sample
-            turn = _Turn(lambda: model.live(self._read, options, start=start))
+            turn = _Turn(lambda: model.live(read, options, start=start))
             self._turns[effect.item_id] = turn
         if turn.running is not None:
             turn.running.cancel()
         turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
-        nursery.start_soon(self._transcribe, effect, turn, turn.running)
+        nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed)
 
     def forget(self, item_id: ItemId) -> None:
         """Cancel what runs for the item and give back what is kept for it."""
@@ -111,14 +114,18 @@ class LiveTurns:
         for item_id in tuple(self._turns):
             self.forget(item_id)
 
-    async def _transcribe(self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope) -> None:
+    async def _transcribe(
+        self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool
+    ) -> None:
         outcome: Outcome
         where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 turn.live = turn.live or turn.make()
-                transcript = await turn.live.hypothesis(effect.end_sample, final=effect.final)
+                transcript = await turn.live.hypothesis(
+                    effect.end_sample, final=effect.final, is_pushed=is_pushed
+                )
                 outcome = HypothesisReady(*where, transcript)
             except SensoriumError as error:
                 outcome = HypothesisFailed(*where, error)

@@ -83,8 +83,8 @@ class LocalCore:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
         wish = read_wish(options)
         loaded.speech.check(wish)
-        samples = await read_recording(recording)
-        lane = lane_of(audio_s=len(samples) / INTERNAL_RATE)
+        samples = await read_recording(recording, are_channels_kept=wish.multichannel)
+        lane = lane_of(audio_s=samples.size / INTERNAL_RATE)
         return await loaded.speech.transcribe(samples, wish, lane=lane)
 
     async def complete_all(

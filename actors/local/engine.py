@@ -20,7 +20,7 @@ import sniffio
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.transcript import Transcript
-from ..config import Device, Dtype, EngineConfig
+from ..config import Device, Dtype, EngineConfig, Quantization
 from ..media_budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
@@ -46,6 +46,7 @@ class _LocalModel:
         *,
         device: Device = "auto",
         dtype: Dtype = "auto",
+        quantization: Quantization = "none",
         kv_memory: str = "auto",
         max_context: int = 0,
         max_running: int = 0,
@@ -54,6 +55,7 @@ class _LocalModel:
         self._config = EngineConfig(
             device=device,
             dtype=dtype,
+            quantization=quantization,
             kv_memory=kv_memory,
             max_context=max_context,
             max_running=max_running,
@@ -79,10 +81,11 @@ class _LocalModel:
 class LocalEngine(_LocalModel):
     """A model for plain Python.
 
-    `model` is an embedded name, a folder or a Hugging Face id. `kv_memory` is the memory for keys and values
-    (`"0.5"`: half of what is free, `"2GiB"`), `max_context` the longest prompt with its answer, `max_running`
-    how many run at once; all are chosen as a server does unless given. Use it in a `with` statement: entering
-    loads the model and raises ModelLoadError.
+    `model` is an embedded name, a folder or a Hugging Face id. `quantization` rounds its weights (`"int8"`,
+    `"int4"`). `kv_memory` is the memory for keys and values (`"0.5"`: half of what is free, `"2GiB"`),
+    `max_context` the longest prompt with its answer, `max_running` how many run at once; all are
+    chosen as a server does unless given. Use it in a `with` statement: entering loads the model and raises
+    ModelLoadError.
 
     Methods raise `sensorium.protocols.errors`; safe to use from several threads.
     """

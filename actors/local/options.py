@@ -25,7 +25,7 @@ from ...protocols.errors import BadRequestError
 from ...protocols.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
 from ...protocols.messages import PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.structured import StructuredOutputs
-from ..text.prompts import Frames, Samples, Source
+from ..text.opening import Frames, Samples, Source
 
 Message = Mapping[str, Any]
 """An OpenAI chat message: `{"role": …, "content": …}`."""
@@ -235,7 +235,7 @@ def _messages(messages: Sequence[Message]) -> tuple[ChatMessage, ...]:
 
 def _conversation(messages: tuple[ChatMessage, ...], template_kwargs: dict[str, Any]) -> Conversation:
     own = {field.name for field in fields(Conversation)} & set(template_kwargs)
-    settings = {name: template_kwargs.pop(name) for name in own - {"messages", "template_kwargs"}}
+    settings = {name: template_kwargs.pop(name) for name in own - {"messages", "template_kwargs", "tool_use"}}
     return Conversation(messages=messages, template_kwargs=template_kwargs, **settings)
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, cast, get_args
 
 import msgspec
+import numpy as np
 import trio
 
-from ...media.decode import DecodeLimits
+from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
-from ...protocols.transcript import Task, TranscriptionOptions
+from ...protocols.transcript import Numerals, Task, TranscriptionOptions
 from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
-from ..text.openers import ThreadOpener
 from .options import read_samples
 
 Recording = str | os.PathLike[str] | bytes | tuple[Any, int]
-"""A file, its bytes, or (samples, rate): mono float [n], full scale 1."""
+"""A file, its bytes, or (samples, rate): float [n], full scale 1; [n, channels] for `multichannel`."""
 
 _LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
 """Files one trusts."""
@@ -39,9 +39,14 @@ class TranscribeOptions(TypedDict, total=False):
     prompt: str | None
     keywords: Sequence[str]
     hotwords: str | None
-    temperature: float | None
+    numerals: Numerals | None
+    temperature: float | Sequence[float] | None
+    best_of: int | None
+    beam_size: int | None
+    hallucination_silence_threshold: float | None
     seed: int | None
     condition_on_previous_text: bool | None
+    multichannel: bool | None
     vad_filter: bool | None
     vad_parameters: Mapping[str, float] | None
     chunking_strategy: str | Mapping[str, object] | None
@@ -62,13 +67,35 @@ def read_wish(options: Mapping[str, object]) -> TranscriptionOptions:
     return parse_transcription_form(fields, task=cast(Task, task)).options
 
 
-async def read_recording(given: Recording) -> Samples:
-    """The samples at 16 kHz. Raises MediaError, BadRequestError (`audio`), or OSError for a path."""
+async def read_recording(given: Recording, *, are_channels_kept: bool = False) -> Samples:
+    """The samples at 16 kHz: [n], or [channels, n] if they are kept.
+
+    Raises MediaError, BadRequestError (`audio`), or OSError for a path.
+    """
     if isinstance(given, str | os.PathLike):
         given = await trio.to_thread.run_sync(Path(given).read_bytes)
     if isinstance(given, bytes | bytearray | memoryview):
-        return (await ThreadOpener().decode(bytes(given), limits=_LIMITS)).samples
+        decode = partial(decode_audio, bytes(given), limits=_LIMITS, are_channels_kept=are_channels_kept)
+        return (await trio.to_thread.run_sync(decode)).samples
+    if are_channels_kept:
+        return await trio.to_thread.run_sync(_channels, given)
     return await trio.to_thread.run_sync(partial(read_samples, given, "audio"))
+
+
+def _channels(given: tuple[Any, int]) -> Samples:
+    """The samples [channels, n] of (samples, rate), which are [n, channels] as files have them, or [n]."""
+    try:
+        frames = np.asarray(given[0], np.float32)
+        tracks = [(frames, given[1])] if frames.ndim == 1 else [(track, given[1]) for track in frames.T]
+    except (TypeError, ValueError, IndexError):
+        tracks = []
+    if not 0 < len(tracks) <= MAX_CHANNELS:
+        raise BadRequestError(
+            f"`audio`: with `multichannel` allowed are a file, or (samples, rate): float [n, channels] of up "
+            f"to {MAX_CHANNELS} channels.",
+            param="audio",
+        )
+    return np.stack([read_samples(track, "audio") for track in tracks])
 
 
 def _texts(value: object) -> list[str]:

@@ -1,6 +1,6 @@
 """What the one recipe asks of a speech model, and the data that crosses between them.
 
-A family is one object per served model: a few facts and five questions. `actors/speech/recipe.py` asks them,
+A family is one object per served model: a few facts and five questions. `actors/speech/asking.py` asks them,
 `actors/speech/whisper.py` and `actors/speech/qwen3_asr.py` answer. Nothing here presumes how an answer comes
 about, token by token or all at once. Torch-free, and so is every family.
 """
@@ -54,6 +54,8 @@ class FamilyFacts:
     cut_rule: CutRule
     takes_previous_text: bool = False
     """Whether `RangeRequest.before` means anything to it."""
+    spells_numbers: bool = False
+    """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
 
@@ -86,6 +88,8 @@ class RangeAnswer:
     """Of the tokens behind the header."""
     tokens: tuple[TokenLogProb, ...] = ()
     """Of the text, if the options ask for them."""
+    temperature: float = 0.0
+    """At which it was drawn."""
     no_speech_prob: float = 1.0
     num_input_tokens: int = 0
     num_output_tokens: int = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import trio
 
 from ...media.voice_activity import VoiceActivityModel
@@ -19,7 +20,7 @@ from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from .family import SpeechFamily
 from .memory import Memory
-from .model import LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
+from .model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
 from .recipe import Prior, transcribe_ranges
 from .recording import LiveRecording
 
@@ -44,7 +45,8 @@ class LiveTranscriber:
         activity: VoiceActivityModel | None = None,
     ) -> None:
         self._family = family
-        self._options = options
+        # How sure the model is of its words decides which are shown.
+        self._options = msgspec.structs.replace(options, logprobs=True)
         self._start = start
         self._recording = LiveRecording(family, read, activity, start=start)
         self._memory = Memory()
@@ -55,7 +57,7 @@ class LiveTranscriber:
         self._lock = trio.Lock()
         self._is_closed = False
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         """The transcript of `[start, end)`; see `LiveTurn`."""
         async with self._lock:
             try:
@@ -69,7 +71,7 @@ class LiveTranscriber:
                     ranges,
                     self._memory,
                     self._options,
-                    lane=self._lane(end, final=final),
+                    lane=FILE if is_pushed else self._lane(end, final=final),
                     prior=self._prior(final=final),
                     is_timed=final,
                 )

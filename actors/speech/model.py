@@ -30,10 +30,13 @@ FILE: Final = Lane("interactive")
 class LiveTurn(Protocol):
     """One turn while it is being spoken. One call at a time."""
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
 
-        A final one is exactly what `transcribe` gives for the same samples. A partial one may keep a
+        Where the audio is pushed, and nobody is speaking it now, the question comes behind those who do.
+
+        A final one is exactly what `transcribe` gives for the same samples; its tokens are there even if
+        nobody asked for them, for they say how sure the model was. A partial one may keep a
         language that was detected with confidence before, and times no words that may still change. Asking
         again for the same range costs next to nothing. Cancelling is safe: the next call computes what is
         missing.
@@ -54,6 +57,11 @@ class SpeechModel(Protocol):
         ...
 
     @property
+    def spells_numbers(self) -> bool:
+        """Whether it can be told to write numbers as words."""
+        ...
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """What it can do with speech."""
         ...
@@ -70,7 +78,7 @@ class SpeechModel(Protocol):
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
-        """The transcript of `samples`, of any length.
+        """The transcript of `samples`, of any length; [channels, n] where `options` want each for itself.
 
         `on_delta` gets the text in order while it grows; its pieces join to `Transcript.text`. Raises as
         `check` does, else the engine's errors. Cancelling stops all work on it.

@@ -4,7 +4,7 @@ A gate that hears people's shortest words (`media/speech_gate.py`) lets some mus
 music with words, of which they are often sure. So where little resembles speech an answer must look like one:
 the bounds are those of Whisper's own code, and a language that a model takes noise for counts against it.
 Answers to clear speech are kept in any case: Whisper is unsure of many a short word that it gets right. But
-only what lies within the bounds is told the model with the next range. Used by `actors/speech/recipe.py`; see
+only what lies within the bounds is told the model with the next range. Used by `actors/speech/asking.py`; see
 `answer_guard.py` for what any answer may be.
 """
 
@@ -32,8 +32,7 @@ def clear_speech_s(duration_s: float) -> float:
 
 def is_trustworthy(answer: RangeAnswer) -> bool:
     """Whether there is text of which the model was sure on the whole, and which does not repeat itself."""
-    logprobs = answer.logprobs
-    if not answer.text or (logprobs and sum(logprobs) / len(logprobs) < MIN_LOGPROB):
+    if not answer.text or mean_logprob(answer) < MIN_LOGPROB:
         return False
     return compression_ratio(answer.text) <= MAX_COMPRESSION
 
@@ -44,6 +43,11 @@ def is_implausible(answer: RangeAnswer, *, is_language_odd: bool) -> bool:
     `is_language_odd` says that the model found the language by itself and is hardly ever right about it.
     """
     return bool(answer.text) and (is_language_odd or not is_trustworthy(answer))
+
+
+def mean_logprob(answer: RangeAnswer) -> float:
+    """Of the answer's tokens; 0 if none are known."""
+    return sum(answer.logprobs) / len(answer.logprobs) if answer.logprobs else 0.0
 
 
 def compression_ratio(text: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -173,7 +173,8 @@ class Qwen3Asr:
                 if growing.add(part):
                     break
         header = () if language is None else self.text.header(language)
-        return self._answer(growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.logprobs)
+        answer = self._answer(growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.logprobs)
+        return replace(answer, temperature=options.temperature)
 
     async def times(
         self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
@@ -196,7 +197,7 @@ class Qwen3Asr:
             words,
             token_ids=token_ids,
             bytes_of=self._tokens.bytes_of,
-            temperature=request.options.temperature,
+            temperature=answer.temperature,
             start_s=offset_s,
             duration_s=request.num_samples / INTERNAL_RATE,
         )

@@ -1,7 +1,7 @@
 """Audio, and what is known of the ranges it is cut into: whether anybody speaks in them, and their features.
 
 A file's ranges are all there at once, a live turn's are cut by the same rule while it grows, so a turn's
-ranges are those of the file that holds the same samples. What is asked about them: `actors/speech/recipe.py`.
+ranges are those of the file that holds the same samples. What is asked about them: `actors/speech/asking.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import trio
 
 from ...media.speech_gate import SpeechGate, speaks_for
-from ...media.speech_regions import speech_regions
+from ...media.speech_regions import LIKELY_SPEECH, speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
@@ -110,14 +110,16 @@ class Recording:
                 known.num_samples = end - start
             return known.items
 
-    async def speech(self, part: Range) -> list[Range]:
+    async def speech(
+        self, part: Range, *, min_silence: int = MIN_PAUSE, threshold: float = LIKELY_SPEECH
+    ) -> list[Range]:
         """Where somebody speaks in a range, parted by pauses; all of it if that cannot be told."""
         if self._activity is None:
             return [part]
         samples = await self.samples(part)
-        look = partial(speech_regions, self._activity, samples, min_silence=MIN_PAUSE)
+        look = partial(speech_regions, self._activity, samples, min_silence=min_silence, threshold=threshold)
         regions = await trio.to_thread.run_sync(look, limiter=self._threads)
-        return [(part[0] + start, part[0] + end) for start, end in regions] or [part]
+        return [(part[0] + start, part[0] + end) for start, end in regions]
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""

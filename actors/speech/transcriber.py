@@ -16,6 +16,7 @@ from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
+from .channels import transcribe_channels
 from .family import SpeechFamily
 from .live import LiveTranscriber
 from .memory import Memory
@@ -45,8 +46,18 @@ class Transcriber:
         """What it can do with speech."""
         return self.family.facts.tasks
 
+    @property
+    def spells_numbers(self) -> bool:
+        """Whether it can be told to write numbers as words."""
+        return self.family.facts.spells_numbers
+
     def check(self, options: TranscriptionOptions) -> None:
-        """Raise BadRequestError, naming the field, for a language or task it does not know."""
+        """Raise BadRequestError, naming the field, for a language or task it does not know, or for what it
+        cannot do with numbers."""
+        if options.numerals is not None and not self.spells_numbers:
+            raise BadRequestError(
+                "this model writes numbers as it likes", param="numerals", code="unsupported_parameter"
+            )
         if options.task not in self.tasks:
             raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
         if options.language is not None:
@@ -64,6 +75,8 @@ class Transcriber:
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
+        if options.multichannel:
+            return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
         if options.speech_filter is not None and self._activity is not None:
             look = partial(splice, samples, self._activity, options.speech_filter)
             kept = await trio.to_thread.run_sync(look, limiter=self._threads)

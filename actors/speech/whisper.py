@@ -31,14 +31,15 @@ from .answer_guard import LoopGuard, cut_loops
 from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
 from .model import Samples
 from .sentences import sentences, spoken_tokens
-from .short_context import context_s, repeats_itself, token_limit
+from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
 
 NO_SPEECH_PROBABILITY: Final = 0.6
 NO_SPEECH_LOGPROB: Final = -1.0
 """Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
-SEARCH_S: Final = 8.0
-"""A window is cut at the best place of its last seconds: these, or a quarter of a shorter window. Of speech
-without a pause 3 s hold no gap between words in one of eight (`examples/benchmarks/bench_hearing.py`)."""
+SEARCH_S: Final = 15.0
+"""A window is cut at the best place of its last seconds: these, or a quarter of a window that is no longer
+than twice as much. Where nobody pauses, 8 s of people's speech have no gap that is one for certain in 9 of a
+hundred windows, 15 s in 3 (`examples/benchmarks/bench_hearing.py`); windows are 1 s shorter then."""
 
 
 ODD_LANGUAGES: Final = frozenset(
@@ -68,13 +69,16 @@ class Whisper:
         self.engine = engine
         self.text = text
         self._features = features
-        search = min(int(SEARCH_S * INTERNAL_RATE), features.window_samples // 4)
+        search = round(SEARCH_S * INTERNAL_RATE)
+        if features.window_samples < 2 * search:
+            search = features.window_samples // 4
         self.facts = FamilyFacts(
             languages=text.info.languages or ("en",),
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
             takes_previous_text=True,
+            spells_numbers=True,
             odd_languages=ODD_LANGUAGES,
         )
 
@@ -147,10 +151,11 @@ class Whisper:
             temperature=options.temperature,
             seed=options.seed,
             logprobs=True,
+            spells_numbers=options.numerals == "words",
         )
         if limit is not None and limit < asked.sampling.max_tokens:
             asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, max_tokens=limit))
-        answer = await self._complete("decode", item, asked, request, on_text)
+        answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
         )
@@ -165,6 +170,7 @@ class Whisper:
             token_ids=token_ids,
             logprobs=logprobs,
             tokens=tuple(self._tokens(token_ids, logprobs)) if options.logprobs else (),
+            temperature=options.temperature,
             no_speech_prob=no_speech_prob,
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
             num_output_tokens=len(token_ids),
@@ -205,7 +211,7 @@ class Whisper:
             words,
             token_ids=self._text_tokens(answer),
             bytes_of=self.text.tokenizer.token_bytes,
-            temperature=request.options.temperature,
+            temperature=answer.temperature,
             start_s=offset_s,
             duration_s=request.num_samples / INTERNAL_RATE,
         )
@@ -226,6 +232,8 @@ class Whisper:
         asked: DecodeRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None = None,
+        *,
+        is_short: bool = False,
     ) -> TextGenerated:
         draft = () if kind == "detect" or request.previous is None else request.previous.token_ids
         generate = Generate(
@@ -238,14 +246,18 @@ class Whisper:
             lane=request.lane,
         )
         async with self.engine.encoded(item, lane=request.lane):
-            if on_text is None:
+            if kind == "detect":
                 answer = await self.engine.complete(generate)
             else:
-                answer = await self._stream(generate, on_text)
+                answer = await self._stream(generate, on_text, is_short=is_short)
         check_answered(answer)
         return answer
 
-    async def _stream(self, request: Generate, on_text: Callable[[str], None]) -> TextGenerated:
+    async def _stream(
+        self, request: Generate, on_text: Callable[[str], None] | None, *, is_short: bool
+    ) -> TextGenerated:
+        """The answer up to where it became a loop, if it does: that may go on to the last position. Of a
+        short context it is left sooner."""
         parts: list[TextGenerated] = []
         released = 0
         probability: float | None = None
@@ -257,7 +269,10 @@ class Whisper:
                     probability = part.probe_probability
                 if guard.feed(part.token_ids) is not None:
                     break  # the rest is left out
-                if part.error is None and probability is not None and probability <= NO_SPEECH_PROBABILITY:
+                if is_short and part.finish_reason is None and _has_repeated(parts):
+                    break  # it will be asked for again
+                is_speech = probability is not None and probability <= NO_SPEECH_PROBABILITY
+                if on_text is not None and part.error is None and is_speech:
                     on_text("".join(waiting.text for waiting in parts[released:]))
                     released = len(parts)
         return TextGenerated(
@@ -289,9 +304,14 @@ def _refined(words: tuple[Word, ...], item: EncoderItem, num_samples: int) -> tu
     return refine_words(words, log_mel_frames(features, num_samples))
 
 
+def _has_repeated(parts: Sequence[TextGenerated]) -> bool:
+    """Whether what came so far, which is short, repeats itself."""
+    return repeats_itself([token for part in parts for token in part.token_ids], least=LOOP_TOKENS)
+
+
 def _effort(request: RangeRequest) -> int:
-    """What the last question about the range took."""
-    return 0 if request.previous is None else request.previous.effort
+    """What to begin with, by what the last question about the range took."""
+    return 0 if request.previous is None else next_effort(request.previous.effort)
 
 
 def _previous_text(options: TranscriptionOptions) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import trio
 
 from ...engine.models.prompts import Prompt
+from ...protocols.drafts import ngram_draft
 from ...protocols.messages import (
     INTERACTIVE,
     Generate,
@@ -22,12 +24,16 @@ from ...protocols.messages import (
     PromptLogprobs,
     RequestId,
     SamplingParams,
+    SessionKey,
     TextGenerated,
     TopLogprobs,
 )
 from ..engine.client import EngineClient, check_answer
 from ..kernel.nursery import open_work
 from .prompts import Prompter
+
+_FORGOTTEN_AT_ONCE: Final = 512
+"""Tokens with their alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,15 @@ class TextModel:
     """Tokens proposed a step by looking up in prompt and answer what followed the newest ones before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What a request's answers are guessed from; none of it changes a token."""
+
+    predicted: tuple[int, ...] = ()
+    """An older version of the answer."""
+    ngram: NgramDraft | None = None
+
+
 @dataclass(slots=True)
 class Answer:
     """One answer so far."""
@@ -51,6 +66,7 @@ class Answer:
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
     prompt_logprobs: PromptLogprobs | None = None
     num_cached: int = 0
+    num_draft_accepted: int = 0
     finish_reason: str | None = None
     stop: str | None = None
     _texts: list[str] = field(default_factory=list)
@@ -64,10 +80,22 @@ class Answer:
             self.top_logprobs += piece.top_logprobs
         self.prompt_logprobs = self.prompt_logprobs or piece.prompt_logprobs
         self.num_cached = max(self.num_cached, piece.num_cached)
+        self.num_draft_accepted += piece.num_draft_accepted
         self.stop = self.stop or piece.stop
         if piece.finish_reason is not None:
             self.finish_reason = piece.finish_reason
             self.text = "".join(self._texts)
+
+    def forget(self) -> None:
+        """Free what was answered piece by piece: all at once, everybody else would wait."""
+        while self.top_logprobs:
+            del self.top_logprobs[-_FORGOTTEN_AT_ONCE:]
+
+    async def let_go(self) -> None:
+        """`forget` on the loop: a millisecond at a time."""
+        while self.top_logprobs:
+            del self.top_logprobs[-_FORGOTTEN_AT_ONCE:]
+            await trio.lowlevel.checkpoint()
 
 
 OnPiece = Callable[[int, TextGenerated], None]
@@ -83,6 +111,7 @@ async def answer_all(
     *,
     lane: Lane = INTERACTIVE,
     cache_salt: str = "",
+    drafting: Drafting | None = None,
     on_accepted: OnAccepted | None = None,
     on_piece: OnPiece | None = None,
 ) -> list[Answer]:
@@ -98,7 +127,9 @@ async def answer_all(
     first_token = trio.Event()
 
     async def answer(index: int) -> None:
-        generate = _request(f"{request_id}-{index}", model, prompt, choices[index], lane, cache_salt)
+        generate = make_request(
+            f"{request_id}-{index}", model, prompt, choices[index], lane, cache_salt, drafting=drafting
+        )
         async with model.engine.generate(generate) as stream:
             if on_accepted is not None:
                 on_accepted(index)
@@ -109,12 +140,18 @@ async def answer_all(
                     on_piece(index, piece)
                 first_token.set()
 
-    async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
-        nursery.start_soon(answer, 0)
-        if len(choices) > 1:
-            await first_token.wait()
-        for index in range(1, len(choices)):
-            nursery.start_soon(answer, index)
+    try:
+        async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
+            nursery.start_soon(answer, 0)
+            if len(choices) > 1:
+                await first_token.wait()
+            for index in range(1, len(choices)):
+                nursery.start_soon(answer, index)
+    except BaseException:  # a client that leaves must cost the others no more than one that stays
+        with trio.CancelScope(shield=True):
+            for each in answers:
+                await each.let_go()
+        raise
     return answers
 
 
@@ -127,7 +164,7 @@ async def answer_one(
     cache_salt: str = "",
 ) -> Answer:
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
-    generate = _request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
+    generate = make_request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
     answer = Answer()
     async with model.engine.encoded(*prompt.items, lane=lane):
         piece = await model.engine.complete(generate)
@@ -136,16 +173,28 @@ async def answer_one(
     return answer
 
 
-def _request(
-    name: str, model: TextModel, prompt: Prompt, params: SamplingParams, lane: Lane, cache_salt: str
+def make_request(
+    name: str,
+    model: TextModel,
+    prompt: Prompt,
+    params: SamplingParams,
+    lane: Lane,
+    cache_salt: str,
+    *,
+    session: SessionKey | None = None,
+    drafting: Drafting | None = None,
 ) -> Generate:
-    num_drafts = model.num_ngram_drafts
+    """One answer to `prompt`, as an engine is asked for it; the model's own drafts if none are given."""
+    drafting = drafting or Drafting(ngram=ngram_draft(None, model.num_ngram_drafts))
     return Generate(
         RequestId(name),
         prompt.token_ids,
         with_ends(model, params),
         media=prompt.spans,
-        ngram=NgramDraft(num_drafts) if num_drafts else None,
+        draft_token_ids=drafting.predicted,
+        rejoins_draft=bool(drafting.predicted),
+        ngram=drafting.ngram,
+        session=session,
         cache_salt=cache_salt,
         lane=lane,
     )

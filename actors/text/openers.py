@@ -10,8 +10,10 @@ from typing import Protocol
 import trio
 
 from ...media.decode import DecodedAudio, DecodeLimits, decode_audio, measure_audio
+from ...media.frames import SeenFrame, look_at_frame
 from ...media.images import ImageLimits, measure_image, prepare_image
-from ...media.video import VideoLimits, measure_video, prepare_video
+from ...media.video import measure_video, prepare_video
+from ...media.video_container import VideoLimits
 from ...media.vision_config import PixelConfig, VideoConfig
 from ...protocols.messages import EncoderItem, VideoItems
 
@@ -40,6 +42,11 @@ class MediaOpener(Protocol):
 
     async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         """An audio file's samples at 16 kHz."""
+
+    async def look_at_frame(
+        self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
+    ) -> SeenFrame:
+        """One frame of live video, of `num_frames`."""
 
 
 class ThreadOpener:
@@ -72,3 +79,10 @@ class ThreadOpener:
     async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
         """See `MediaOpener`."""
         return await trio.to_thread.run_sync(partial(decode_audio, data, limits=limits))
+
+    async def look_at_frame(
+        self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
+    ) -> SeenFrame:
+        """See `MediaOpener`."""
+        look = partial(look_at_frame, data, config, num_frames=num_frames, limits=limits)
+        return await trio.to_thread.run_sync(look)

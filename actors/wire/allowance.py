@@ -1,6 +1,8 @@
-"""How much of something one connection may do: a burst, then so many a second."""
+"""How much of something one connection, or all together, may do: a burst, then so many a second."""
 
 from __future__ import annotations
+
+import math
 
 import trio
 
@@ -12,15 +14,27 @@ class Allowance:
         self._burst = burst
         self._per_s = per_s
         self._left = burst
-        self._as_of = trio.current_time()
+        self._as_of = -math.inf
 
     def spend(self, amount: float) -> bool:
         """Take `amount`; whether there was that much. What was not there is owed."""
-        now = trio.current_time()
-        self._left = min(self._burst, self._left + (now - self._as_of) * self._per_s) - amount
-        self._as_of = now
+        self._grow()
+        self._left -= amount
         return self._left >= 0
+
+    def take(self, amount: float) -> bool:
+        """Take `amount` if there is that much; whether there was."""
+        self._grow()
+        if self._left < amount:
+            return False
+        self._left -= amount
+        return True
 
     async def earn(self) -> None:
         """Return when nothing is owed; let others go first in any case."""
         await trio.sleep(max(0.0, -self._left / self._per_s))
+
+    def _grow(self) -> None:
+        now = trio.current_time()
+        self._left = min(self._burst, self._left + (now - self._as_of) * self._per_s)
+        self._as_of = now

@@ -15,12 +15,15 @@ from typing import Any, Final
 import h11
 import trio
 
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.rest import error_body
 from .allowance import Allowance
+from .heads import bound_heads
 from .requests import body_length
 from .stream import SLICE_BYTES, Wire
 
+BODY_FAULT: Final = "sensorium.body_fault"
+"""Key of the scope: called without arguments, it says what of the body is no HTTP, None if nothing was."""
 HALF_CLOSED: Final = "sensorium.half_closed"
 """Type of the message that tells an application once that the client sends nothing more."""
 _MAX_HEAD_BYTES: Final = 32 * 1024
@@ -33,7 +36,11 @@ _SMALL_PART_BYTES: Final = 256
 _SMALL_PARTS: Final = 2000
 _SMALL_PARTS_PER_S: Final = 500
 """Parts of a body in tiny chunks that are read at once, and a second."""
+_SMALL_BODY_BYTES: Final = 1024 * 1024
+"""So much of every body is read as fast as it comes."""
 _BODILESS: Final = frozenset({204, 304})
+
+bound_heads()
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -41,8 +48,10 @@ Headers = list[tuple[bytes, bytes]]
 class Link:
     """h11's connection over a wire."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, large_bodies: Allowance) -> None:
+        """`large_bodies`: bytes that all connections together may send in them."""
         self.wire = wire
+        self.large_bodies = large_bodies
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
     async def next_event(self) -> h11.Event | type[h11.PAUSED]:
@@ -80,8 +89,7 @@ class Exchange:
         self._small_parts = Allowance(burst=_SMALL_PARTS, per_s=_SMALL_PARTS_PER_S)
         self._has_told_end = False
         self.is_body_read = False
-        self.fault: h11.RemoteProtocolError | None = None
-        """The body is not what the protocol wants."""
+        self._fault: h11.RemoteProtocolError | None = None
         self.status = 0
         """Of the answer, 0 while it has not begun."""
         self.is_complete = False
@@ -130,17 +138,31 @@ class Exchange:
         return True
 
     async def refuse(
-        self, error: SensoriumError, status: int | None = None, *more: tuple[bytes, bytes]
+        self,
+        error: SensoriumError,
+        status: int | None = None,
+        *more: tuple[bytes, bytes],
+        request_id: str | None = None,
     ) -> None:
         """Answer with an error of the protocol's own, in the one error shape."""
         body = error_body(error)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *more]
+        if request_id is not None:
+            headers.append((b"x-request-id", request_id.encode()))
         await self.send({"type": "http.response.start", "status": status or error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+    def body_fault(self) -> BadRequestError | None:
+        """What the client is told where its body is not what the protocol wants."""
+        if self._fault is None:
+            return None
+        return BadRequestError(f"The body is not HTTP/1.1: {self._fault}.", code="invalid_body")
 
     async def _body_part(self) -> dict[str, Any]:
         await self._small_parts.earn()
         link = self._link
+        if self._num_received > _SMALL_BODY_BYTES:
+            await link.large_bodies.earn()
         try:
             if link.h11.they_are_waiting_for_100_continue:
                 await link.send(_interim())
@@ -148,12 +170,14 @@ class Exchange:
         except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
             self.is_body_read = True
             self._has_told_end = True
-            self.fault = error if isinstance(error, h11.RemoteProtocolError) else None
+            self._fault = error if isinstance(error, h11.RemoteProtocolError) else None
             return {"type": "http.disconnect"}
         if isinstance(event, h11.Data):
             self._num_received += len(event.data)
             if len(event.data) < _SMALL_PART_BYTES:
                 self._small_parts.spend(1)
+            if self._num_received > _SMALL_BODY_BYTES:
+                link.large_bodies.spend(len(event.data))
             return {"type": "http.request", "body": bytes(event.data), "more_body": True}
         self.is_body_read = True
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -181,7 +205,7 @@ class Exchange:
 
     def _may_go_on(self) -> bool:
         """Whether the connection is worth keeping: the rest of the body is little, and surely comes."""
-        if self._is_last or self.fault is not None:
+        if self._is_last or self._fault is not None:
             return False
         if self.is_body_read:
             return True

@@ -15,11 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from .allowance import Allowance
+
 _MAX_AUTO: Final = 4096
 """Connections that are allowed where descriptors would do for more."""
 _MIN_RESERVE: Final = 32
 """Descriptors for files, pipes and decode processes, however few there are altogether."""
 _MAX_SPARE: Final = 16
+_BODY_BYTES: Final = 4 * 1024 * 1024
+_BODY_BYTES_PER_S: Final = 64 * 1024 * 1024
+"""Half a gigabit: reading more than that a second keeps the loop, and Python's lock, from live speech."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Guard:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.large_bodies = Allowance(burst=_BODY_BYTES, per_s=_BODY_BYTES_PER_S)
+        """Bytes of what large requests send, all together."""
         self.statistics = ConnectionStatistics()
         self.is_closing = False
         """The server ends: no connection is kept for another request."""

@@ -22,8 +22,10 @@ from ...protocols.errors import (
     RequestTimeoutError,
     SensoriumError,
 )
-from .exchange import Exchange, Link
+from ..logs import request_id_of
+from .exchange import BODY_FAULT, Exchange, Link
 from .guard import Guard, Seat
+from .refusals import Refusal, Refusals
 from .requests import Address, body_length, is_upgrade, scope_of
 from .stream import Wire
 from .websocket import AsgiApp, WebSocketConnection, handshake
@@ -58,10 +60,11 @@ class HttpConnection:
     client: Address
     server: Address
     max_message_bytes: int
+    refusals: Refusals
 
     async def run(self) -> None:
         """Answer requests until either side has enough, then close."""
-        link = Link(self.wire)
+        link = Link(self.wire, self.guard.large_bodies)
         try:
             while (request := await self._next_request(link)) is not None:
                 if not await self._answer(link, request):
@@ -102,7 +105,20 @@ class HttpConnection:
         """Answer what is no request. Sends nothing where an answer has been sent already."""
         if link.h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             unknown = h11.Request(method=b"GET", target=b"*", headers=[(b"host", b"")])
-            await Exchange(link, unknown, is_last=True).refuse(error, status)
+            request_id = request_id_of(None)
+            self.refusals.note(Refusal(status or error.status, error.code, request_id, self.client))
+            await Exchange(link, unknown, is_last=True).refuse(error, status, request_id=request_id)
+
+    async def _turn_away(
+        self, request: h11.Request, exchange: Exchange, error: SensoriumError, *more: tuple[bytes, bytes]
+    ) -> None:
+        """Answer a request that the application is not shown."""
+        scope = scope_of(request, client=self.client, server=self.server)
+        given = next((value for name, value in request.headers if name == b"x-request-id"), b"")
+        request_id = request_id_of(given.decode("latin-1"))
+        method, path = request.method.decode("ascii"), scope["path"]
+        self.refusals.note(Refusal(error.status, error.code, request_id, self.client, method, path))
+        await exchange.refuse(error, None, *more, request_id=request_id)
 
     async def _answer(self, link: Link, request: h11.Request) -> bool:
         """Whether another request may follow."""
@@ -111,12 +127,13 @@ class HttpConnection:
         exchange = Exchange(link, request, is_last=is_last)
         path = bytes(request.target).partition(b"?")[0]
         if is_foreign:
-            await exchange.refuse(VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front."))
+            wrong = VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front.")
+            await self._turn_away(request, exchange, wrong)
         elif self.seat.is_spare and path not in _OPEN_PATHS:
             busy = OverloadedError(
                 "The server has no room for another connection.", code="too_many_connections"
             )
-            await exchange.refuse(busy, None, (b"retry-after", b"1"))
+            await self._turn_away(request, exchange, busy, (b"retry-after", b"1"))
         elif is_upgrade(request):
             await self._upgrade(link, request, exchange)
         else:
@@ -125,6 +142,7 @@ class HttpConnection:
 
     async def _run_app(self, request: h11.Request, exchange: Exchange) -> None:
         scope = scope_of(request, client=self.client, server=self.server)
+        scope[BODY_FAULT] = exchange.body_fault
         try:
             await self.app(scope, exchange.receive, exchange.send)
         except Exception:
@@ -133,8 +151,8 @@ class HttpConnection:
             return
         if exchange.status:  # broken off: what has been sent must not look whole
             self.wire.reset()
-        elif exchange.fault is not None:
-            await exchange.refuse(BadRequestError(f"The body is not HTTP/1.1: {exchange.fault}."))
+        elif (fault := exchange.body_fault()) is not None:
+            await exchange.refuse(fault)
         else:
             await exchange.refuse(InternalError("The server failed on this request."))
 
@@ -145,7 +163,7 @@ class HttpConnection:
                 raise BadRequestError("A request that opens a WebSocket has no body.")
         except ClientError as error:
             upgrade = [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
-            await exchange.refuse(error, None, *(upgrade if error.status == 426 else ()))
+            await self._turn_away(request, exchange, error, *(upgrade if error.status == 426 else ()))
             return
         await link.next_event()  # the end of the request, so that what follows is the WebSocket's
         read_ahead, _ = link.h11.trailing_data

@@ -18,6 +18,7 @@ import trio
 
 from .guard import Guard, Seat
 from .http11 import HttpConnection
+from .refusals import Refusals
 from .requests import Address
 from .stream import Wire
 from .websocket import AsgiApp
@@ -69,6 +70,7 @@ async def serve_connections(
     send_timeout_s: float,
     stop: trio.Event,
     grace_s: float,
+    refusals: Refusals | None = None,
 ) -> None:
     """Serve HTTP/1.1 and WebSockets until `stop`; then connections have `grace_s` to end.
 
@@ -76,7 +78,7 @@ async def serve_connections(
     """
     with listener:
         server: Address = listener.getsockname()[:2]
-        entrance = _Entrance(app, guard, server, max_message_bytes, send_timeout_s)
+        entrance = _Entrance(app, guard, server, max_message_bytes, send_timeout_s, refusals or Refusals())
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as doors:
                 doors.start_soon(entrance.accept, listener, connections)
@@ -96,6 +98,7 @@ class _Entrance:
     server: Address
     max_message_bytes: int
     send_timeout_s: float
+    refusals: Refusals
     warn_at: float = 0.0
 
     async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
@@ -125,7 +128,7 @@ class _Entrance:
         wire = Wire(connected, send_timeout_s=self.send_timeout_s)
         seat.hang_up = wire.close
         connection = HttpConnection(
-            self.app, wire, self.guard, seat, client, self.server, self.max_message_bytes
+            self.app, wire, self.guard, seat, client, self.server, self.max_message_bytes, self.refusals
         )
         try:
             await connection.run()

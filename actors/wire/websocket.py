@@ -19,7 +19,7 @@ from typing import Any, Final
 import h11
 import trio
 from websockets.datastructures import Headers
-from websockets.exceptions import InvalidUpgrade
+from websockets.exceptions import InvalidHeader, InvalidUpgrade
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import Protocol, Side, State
@@ -63,10 +63,16 @@ class GoneError(OSError):
 def handshake(request: h11.Request) -> Response:
     """The answer to a request that opens a WebSocket rightly.
 
-    Raises UpgradeRequiredError (of another version, or without `Connection: Upgrade`) and BadRequestError.
+    Raises UpgradeRequiredError (of another version, or without `Connection: Upgrade`) and BadRequestError,
+    also for control characters in a header's value, which h11 lets pass.
     """
     protocol = ServerProtocol(logger=_silent)
-    headers = Headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers])
+    try:
+        headers = Headers(
+            [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+        )
+    except InvalidHeader as error:
+        raise BadRequestError(f"The WebSocket was not opened: {error}.") from None
     version = f"HTTP/{request.http_version.decode('ascii')}"
     method = request.method.decode("ascii")
     response = protocol.accept(Request(request.target.decode("latin-1"), headers, method, version))

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from ...protocols.flat import FLAT_RATE
 from ...protocols.realtime import DurationUsage, ErrorDetail
-from ..async_realtime import Socket, open_socket
+from ..async_shell import Socket, open_socket
 from ..connection import OPEN_TIMEOUT_S, close_details, connect_error
 from ..errors import AudioError, SDKError, SensoriumTimeoutError, SessionClosedError
 from ..events import Committed, Completed, Delta, ErrorEvent, Event, Failed, SessionUpdated

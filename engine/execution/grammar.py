@@ -11,7 +11,7 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import llguidance
 import numpy as np
@@ -28,7 +28,10 @@ MAX_REGEX_BYTES: Final = 8 * 1024
 length: 40 MB here, 1.7 GB and 13 s at 60 KB."""
 MAX_LARK_BYTES: Final = 16 * 1024
 """A rule may be one regex."""
+MAX_ANSWER_BYTES: Final = 256 * 1024
+"""It may hold the schemas of many tools."""
 MAX_KEPT: Final = 128
+_LIMIT_OF: Final = {"lark": MAX_LARK_BYTES, "answer": MAX_ANSWER_BYTES}
 MAX_KEPT_BYTES: Final = 256 * 1024 * 1024
 """About what the worst grammars of their length take when compiled (`_cost`)."""
 
@@ -45,6 +48,9 @@ _LIMITS: Final = llguidance.LLParserLimits(
     max_grammar_size=200_000,
     verbose_errors=False,  # they would quote the schema
 )
+_UNFORCED: Final = '%llguidance {"no_forcing": true}\n'
+"""Else text that must come is offered as the tokenizer would write it: with added tokens (`<think>`) in it,
+which the library then does not accept as text."""
 _JSON_OPTIONS: Final[llguidance._lib.JsonCompileOptions] = {
     # As free as JSON is, but not for ever: a model that likes line breaks never gets to the end.
     "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,40}",
@@ -199,7 +205,7 @@ class GrammarStore:
 def _compile(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
     """A matcher at its start that has some token to offer."""
     size = _num_bytes(grammar)
-    limit = MAX_LARK_BYTES if grammar.kind == "lark" else MAX_SOURCE_BYTES
+    limit = _LIMIT_OF.get(grammar.kind, MAX_SOURCE_BYTES)
     if size > limit:
         raise _bad(grammar, f"{size} bytes are more than the {limit} allowed")
     try:
@@ -219,21 +225,35 @@ def _compile(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.
 
 
 def _source(grammar: Grammar) -> str:
-    match grammar.kind:
-        case "json_schema":
-            return llguidance.LLMatcher.grammar_from_json_schema(grammar.source, defaults=_JSON_OPTIONS)
-        case "json_object":
-            return llguidance.LLMatcher.grammar_from_json_schema('{"type": "object"}', defaults=_JSON_OPTIONS)
-        case "regex":
-            return llguidance.LLMatcher.grammar_from_regex(grammar.source)
-        case "choice":
-            return llguidance.LLMatcher.grammar_from_lark(_choice(grammar.source))
-        case "lark":
-            try:
-                # EBNF as llama.cpp and xgrammar write it (`root ::= …`) is rewritten; Lark passes as it is.
-                return llguidance.LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
-            except GbnfToLarkError as error:
-                raise ValueError(str(error)) from None
+    lark, parts = "start: @answer", {"answer": {"kind": grammar.kind, "source": grammar.source}}
+    if grammar.kind == "answer":
+        answer = json.loads(grammar.source)
+        lark, parts = answer["lark"], answer["parts"]
+    elif grammar.kind == "json_schema":
+        parts["answer"]["source"] = json.loads(grammar.source)
+    named = [{"name": name, **_part(part)} for name, part in parts.items()]
+    return json.dumps({"grammars": [{"lark_grammar": _UNFORCED + lark}, *named]})
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    """A grammar inside of another, as the library takes it."""
+    match part:
+        case {"json": schema} | {"kind": "json_schema", "source": schema}:
+            if not isinstance(schema, dict):  # true and false are schemas
+                return {"json_schema": {"x-guidance": _JSON_OPTIONS} if schema else {"not": {}}}
+            return {"json_schema": {"x-guidance": _JSON_OPTIONS, **schema}}
+        case {"kind": "json_object"}:
+            return {"json_schema": {"type": "object", "x-guidance": _JSON_OPTIONS}}
+        case {"kind": "regex", "source": pattern}:
+            written = json.loads(llguidance.LLMatcher.grammar_from_regex(pattern))
+            return {"lark_grammar": written["grammars"][0]["lark_grammar"]}
+        case {"kind": "choice", "source": choices}:
+            return {"lark_grammar": _choice(choices)}
+    try:
+        # EBNF as llama.cpp and xgrammar write it (`root ::= …`) is rewritten; Lark passes as it is.
+        return {"lark_grammar": any_to_lark(part["source"])}
+    except GbnfToLarkError as error:
+        raise ValueError(str(error)) from None
 
 
 def _choice(source: str) -> str:
@@ -259,7 +279,7 @@ def _regex_bytes(grammar: Grammar) -> int:
     match grammar.kind:
         case "regex" | "lark":
             return _num_bytes(grammar)
-        case "json_schema":
+        case "json_schema" | "answer":
             try:
                 schema = json.loads(grammar.source)
             except ValueError:
@@ -273,6 +293,8 @@ def _patterns(schema: object) -> Iterator[str]:
     if isinstance(schema, dict):
         if isinstance(schema.get("pattern"), str):
             yield schema["pattern"]
+        if schema.get("kind") in ("regex", "lark") and isinstance(schema.get("source"), str):
+            yield schema["source"]  # of a part
         if isinstance(schema.get("patternProperties"), dict):
             yield from schema["patternProperties"]
         for each in schema.values():
@@ -283,6 +305,8 @@ def _patterns(schema: object) -> Iterator[str]:
 
 
 def _bad(grammar: Grammar, reason: str) -> BadRequestError:
+    if grammar.kind == "answer":
+        return BadRequestError(f"these tools or this format cannot be used: {reason}", param="tools")
     return BadRequestError(f"this {grammar.kind} cannot be used: {reason}", param=_PARAM)
 
 

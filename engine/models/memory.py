@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ...protocols.errors import ModelLoadError
+from ..control_groups import control_groups
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -227,7 +228,7 @@ def _up(num_bytes: int) -> str:
 def host_bytes() -> int:
     """Memory of the host that may be taken: what machine and control group leave."""
     free = _available_bytes()
-    limits = [_limit_left(folder) for folder in _control_groups()]
+    limits = [_limit_left(folder) for folder in control_groups("memory")]
     return max(0, min([free, *(limit for limit in limits if limit is not None)]))
 
 
@@ -239,25 +240,6 @@ def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     except (OSError, ValueError, IndexError):
         pass  # not Linux
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _control_groups(
-    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
-) -> list[Path]:
-    """The folders of this process' memory control groups, versions 1 and 2, innermost first."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return []
-    folders: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base = root / "memory" if controllers else root
-        inner = base / path.lstrip("/")
-        folders += [each for each in (inner, *inner.parents) if each == base or base in each.parents]
-    return folders
 
 
 def _limit_left(folder: Path) -> int | None:

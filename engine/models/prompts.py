@@ -7,27 +7,36 @@ of models that read text only. Media come here as encoder items: opening files a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, Protocol
 
+import msgspec
+
 from ...protocols.body import refuse
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, TextPart
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem, MediaSpan, VideoItems
+from ...protocols.messages import EncoderItem, MediaSpan, Replaced, VideoItems
 from ..text.chat_size import field_sizes
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
 from ..text.tokenizer import TextTokenizer
+from ..text.tools.machine import ToolParser, answer_format
+from ..text.tools.thinking import Thinking
 from .info import ModelInfo
 
 PreparedMedia = EncoderItem | VideoItems | tuple[EncoderItem, ...]
 """An image; a video; an audio's windows."""
 
-_MAX_CHARS_PER_TOKEN: Final = 64
+MAX_CHARS_PER_TOKEN: Final = 64
 """A text this much longer than the context cannot fit, and is not worth tokenizing to find out."""
+
+
+_TAIL: Final = 16
+"""Tokens at a prompt's end, among which are those that open an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,8 @@ class Prompt:
     token_ids: tuple[int, ...]
     items: tuple[EncoderItem, ...] = ()
     spans: tuple[MediaSpan, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+    """What is shown for damaged frames of videos, by the part that names each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +118,16 @@ class TextPrompts:
 class PromptBuilder:
     """Builds one model's prompts. Thread-safe; long texts take a while."""
 
-    def __init__(self, info: ModelInfo, prompts: ChatPrompts) -> None:
+    def __init__(self, info: ModelInfo, prompts: ChatPrompts, tool_parser: ToolParser = "auto") -> None:
         self.info = info
         self.text = prompts.text
+        self.answers = answer_format(prompts.text.chat_template, tool_parser)
+        """How answers to conversations are read."""
+        self.shown = {
+            with_tools: prompts.text.hidden_ids(self.answers.marks(with_tools=with_tools))
+            for with_tools in (False, True)
+        }
+        """Special tokens that reading them needs in their text, with tools and without."""
         self.tokens = TokenText(prompts.text)
         self.media = prompts.media
         self._prompts = prompts
@@ -137,7 +155,25 @@ class PromptBuilder:
     def chat(self, conversation: Conversation, media: Sequence[PreparedMedia] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
         self._check_chars(field_sizes(conversation))
-        return self._checked(self._prompts.chat(conversation, media), "messages")
+        prompt = self._prompts.chat(conversation, media)
+        replaced = tuple(
+            msgspec.structs.replace(each, param=part.param)
+            for part, found in zip(media_parts(conversation), media, strict=True)
+            if isinstance(found, VideoItems)
+            for each in found.replaced
+        )
+        if replaced:
+            prompt = dataclasses.replace(prompt, replaced=replaced)
+        return self._checked(prompt, "messages")
+
+    def thinking(self, prompt: Prompt, conversation: Conversation) -> Thinking:
+        """How the answer to a conversation begins."""
+        tags = self.answers.thinking
+        if tags is None:
+            return "closed"
+        if conversation.continue_final_message:
+            return tags.state_behind(plain_text(conversation.messages[-1]))
+        return tags.state_of(self.text.decode_all(prompt.token_ids[-_TAIL:]))
 
     def check_kind(self, part: MediaPart) -> None:
         """Raise BadRequestError naming the part if the model does not take its kind of media."""
@@ -156,7 +192,7 @@ class PromptBuilder:
     def _check_chars(self, sizes: dict[str, int]) -> None:
         """`sizes` are characters by field; the largest is the one to blame."""
         num_chars = sum(sizes.values())
-        if num_chars > self.info.max_context * _MAX_CHARS_PER_TOKEN:
+        if num_chars > self.info.max_context * MAX_CHARS_PER_TOKEN:
             param = max(sizes, key=lambda name: sizes[name])
             raise BadRequestError(
                 f"The prompt has {num_chars:,} characters, {sizes[param]:,} of them in `{param}`, which "

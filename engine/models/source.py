@@ -2,12 +2,13 @@
 
 `actors/models.py` sizes the caches with it and hands it to the device's thread, which calls `load`. What a
 family can do is asked of this object and of its `info`, never by the family's name. A new family is a folder
-with `open_source(opening) -> ModelSource`, a line in `engine/models/registry.py`, and a file in
-`actors/speech/` if it listens.
+with `open_source(opening) -> ModelSource` and `open_side`, a line in `engine/models/families.py`, and a file
+in `actors/speech/` if it listens.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +17,15 @@ from typing import Any
 
 import torch
 
+from ...kernels.codes import Quantization
+from ...protocols.errors import ModelLoadError
 from .base import KvShape, Model
-from .info import Listens, ModelInfo, ModelText
-from .prompts import ChatPrompts
+from .info import ModelInfo
+from .published import Published
+from .side import ModelSide
 from .weights import Shape, TensorReader, read_tensors
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,26 @@ class Opening:
     config: dict[str, Any]
     device: torch.device
     dtype: torch.dtype
+    quantization: Quantization = "none"
+    published: Published | None = None
+    """How the checkpoint's weights are in fewer bits, if they are."""
+
+    def refuse_published(self) -> None:
+        """For families that read plain numbers only. Raises ModelLoadError."""
+        if self.published is not None:
+            raise ModelLoadError(
+                f"{self.folder / 'config.json'}: quantization_config: {self.published.method} is not read "
+                "for this architecture; use the float32, bfloat16 or float16 one"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTensors:
+    """Headers that fit; `read` gives the tensors, once they are wanted."""
+
+    read: Callable[[], TensorReader]
+    saved_bytes: int
+    """That weights published as codes take less than as numbers."""
 
 
 def tensor_reader(
@@ -39,12 +65,24 @@ def tensor_reader(
     *,
     renames: Sequence[tuple[str, str]] = (),
     tied: Mapping[str, str] | None = None,
-) -> Callable[[], TensorReader]:
-    """Check the headers as `read_tensors` does; what is given reads the tensors, once they are wanted."""
+) -> CheckedTensors:
+    """Check the headers as `read_tensors` does."""
     folder, device, dtype = opening.folder, opening.device, opening.dtype
-    reader = partial(read_tensors, folder, expected, device, dtype, renames=renames, tied=tied)
-    reader()
-    return reader
+    reader = partial(
+        read_tensors,
+        folder,
+        expected,
+        device,
+        dtype,
+        renames=renames,
+        tied=tied,
+        quantization=opening.quantization,
+        published=opening.published,
+    )
+    checked = reader()
+    if opening.published is not None:
+        logger.info("%s: %s; %s", opening.name, opening.published.method, checked.describe_packed())
+    return CheckedTensors(reader, checked.saved_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +95,14 @@ class ModelSource:
     kv_shape: KvShape
     weight_bytes: int
     """On the device, once loaded."""
-    text: ModelText
+    side: ModelSide
+    """What is asked of it without a device."""
     load: Callable[[], Model]
     """Reads every tensor; called once, in the thread that will use the model. Raises ModelLoadError."""
     encoder_bytes: Callable[[int], int] | None = None
     """Bytes the encoding of an item of so many tokens will hold on the device; None if it has no encoder."""
     activation_bytes: Callable[[int], int] | None = None
     """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
-    prompts: ChatPrompts | None = None
-    """How it is prompted; None if it answers no prompts of clients."""
-    listens: Listens | None = None
-    """How it is served as a speech model, if it is one."""
 
     @property
     def folder(self) -> Path:

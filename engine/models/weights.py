@@ -11,21 +11,27 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ...kernels.codes import GRIDS, HEAD_GRID, Grid, Quantization
+from ...kernels.linear import LinearWeight, arrange_linear, arrange_parts
+from ...kernels.linear_bits import num_packed_bytes
+from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
 from .info import read_json
 from .memory import host_bytes
+from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
+from .packed_weights import Shape as Shape
+from .published import Published
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 """Embedded models, one folder each."""
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Shape = tuple[int, ...]
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES: Final = (
@@ -42,13 +48,8 @@ _MAX_NAMED = 8  # tensors named per kind of fault
 _FLOATS: Final = ("F64", "F32", "F16", "BF16")  # safetensors' names
 
 
-class _Stored(NamedTuple):
-    """Where a tensor lies."""
-
-    path: Path
-    key: str
-    shape: Shape
-    dtype: str
+_COMPUTED: Final = ".rotary_emb.inv_freq"
+"""What early Llama checkpoints store though it follows from the config."""
 
 
 class TensorReader:
@@ -59,44 +60,97 @@ class TensorReader:
     """
 
     def __init__(
-        self, folder: Path, stored: Mapping[str, _Stored], device: torch.device, dtype: torch.dtype
+        self,
+        folder: Path,
+        stored: Mapping[str, Stored],
+        device: torch.device,
+        dtype: torch.dtype,
+        quantization: Quantization = "none",
+        packed: Mapping[str, PackedWeight] | None = None,
     ) -> None:
         self.folder = folder
         self.device = device
         self.dtype = dtype
+        self.quantization = quantization
         self._stored = dict(stored)
+        self._packed = dict(packed or {})
+        self.saved_bytes = sum(map(self._saved_bytes, self._packed.values()))
+        """Bytes that weights published as codes take less than as numbers of `dtype`."""
         self._files: dict[Path, Any] = {}
 
     def __contains__(self, name: object) -> bool:
         """Whether the checkpoint holds it and nobody has taken it yet."""
-        return name in self._stored
+        return name in self._stored or name in self._packed
 
     def take(self, name: str) -> Tensor:
         """One tensor, on the device and in the type asked for. Each can be taken once."""
-        path, key, *_ = self._stored.pop(name)
-        try:
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = safe_open(path, framework="pt")
-            # A copy, else it would hold the whole file's mapping.
-            tensor = cast(Tensor, file.get_tensor(key).to(device=self.device, dtype=self.dtype, copy=True))
-        except (SafetensorError, OSError) as error:
-            raise ModelLoadError(f"{path}: cannot read {key} ({error})") from error
-        check_finite(tensor, f"{path}: {key}")
+        if name in self._packed:
+            unpacked = self._packed.pop(name).unpack(self._read)
+            weight = unpacked.weight() if isinstance(unpacked, Unpacked) else unpacked
+            tensor = weight.to(device=self.device, dtype=self.dtype)
+            check_finite(tensor, f"{self.folder}: {name}")
+            return tensor
+        stored = self._stored.pop(name)
+        # A copy, else it would hold the whole file's mapping.
+        tensor = self._read(stored).to(device=self.device, dtype=self.dtype, copy=True)
+        check_finite(tensor, f"{stored.path}: {stored.key}")
         return tensor
+
+    def _read(self, stored: Stored) -> Tensor:
+        try:
+            file = self._files.get(stored.path)
+            if file is None:
+                file = self._files[stored.path] = safe_open(stored.path, framework="pt")
+            return cast(Tensor, file.get_tensor(stored.key))
+        except (SafetensorError, OSError) as error:
+            raise ModelLoadError(f"{stored.path}: cannot read {stored.key} ({error})") from error
+
+    def _saved_bytes(self, packed: PackedWeight) -> int:
+        return packed.saved_bytes(self.dtype) if self._are_codes(packed.name) else 0
+
+    def _are_codes(self, name: str) -> bool:
+        """Whether a product is computed with its codes."""
+        packed = self._packed.get(name)
+        return packed is not None and packed.grid is not None and self.device.type == "cpu"
 
     def take_all(self, *names: str) -> Tensor:
         """Several tensors, joined along their first axis."""
         return torch.cat([self.take(name) for name in names])
 
+    def take_linear(self, *names: str, bias: Tensor | None = None) -> LinearWeight:
+        """Several weights, joined and arranged for products, in as few bits as was asked for."""
+        if not any(map(self._are_codes, names)):
+            return arrange_linear(self.take_all(*names), bias, GRIDS[self.quantization])
+        return arrange_parts([self._take_codes(name) for name in names], bias)
+
+    def describe_packed(self) -> str:
+        """What becomes of weights that were published in fewer bits, for people."""
+        codes = [each for each in self._packed.values() if self._are_codes(each.name)]
+        bits = sorted({each.grid.bits for each in codes if each.grid is not None})
+        as_codes = f"{len(codes)} weights stay codes of {' and '.join(map(str, bits))} bits" if codes else ""
+        others = len(self._packed) - len(codes)
+        name = str(self.dtype).removeprefix("torch.") if self.quantization == "none" else self.quantization
+        as_numbers = f"{others} weights become {name}" if others else ""
+        return ", ".join(filter(None, (as_codes, as_numbers))) or "no weight is in fewer bits"
+
+    def _take_codes(self, name: str) -> Unpacked | Tensor:
+        if not self._are_codes(name):
+            return self.take(name)
+        unpacked = self._packed.pop(name).unpack(self._read)
+        if isinstance(unpacked, Unpacked):
+            check_finite(unpacked.codes.scales, f"{self.folder}: scales of {name}")
+        return unpacked
+
     def skip(self, name: str) -> None:
         """This one is not needed."""
         self._stored.pop(name, None)
+        self._packed.pop(name, None)
 
     def finish(self) -> None:
         """Close the files. Every tensor must have been taken or skipped: a forgotten one is our bug."""
         self._files.clear()
-        assert not self._stored, f"never taken: {listed(list(self._stored))}"
+        left = [*self._stored, *self._packed]
+        assert not left, f"never taken: {listed(left)}"
 
 
 def embedded_models() -> tuple[str, ...]:
@@ -167,9 +221,28 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return known[dtype]
 
 
-def num_bytes(shapes: Mapping[str, Shape], dtype: torch.dtype) -> int:
-    """Bytes of all tensors of these shapes."""
-    return sum(torch.Size(shape).numel() for shape in shapes.values()) * dtype.itemsize
+def num_bytes(shapes: Mapping[str, Shape], dtype: torch.dtype, quantization: Quantization = "none") -> int:
+    """Bytes of all tensors of these shapes, once they are arranged in as few bits as was asked for."""
+    total = 0
+    for name, shape in shapes.items():
+        grid = grid_of(name, shape, quantization)
+        if grid is None:
+            total += torch.Size(shape).numel() * dtype.itemsize
+        else:
+            total += num_packed_bytes(shape[0], shape[1], grid)
+    return total
+
+
+def grid_of(name: str, shape: Shape, quantization: Quantization) -> Grid | None:
+    """How a tensor is rounded to codes; None if it stays as it is.
+
+    Weights of products are rounded, which is nearly all there is to read. Norms, biases, embeddings and
+    positions stay: a step reads a row of them. So do convolutions: they see features or pixels, which no
+    norm has brought to one size, and are a few hundredths of an encoder.
+    """
+    if quantization == "none" or len(shape) != 2 or "embed" in name:
+        return None
+    return HEAD_GRID if name.endswith(("lm_head.weight", "proj_out.weight")) else GRIDS[quantization]
 
 
 def check_files(folder: Path) -> None:
@@ -186,17 +259,22 @@ def read_tensors(
     *,
     renames: Sequence[tuple[str, str]] = (),
     tied: Mapping[str, str] | None = None,
+    quantization: Quantization = "none",
+    published: Published | None = None,
 ) -> TensorReader:
     """Check the names and shapes in the files' headers; the tensors are read when they are taken.
 
     `renames` are (prefix in the file, prefix in `expected`), the first that fits wins. `tied` names copies
     a checkpoint may hold (`lm_head.weight` of `embed_tokens.weight`): one that is there without its
-    original stands for it, one beside it stays in the reader. Raises ModelLoadError that names everything
+    original stands for it, one beside it stays in the reader. `published` is said by the config of a
+    checkpoint in fewer bits. Raises ModelLoadError that names everything
     missing, unexpected and misshapen at once.
     """
-    found: dict[str, _Stored] = {}
+    found: dict[str, Stored] = {}
     for path in _weight_files(folder):
         for stored in _header(path):
+            if stored.key.endswith(_COMPUTED) or (published is not None and stored.key.endswith(IGNORED)):
+                continue
             name = _renamed(stored.key, renames)
             if name in found:
                 raise ModelLoadError(f"{folder}: {found[name].key} and {stored.key} are the same tensor")
@@ -207,8 +285,13 @@ def read_tensors(
             found[original] = found.pop(copy)
         elif copy in found:
             allowed[copy] = expected[original]
-    _check(folder, allowed, found)
-    return TensorReader(folder, found, device, dtype)
+    packed = find_packed(expected, found, published) if published is not None else {}
+    _check(folder, allowed, found, packed)
+    if quantization != "none" and any(each.grid is not None for each in packed.values()):
+        raise ModelLoadError(
+            f"{folder}: its weights are codes of few bits already; quantization {quantization} is for others"
+        )
+    return TensorReader(folder, found, device, dtype, quantization, packed)
 
 
 def check_finite(tensor: Tensor, what: str) -> None:
@@ -224,11 +307,11 @@ def _renamed(key: str, renames: Sequence[tuple[str, str]]) -> str:
     return key
 
 
-def _header(path: Path) -> list[_Stored]:
+def _header(path: Path) -> list[Stored]:
     try:
         with safe_open(path, framework="pt") as tensors:
             slices = [(key, tensors.get_slice(key)) for key in tensors.keys()]  # noqa: SIM118 (not a mapping)
-            return [_Stored(path, key, tuple(each.get_shape()), each.get_dtype()) for key, each in slices]
+            return [Stored(path, key, tuple(each.get_shape()), each.get_dtype()) for key, each in slices]
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise ModelLoadError(f"{path}: not a readable safetensors file ({error})") from error
 
@@ -253,14 +336,20 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check(folder: Path, expected: Mapping[str, Shape], found: Mapping[str, _Stored]) -> None:
-    missing = [name for name in expected if name not in found]
+def _check(
+    folder: Path,
+    expected: Mapping[str, Shape],
+    found: Mapping[str, Stored],
+    packed: Mapping[str, PackedWeight],
+) -> None:
+    missing, misfits = faults_of(packed)
+    missing += [name for name in expected if name not in found and name not in packed]
     unexpected = [name for name in found if name not in expected]
     misshapen = [
         f"{name} is {list(found[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
         if name in found and found[name].shape != shape
-    ]
+    ] + misfits
     quantised = [
         f"{name} is {found[name].dtype}"
         for name in expected

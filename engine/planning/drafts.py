@@ -12,7 +12,14 @@ from typing import Final, Protocol
 from ...protocols.messages import Generate, NgramDraft
 
 MAX_LOOKBACK: Final = 4096
-"""Tokens that prompt lookup takes note of at once, the newest: about 5 ms, and 1 MB per length of match."""
+"""Tokens that prompt lookup takes note of at once, the newest, with the usual three lengths of match."""
+MAX_NOTES: Final = 3 * MAX_LOOKBACK
+"""Of all lengths together, about 5 ms and 3 MB; who asks for more lengths is looked back for less far."""
+PREDICTED_AT_ONCE: Final = 32
+"""Tokens of a predicted answer verified in a step: behind where it is wrong they are computed for nothing."""
+REJOINED_BY: Final = 3
+REJOINED_WITHIN: Final = 512
+"""Tokens of it looked through, some 50 µs for each token of the answer that is not in it."""
 
 
 class Drafter(Protocol):
@@ -54,6 +61,53 @@ class HypothesisDrafter:
                 self._num_agreed += 1
 
 
+class PredictionDrafter:
+    """An older version of the answer: where they part, it is looked for where they meet again, further on.
+
+    They meet where the newest `REJOINED_BY` tokens of the answer lie among the next `REJOINED_WITHIN` of the
+    prediction; the nearest place counts.
+    """
+
+    __slots__ = ("_is_lost", "_next", "_num_seen", "_predicted")
+
+    def __init__(self, predicted: Sequence[int], num_prompt: int) -> None:
+        self._predicted = tuple(predicted)
+        self._num_seen = num_prompt
+        self._next = 0
+        """Where in the prediction the answer goes on, or left it."""
+        self._is_lost = False
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Sequence[int]:
+        """See `Drafter`."""
+        self._follow(tokens)
+        if self._is_lost:
+            return ()
+        return self._predicted[self._next : self._next + min(limit, PREDICTED_AT_ONCE)]
+
+    def is_over(self, tokens: Sequence[int]) -> bool:
+        """See `Drafter`."""
+        self._follow(tokens)
+        return self._next >= len(self._predicted)
+
+    def _follow(self, tokens: Sequence[int]) -> None:
+        while self._num_seen < len(tokens):
+            new = tokens[self._num_seen]
+            self._num_seen += 1
+            if self._is_lost:
+                self._rejoin(tuple(tokens[self._num_seen - REJOINED_BY : self._num_seen]))
+            elif self._next < len(self._predicted) and self._predicted[self._next] == new:
+                self._next += 1
+            else:
+                self._is_lost = True
+
+    def _rejoin(self, newest: tuple[int, ...]) -> None:
+        for start in range(self._next, min(self._next + REJOINED_WITHIN, len(self._predicted))):
+            if self._predicted[start : start + len(newest)] == newest:
+                self._next = start + len(newest)
+                self._is_lost = False
+                return
+
+
 class NgramDrafter:
     """Prompt lookup: what followed the last earlier occurrence of the newest tokens, longest match first."""
 
@@ -65,10 +119,10 @@ class NgramDrafter:
         self._num_indexed = 0
 
     def propose(self, tokens: Sequence[int], limit: int) -> Sequence[int]:
-        """See `Drafter`. Costs what is new since the last call, `MAX_LOOKBACK` tokens at most."""
+        """See `Drafter`. Costs what is new since the last call, `MAX_NOTES` at most."""
         lengths = range(self._options.min_match, self._options.max_match + 1)
         newest = len(tokens)
-        first = max(self._num_indexed + 1, newest - MAX_LOOKBACK)
+        first = max(self._num_indexed + 1, newest - min(MAX_LOOKBACK, MAX_NOTES // len(lengths)))
         for end in range(first, newest):  # not the newest: it would find itself
             for length in lengths:
                 if length <= end:
@@ -89,7 +143,8 @@ def make_drafters(generate: Generate) -> tuple[Drafter, ...]:
     """The request's drafters; the first that has a guess is asked."""
     drafters: list[Drafter] = []
     if generate.draft_token_ids:
-        drafters.append(HypothesisDrafter(generate.draft_token_ids, len(generate.prompt_token_ids)))
+        kind = PredictionDrafter if generate.rejoins_draft else HypothesisDrafter
+        drafters.append(kind(generate.draft_token_ids, len(generate.prompt_token_ids)))
     if generate.ngram is not None:
         drafters.append(NgramDrafter(generate.ngram))
     return tuple(drafters)

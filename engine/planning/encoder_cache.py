@@ -93,8 +93,9 @@ class EncoderCache:
 
     Nothing is evicted while there is room, and nothing that is held is ever evicted. What all who held it
     called passing (the windows of live turns: the next update has another open window, and an ended turn is
-    asked about no more) goes before everything else. A claim gets all its
-    items at once; if there is no room for them it waits, by class of service and then in order of arrival
+    asked about no more) goes before everything else, and where nobody holds it `max_passing_bytes` of it are
+    kept at the most, or the newest: memory used again costs less than new memory. A claim gets all its items
+    at once; if there is no room for them it waits, by class of service and then in order of arrival
     (`engine/planning/claim_line.py` says who may pass whom, and how often), and holds nothing meanwhile. So
     nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket at a
     time. What is held is taken from nobody: a better claim waits until enough of it is let go.
@@ -110,10 +111,13 @@ class EncoderCache:
         bytes_of: Callable[[int], int],
         max_waiting: int,
         max_overtakes: int = MAX_OVERTAKES,
+        max_passing_bytes: int | None = None,
     ) -> None:
+        """`max_passing_bytes` None: all of `max_bytes`."""
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; allowed: at least 1")
         self.max_bytes = max_bytes
+        self._max_passing_bytes = max_bytes if max_passing_bytes is None else max_passing_bytes
         self._bytes_of = bytes_of
         self._max_waiting = max_waiting
         self._next_slot = 0
@@ -126,6 +130,7 @@ class EncoderCache:
         self._line = ClaimLine(max_overtakes)
         self._num_bytes = 0
         self._evictable_bytes = 0
+        self._passing_bytes = 0  # of those that are evictable
         self.num_hits = 0
         self.num_misses = 0
 
@@ -252,6 +257,8 @@ class EncoderCache:
         assert self._num_bytes == sum(entry.num_bytes for entry in self._by_slot.values())
         free = self._passing | self._kept
         assert self._evictable_bytes == sum(entry.num_bytes for entry in free.values())
+        assert self._passing_bytes == sum(entry.num_bytes for entry in self._passing.values())
+        assert self._passing_bytes <= self._max_passing_bytes or len(self._passing) == 1
         assert all(entry.is_passing for entry in self._passing.values())
         assert not any(entry.is_passing for entry in self._kept.values())
         self._line.check()
@@ -304,7 +311,7 @@ class EncoderCache:
                 self.num_hits += 1
                 entry.holders.add(ticket)
                 if self._evictable(entry).pop(content_hash, None) is not None:
-                    self._evictable_bytes -= entry.num_bytes
+                    self._count_evictable(entry, -entry.num_bytes)
         new = [item for content_hash, item in wanted.items() if content_hash not in self._entries]
         effects = self._make_room(sum(self._bytes_of(item.num_tokens) for item in new))
         for item in new:
@@ -325,13 +332,22 @@ class EncoderCache:
     def _make_room(self, num_bytes: int) -> list[CacheEffect]:
         """Evict until `num_bytes` more fit, as far as that goes: what is passing, then the longest free."""
         effects: list[CacheEffect] = []
-        while self._num_bytes + num_bytes > self.max_bytes and (free := self._passing or self._kept):
+        while self._is_too_much(num_bytes) and (free := self._passing or self._kept):
             _, entry = free.popitem(last=False)
-            self._evictable_bytes -= entry.num_bytes
+            self._count_evictable(entry, -entry.num_bytes)
             self._num_bytes -= entry.num_bytes
             del self._entries[entry.content_hash], self._by_slot[entry.slot]
             effects.append(Free(entry.slot))
         return effects
+
+    def _is_too_much(self, num_bytes: int) -> bool:
+        if self._passing_bytes > self._max_passing_bytes and len(self._passing) > 1:
+            return True
+        return self._num_bytes + num_bytes > self.max_bytes
+
+    def _count_evictable(self, entry: _Entry, num_bytes: int) -> None:
+        self._evictable_bytes += num_bytes
+        self._passing_bytes += num_bytes if entry.is_passing else 0
 
     def _answer(self, ticket: Ticket) -> list[CacheEffect]:
         """Tell `ticket` its slots, or first what it is to send; nothing while others are still to act."""
@@ -353,7 +369,7 @@ class EncoderCache:
 
     def _add_evictable(self, entry: _Entry) -> None:
         self._evictable(entry)[entry.content_hash] = entry
-        self._evictable_bytes += entry.num_bytes
+        self._count_evictable(entry, entry.num_bytes)
 
     def _let_go(self, entry: _Entry) -> list[CacheEffect]:
         """Nobody holds `entry` any more."""

@@ -6,11 +6,16 @@ several classes want something, the worse ones together get `num_guest_tokens` (
 better one the rest; what they get is divided by the same rule again. That is a bound and a promise: no step
 beside a better class has more of the worse ones, and one in `guest_interval` such steps has no less if they
 want it; in the others they stand back. Live is taken to be there
-for `LINGER_STEPS` after its last request, since the next one is on its way.
+for `LINGER_STEPS` after its last request, since the next one is on its way. Batch has
+`max_batch_tokens_per_step` even where it is alone: nobody waits for it, and somebody may come.
 
 Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
 one has one less in the next step, unless it has but one.
+
+Live answers are a few tokens each, and every encoding that begins among them keeps all of them waiting. So
+where live requests decode, a long encoding of theirs waits until they have their answers, for at most
+`LIVE_PATIENCE` steps. Whoever is next is answered sooner that way, and who comes after that, no later.
 
 Blocks are not shared out: who lacks some takes them from the worst. With fewer than two slots or tokens (four
 for three classes) there is nothing to share, and the better class has it.
@@ -30,7 +35,10 @@ SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 LINGER_STEPS: Final = 256
 """About a second on a CPU: more than lies between two requests of anybody who speaks."""
 HEAVY_PATIENCE: Final = 4
+LIVE_PATIENCE: Final = 8
+"""An update of a live answer has about four new tokens."""
 _LIVE: Final = SERVICES.index("live")
+_BATCH: Final = SERVICES.index("batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Lanes:
         self._since_live = LINGER_STEPS
         self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
+        self._num_held = 0
         self._is_owed = False  # a place for a piece of a worse class, in the next step it takes part in
 
     def shares(self, wanted: Sequence[int]) -> list[Share]:
@@ -63,6 +72,8 @@ class Lanes:
         num_guests = self._config.num_guest_tokens
         self._is_owed &= len(classes) > 1
         tokens = _divided(self._config.max_tokens_per_step, num_guests, len(classes))
+        if _BATCH in classes and self._config.max_batch_tokens_per_step is not None:
+            tokens[-1] = min(tokens[-1], self._config.max_batch_tokens_per_step)
         slots = _divided(self._config.max_running, num_guests, len(classes))
         return [
             # Where nobody better wants anything now, somebody must get on however little there is.
@@ -90,6 +101,16 @@ class Lanes:
             return 1
         self._patience[share.service] += 1
         return int(self._patience[share.service] > HEAVY_PATIENCE)
+
+    def longest_encode(self, share: Share, *, num_decoding: int) -> int | None:
+        """Rows of the longest encoding that the class may begin beside its own requests that decode; None:
+        any."""
+        is_held = share.service == _LIVE and num_decoding > 0 and self._num_held < LIVE_PATIENCE
+        return self._config.max_rows_beside_live if is_held else None
+
+    def note_held(self, *, is_held: bool) -> None:
+        """Whether a long encoding of a live request waited in this step."""
+        self._num_held = self._num_held + 1 if is_held else 0
 
     def note_refused(self) -> None:
         """A worse class might have encoded something in this step, and found no place left."""

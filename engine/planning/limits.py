@@ -32,6 +32,9 @@ class SchedulerConfig:
     num_guest_tokens: int = 8
     """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
     as many: `engine/planning/lanes.py`."""
+    max_batch_tokens_per_step: int | None = None
+    """Tokens of a step that serves the worst class alone (None: `max_tokens_per_step`): a step cannot be
+    left, and whoever comes meanwhile waits for its end."""
     guest_interval: int = 1
     """Of so many steps that serve a better class, worse ones take part in one."""
     max_prefill_chunk: int | None = None
@@ -42,6 +45,9 @@ class SchedulerConfig:
     max_encoder_tokens_per_step: int = 4096
     """Rows of encodings per step, those that are attended to included; one item always goes, however
     large."""
+    max_rows_beside_live: int | None = None
+    """Rows of the longest encoding that begins while live requests decode, if they are soon done (None: any):
+    where a device encodes for many times as long as it decodes a token."""
     frames_per_row: float = 0.0
     """Frames of features to one row of an encoding that is attended to (0: none is)."""
     max_plans_in_flight: int = 2

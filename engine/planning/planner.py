@@ -84,12 +84,16 @@ class Planner:
             making.budget = 0
             return
         most = self._lanes.num_heavy(share, is_beside=is_beside)
-        self._slots.allow(most)
+        num_fed = len(making.sequences)
         prompts = self._plan_decodes(making, service)
+        num_decoding = len(making.sequences) - num_fed
+        self._slots.allow(most, self._lanes.longest_encode(share, num_decoding=num_decoding))
         self._plan_prompts(making, prompts, service)
         if not making.is_short:
             self._admit(making, service)
         self._aligns.collect(service, self._slots, most if share.is_guest else None)
+        if not share.is_guest:
+            self._lanes.note_held(is_held=self._slots.has_held)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
         elif most and self._slots.has_refused:
@@ -107,7 +111,8 @@ class Planner:
                 decoding.append(request)
         room = making.budget - (making.budget // 4 if prompts else 0)
         if len(decoding) > room:
-            decoding = sorted(nsmallest(room, decoding, key=_turn), key=lambda each: each.order)
+            able = [each for each in decoding if not self._lacks_room(each, making)]
+            decoding = sorted(nsmallest(room, able, key=_turn), key=lambda each: each.order)
         others = len(prompts) + (making.budget // 2 if self._queues.num_waiting(service) else 0)
         num_before = len(making.sequences)
         for index, request in enumerate(decoding):
@@ -205,6 +210,15 @@ class Planner:
                 return False
             self._put_back(victim)
         return True
+
+    def _lacks_room(self, request: Request, making: Making) -> bool:
+        """Whether nothing can be had for its next position: it is the worst that runs, and would have its
+        turn again and again while those wait who could take its blocks."""
+        if request.num_planned < request.capacity or request is not self._queues.running[-1]:
+            return False
+        lacks = not self._kv.grow(request, request.num_planned + 1)
+        making.is_short |= lacks
+        return lacks
 
     def _put_back(self, victim: Request) -> None:
         """Preempt: the request waits again, and finds most of its tokens' KV in the prefix cache."""

@@ -55,6 +55,7 @@ class Request:
         "num_begun",
         "num_cached",
         "num_computed",
+        "num_last_draft",
         "num_left",
         "num_planned",
         "num_prompt",
@@ -95,6 +96,7 @@ class Request:
         self.max_length = self.num_prompt + generate.sampling.max_tokens
         self.tokens = list(generate.prompt_token_ids)
         self.drafters = make_drafters(generate)
+        self.num_last_draft = 0
         self.hasher = BlockHasher(generate, block_size)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
         self.num_cached = 0
@@ -207,6 +209,7 @@ class Request:
             self.probe_probability = sampled.probe_probability
         if sampled.prompt_logprobs is not None and self.is_first:
             self.prompt_logprobs = _joined(self.prompt_logprobs, sampled.prompt_logprobs)
+        self.num_last_draft = step.num_draft
         self.num_computed += step.num_rows - step.num_draft + sampled.num_draft_accepted
         if not step.samples:
             return
@@ -226,6 +229,7 @@ class Request:
             logprobs=sampled.logprobs,
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
+            num_draft=self.num_last_draft,
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,
             fault=sampled.fault,

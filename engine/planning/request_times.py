@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...protocols.distributions import SECONDS, TOKENS, Tally
+from ...protocols.distributions import DRAFTS, SECONDS, TOKENS, Tally
 from ...protocols.messages import Generate, RequestId, RequestTimes, TokensSampled
 from .lanes import SERVICES
 from .plan import Plan
@@ -36,6 +36,7 @@ class _Tallies:
     whole_s: Tally = field(default_factory=lambda: Tally(SECONDS))
     prompt_tokens: Tally = field(default_factory=lambda: Tally(TOKENS))
     output_tokens: Tally = field(default_factory=lambda: Tally(TOKENS))
+    drafts_accepted: Tally = field(default_factory=lambda: Tally(DRAFTS))
 
 
 class RequestClocks:
@@ -65,6 +66,8 @@ class RequestClocks:
         clock = self._clocks.get(event.request_id)
         if clock is None:
             return
+        if event.num_draft:
+            clock.tallies.drafts_accepted.add(event.num_draft_accepted)
         if num := len(event.token_ids):
             clock.num_tokens += num
             if clock.last_token is None:

@@ -27,6 +27,7 @@ class SlotQueue:
         """`frames_per_row`: of features whose encoding is attended to, if it is."""
         self._max_encodes = max_encodes_per_step
         self._max_now = max_encodes_per_step
+        self._max_rows: int | None = None
         self._num_before = 0
         self._max_tokens = max_tokens_per_step
         self._frames_per_row = frames_per_row
@@ -38,6 +39,8 @@ class SlotQueue:
         self._num_taken_tokens = 0
         self.has_refused = False
         """Whether an encode found no place since `allow`."""
+        self.has_held = False
+        """Whether one was longer than that allowed."""
         self.num_tokens = 0
         """Rows of all encodes planned so far."""
 
@@ -79,6 +82,9 @@ class SlotQueue:
             return False
         if not num_tokens and self._frames_per_row:
             num_tokens = math.ceil(self._encodes[slot].shape[-1] / self._frames_per_row)
+        if self._max_rows is not None and num_tokens > self._max_rows:
+            self.has_held = True
+            return False
         if not self._fits(num_tokens):
             self.has_refused = True
             return False
@@ -93,12 +99,13 @@ class SlotQueue:
         """Encodes of the plan being made."""
         return len(self._taken)
 
-    def allow(self, num_encodes: int) -> None:
+    def allow(self, num_encodes: int, max_rows: int | None = None) -> None:
         """Let at most so many more into the plan being made, within its bounds; the first of them may be of
-        any size."""
+        any size, or all have at most `max_rows`."""
         self._num_before = len(self._taken)
         self._max_now = min(self._max_encodes, self._num_before + num_encodes)
-        self.has_refused = False
+        self._max_rows = max_rows
+        self.has_refused = self.has_held = False
 
     def take(self) -> tuple[tuple[Slot, ...], tuple[EncodeStep, ...]]:
         """Frees and encodes of the plan being made; the next one begins with its budget whole."""
@@ -106,7 +113,7 @@ class SlotQueue:
         self._frees.clear()
         self._taken.clear()
         self._num_taken_tokens = self._num_before = 0
-        self._max_now = self._max_encodes
+        self._max_now, self._max_rows = self._max_encodes, None
         return frees, encodes
 
     def _fits(self, num_tokens: int) -> bool:

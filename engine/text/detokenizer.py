@@ -19,7 +19,7 @@ from ...protocols.messages import (
     TopLogprobs,
 )
 from .stop_strings import StopStrings
-from .text_decoder import ByteDecoder, Decode, TextDecoder, WindowedDecoder
+from .text_decoder import ByteDecoder, Decode, ShowingDecoder, TextDecoder, WindowedDecoder
 
 __all__ = ["Collected", "Decode", "Detokenizer", "decoder_maker"]
 
@@ -53,7 +53,8 @@ class Detokenizer:
     __slots__ = ("_decoder", "_held", "_length", "_min_tokens", "_num_seen", "_reach", "_released", "_stops")
 
     def __init__(self, decoder: TextDecoder, sampling: SamplingParams | None = None) -> None:
-        self._decoder = decoder
+        shown = () if sampling is None else sampling.shown
+        self._decoder = ShowingDecoder(decoder, dict(shown)) if shown else decoder
         stops = () if sampling is None else sampling.stop
         self._stops = StopStrings(stops) if stops else None
         self._min_tokens = 0 if sampling is None else sampling.min_tokens

@@ -8,7 +8,7 @@ any other by decoding a short window of the newest ids again. No piece ends insi
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 Decode = Callable[[Sequence[int]], str]
@@ -58,6 +58,30 @@ class ByteDecoder:
     def flush(self) -> str:
         """See `TextDecoder.flush`."""
         return self._decode(b"", True)
+
+
+class ShowingDecoder:
+    """Any decoder, and among its text the names of some tokens that have none: `shown`, by id."""
+
+    __slots__ = ("_decoder", "_shown")
+
+    def __init__(self, decoder: TextDecoder, shown: Mapping[int, str]) -> None:
+        self._decoder = decoder
+        self._shown = shown
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """See `TextDecoder.push`."""
+        if self._shown.keys().isdisjoint(token_ids):
+            return self._decoder.push(token_ids)
+        texts: list[str] = []
+        for token_id in token_ids:
+            name = self._shown.get(token_id)
+            texts.append(self._decoder.push((token_id,)) if name is None else self._decoder.flush() + name)
+        return "".join(texts)
+
+    def flush(self) -> str:
+        """See `TextDecoder.flush`."""
+        return self._decoder.flush()
 
 
 class WindowedDecoder:

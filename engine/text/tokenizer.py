@@ -65,6 +65,10 @@ class TextTokenizer:
         """See `engine/text/token_bytes.py`."""
         return byte_table(self.backend)
 
+    @cached_property
+    def _added_ids(self) -> frozenset[int]:
+        return frozenset(self.backend.get_added_tokens_decoder())
+
     @property
     def grammar_json(self) -> str:
         """The tokenizer as `tokenizers` writes it."""
@@ -97,6 +101,27 @@ class TextTokenizer:
         """The id of a token by its exact name, or None."""
         token_id: int | None = self.backend.token_to_id(name)
         return token_id
+
+    def hidden_ids(self, names: Iterable[str]) -> tuple[tuple[int, str], ...]:
+        """Those of `names` that are special tokens, which decoding leaves out, with their ids."""
+        wanted = frozenset(names)
+        return tuple((key, name) for key, name in self.special_tokens if name in wanted)
+
+    @cached_property
+    def special_tokens(self) -> tuple[tuple[int, str], ...]:
+        """Ids and names of the tokens that decoding leaves out."""
+        added = self.backend.get_added_tokens_decoder()
+        return tuple((key, token.content) for key, token in added.items() if token.special)
+
+    def added_id(self, name: str) -> int | None:
+        """The id of an added token, special or not, by its exact name; None if `name` is ordinary text."""
+        token_id = self.id_of(name)
+        return token_id if token_id in self._added_ids else None
+
+    def decode_all(self, token_ids: Iterable[int]) -> str:
+        """Text of the ids, special tokens by their names."""
+        text: str = self.backend.decode(list(token_ids), skip_special_tokens=False)
+        return text
 
     @property
     def end_ids(self) -> tuple[int, ...]:

@@ -133,7 +133,7 @@ def measure_cuts(recordings: Sequence[Spoken], num_windows: int = 300) -> None:
     print(
         f"{len(audio) / RATE:.0f} s joined without pauses, {len(bounds)} words, {num_windows} windows of 30 s"
     )
-    for search_s in (3, 8):
+    for search_s in (3, 8, 12, 15):
         for name, activity in (("loudness", None), ("loudness and voice activity", model)):
             lengths = np.array(
                 [

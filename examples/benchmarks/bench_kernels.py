@@ -23,9 +23,11 @@ from pathlib import Path
 
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
-from sensorium.kernels.linear import LinearWeight, linear, linear_reference, pack_linear
+from sensorium.kernels.linear import DenseWeight, linear, linear_reference, pack_linear
+from sensorium.kernels.linear_bits import BitsWeight, linear_bits, quantize_linear
 from sensorium.kernels.native import library
 from sensorium.kernels.paged_attention import (
     PagedBatch,
@@ -118,7 +120,7 @@ def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[
             for _ in range(max(1, COLD_BYTES // (out * size * dtype.itemsize)))
         ]
         packed = [pack_linear(weight) for weight in weights]
-        others = [LinearWeight(each.weight, each.bias, each.packed) for each in packed]
+        others = [DenseWeight(each.weight, each.bias, each.packed) for each in packed]
         for rows in num_rows:
             if name == "head" and rows > 32:
                 continue  # only rows that are sampled meet the head
@@ -129,8 +131,8 @@ def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[
 def _report_linear(
     title: str,
     x: Tensor,
-    packed: list[LinearWeight],
-    others: list[LinearWeight],
+    packed: list[DenseWeight],
+    others: list[DenseWeight],
     weights: list[Tensor],
     at: Ceilings,
     rounds: int,
@@ -145,6 +147,45 @@ def _report_linear(
             "F.linear": lambda number: linear_reference(x, weights[number % num], None),
         },
         (out * size + rows * (out + size)) * x.itemsize,
+        2.0 * rows * out * size,
+        at,
+        rounds,
+    )
+
+
+def bench_bits(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[int, ...]) -> None:
+    """The same projections in 8 and 4 bits, beside the packed weight of `dtype`."""
+    for name, (out, size) in PROJECTIONS.items():
+        weight = torch.randn(out, size).to(dtype)
+        num = max(2, COLD_BYTES // (weight.nbytes // 4))  # the smallest must be cold, too
+        packed = [pack_linear(weight) for _ in range(max(2, COLD_BYTES // weight.nbytes))]
+        for kind, grid in GRIDS.items():
+            if grid is None:
+                continue
+            codes = [quantize_linear(weight, None, grid) for _ in range(num if name != "head" else 2)]
+            for rows in num_rows:
+                if name != "head" or rows <= 32:
+                    _report_bits(f"{name} {kind} rows {rows}", dtype, rows, codes, packed, at, rounds)
+
+
+def _report_bits(
+    title: str,
+    dtype: torch.dtype,
+    rows: int,
+    codes: list[BitsWeight],
+    packed: list[DenseWeight],
+    at: Ceilings,
+    rounds: int,
+) -> None:
+    out, size = codes[0].out, codes[0].size
+    x = torch.randn(rows, size).to(dtype)
+    report(
+        title,
+        {
+            "ours": lambda number: linear_bits(x, codes[number % len(codes)]),
+            str(dtype).removeprefix("torch."): lambda number: linear(x, packed[number % len(packed)]),
+        },
+        codes[0].packed.nbytes + rows * (out + size) * x.itemsize,
         2.0 * rows * out * size,
         at,
         rounds,
@@ -296,7 +337,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=["bfloat16", "float32"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="of linear products")
-    parser.add_argument("--only", choices=["linear", "attention", "cross", "rest"])
+    parser.add_argument("--only", choices=["linear", "bits", "attention", "cross", "rest"])
     options = parser.parse_args()
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
@@ -318,6 +359,8 @@ def main() -> None:
             )
             if options.only in (None, "linear"):
                 bench_linear(dtype, at, options.rounds, tuple(options.rows))
+            if options.only in (None, "bits"):
+                bench_bits(dtype, at, options.rounds, tuple(options.rows))
             if options.only in (None, "attention"):
                 bench_attention(dtype, at, options.rounds)
             if options.only in (None, "cross"):

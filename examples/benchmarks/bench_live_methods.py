@@ -1,12 +1,15 @@
-"""Two ways of transcribing live with one Qwen3-ASR model: incrementally, and by feeding everything again.
+"""Two ways of transcribing live with one model: incrementally, and by feeding everything again.
 
-    python examples/benchmarks/bench_live_methods.py [MODEL] [--streams 8] [--update-ms 1000] [--rounds 3]
+    python examples/benchmarks/bench_live_methods.py [MODEL] [--streams 1 8] [--update-ms 1000] [--rounds 3]
+    python examples/benchmarks/bench_live_methods.py FOLDER_OF_WHISPER --recording TURNS.wav --streams 1 2 4 6
 
-`feed again` is the published streaming method (github.com/QwenLM/Qwen3-ASR, `streaming_transcribe`): every
-update sends all audio of the turn, and from the third on the answer is forced to begin with the previous one
-less its last five tokens; so is its last update. Both run on the same engine, turn about, paced like live
-streams: an update is asked for when its audio has been spoken and the one before is answered. Work is counted
-by the engine; latency is the end of a turn's audio to its last answer.
+With Qwen3-ASR `feed again` is the published streaming method (github.com/QwenLM/Qwen3-ASR,
+`streaming_transcribe`): every update sends all audio of the turn, and from the third on the answer is forced
+to begin with the previous one less its last five tokens; so is its last update. With Whisper every update
+transcribes all audio of the turn as if it were a file, as whisper_streaming and its descendants do. Both run
+on the same engine, turn about, paced like live streams: an update is asked for when its audio has been spoken
+and the one before is answered. Work is counted by the engine; latency is the end of a turn's audio to its
+last answer.
 """
 
 from __future__ import annotations
@@ -150,16 +153,39 @@ class FeedAgain:
         return forced
 
 
-Method = type[Incremental] | type[FeedAgain]
-METHODS: tuple[Method, ...] = (Incremental, FeedAgain)
+class TranscribeAgain:
+    """All audio so far as a file. What is not the same to the last sample is not found again."""
+
+    name = "transcribe again"
+
+    def __init__(self, speech: Transcriber, samples: Samples) -> None:
+        self._speech = speech
+        self._samples = samples
+
+    async def ask(self, end: int, is_last: bool) -> str:
+        """The transcript up to `end`."""
+        lane = LIVE_FINAL if is_last else LIVE_PARTIAL
+        options = TranscriptionOptions()
+        return (await self._speech.transcribe(self._samples[:end], options, lane=lane)).text
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
-def speech_turns(turn_s: float) -> list[SpeechTurn]:
+Method = type[Incremental] | type[FeedAgain] | type[TranscribeAgain]
+
+
+def methods(speech: Transcriber) -> tuple[Method, Method]:
+    """What is compared for this model."""
+    return Incremental, FeedAgain if isinstance(speech.family, Qwen3Asr) else TranscribeAgain
+
+
+def speech_turns(recording: Path, turn_s: float) -> list[SpeechTurn]:
     """The recording's turns, those of a language one after the other until a turn is `turn_s` long."""
-    audio = read_wav(RECORDING)
+    audio = read_wav(recording)
     pcm = np.frombuffer(audio.pcm, np.int16).astype(np.float32) / np.float32(32768)
     samples = StreamingResampler(audio.rate).push(pcm, last=True)
-    spoken = read_spoken_turns(RECORDING.with_suffix(".json"))
+    spoken = read_spoken_turns(recording.with_suffix(".json"))
     found = []
     for language in sorted({turn.language for turn in spoken}):
         own = [turn for turn in spoken if turn.language == language]
@@ -210,6 +236,7 @@ async def run_round(
     engine: Engine,
     turns: list[SpeechTurn],
     arguments: argparse.Namespace,
+    num_streams: int,
     number: int,
 ) -> Round:
     """All streams side by side."""
@@ -217,12 +244,12 @@ async def run_round(
     async with trio.open_nursery() as nursery:
 
         async def one(index: int) -> None:
-            await trio.sleep(STAGGER_S * index / arguments.streams)
+            await trio.sleep(STAGGER_S * index / num_streams)
             order = [*turns[index % len(turns) :], *turns[: index % len(turns)]]
             own = (varied(turn, number, index, place) for place, turn in enumerate(order))
             await stream(method, speech, own, arguments.update_ms, measured)
 
-        for index in range(arguments.streams):
+        for index in range(num_streams):
             nursery.start_soon(one, index)
     measured.work = spent(before, engine.statistics())
     return measured
@@ -234,10 +261,10 @@ def spent(before: EngineStatistics, after: EngineStatistics) -> dict[str, int]:
     return {name: getattr(after, name) - getattr(before, name) for name in names}
 
 
-def report(results: dict[str, list[Round]], turns: list[SpeechTurn]) -> str:
+def report(results: dict[tuple[int, str], list[Round]], turns: list[SpeechTurn]) -> str:
     """One row a method."""
     rows = []
-    for name, rounds in results.items():
+    for (num_streams, name), rounds in results.items():
         audio_s = sum(each.audio_s for each in rounds)
         finals = [value for each in rounds for value in each.final_s]
         updates = [value for each in rounds for value in each.update_s]
@@ -245,6 +272,7 @@ def report(results: dict[str, list[Round]], turns: list[SpeechTurn]) -> str:
         work = [sum(each.work[key] for each in rounds) / audio_s for key in rounds[0].work]
         rows.append(
             [
+                str(num_streams),
                 name,
                 f"{audio_s:.0f}",
                 *(f"{value:.1f}" for value in work),
@@ -253,7 +281,7 @@ def report(results: dict[str, list[Round]], turns: list[SpeechTurn]) -> str:
                 f"{100 * errors.rate:.2f}",
             ]
         )
-    headers = ["method", "audio s", "encoder tokens/s", "prefill/s", "decode/s", "steps/s"]
+    headers = ["streams", "method", "audio s", "encoder tokens/s", "prefill/s", "decode/s", "steps/s"]
     headers += ["update p50 ms", "p95", "final p50 ms", "p95", "WER %"]
     longest = max(len(turn.samples) for turn in turns) / RATE
     return f"{len(turns)} turns a stream, the longest {longest:.1f} s\n\n{table(headers, rows)}"
@@ -264,19 +292,23 @@ async def bench(arguments: argparse.Namespace) -> str:
     config = EngineConfig(device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
     loaded = await trio.to_thread.run_sync(partial(load_model, "bench", arguments.model, config))
     speech = loaded.speech
-    if not (isinstance(speech, Transcriber) and isinstance(speech.family, Qwen3Asr)):
-        raise SystemExit(f"{arguments.model} is not a Qwen3-ASR model")
-    turns = speech_turns(arguments.turn_seconds)
-    results: dict[str, list[Round]] = {method.name: [] for method in METHODS}
+    if not isinstance(speech, Transcriber):
+        raise SystemExit(f"{arguments.model} does not transcribe")
+    turns = speech_turns(arguments.recording, arguments.turn_seconds)
+    contenders = methods(speech)
+    results: dict[tuple[int, str], list[Round]] = {
+        (num_streams, method.name): [] for num_streams in arguments.streams for method in contenders
+    }
     async with trio.open_nursery() as nursery:
         await nursery.start(loaded.engine.run)
-        for method in METHODS:
+        for method in contenders:
             await stream(method, speech, iter(turns[:1]), arguments.update_ms, Round())
-        for number, (_, index) in enumerate(interleave(len(METHODS), arguments.rounds)):
-            method = METHODS[index]
-            results[method.name].append(
-                await run_round(method, speech, loaded.engine, turns, arguments, number)
-            )
+        for num_streams in arguments.streams:
+            for number, (_, index) in enumerate(interleave(len(contenders), arguments.rounds)):
+                method = contenders[index]
+                results[num_streams, method.name].append(
+                    await run_round(method, speech, loaded.engine, turns, arguments, num_streams, number)
+                )
         nursery.cancel_scope.cancel()
     return report(results, turns)
 
@@ -285,7 +317,10 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description="Incremental live transcription against feeding again.")
     parser.add_argument("model", nargs="?", default="tiny-qwen3-asr")
-    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument(
+        "--recording", type=Path, default=RECORDING, help="with its turns in a JSON beside it"
+    )
+    parser.add_argument("--streams", type=int, nargs="+", default=[8])
     parser.add_argument("--update-ms", type=int, default=1000)
     parser.add_argument("--turn-seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -295,7 +330,7 @@ def main() -> None:
     machine = this_machine()
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     print(f"{machine.processor}, {machine.num_cpus} CPUs; {versions}")
-    print(f"{arguments.model}, {arguments.streams} streams, an update every {arguments.update_ms} ms")
+    print(f"{arguments.model}, an update every {arguments.update_ms} ms")
     print(trio.run(bench, arguments))
 
 

@@ -32,14 +32,17 @@ import soundfile
 import soxr
 import trio
 from sensorium.actors.config import ListenConfig, RealtimeConfig, ServerConfig
+from sensorium.actors.fetching.names import Names
 from sensorium.actors.http.keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
+from sensorium.actors.live.sound import SoundActor
 from sensorium.actors.media import MediaActor
 from sensorium.actors.media_budget import MediaBudget
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.server import application
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.text.addresses import AddressBook
 from sensorium.actors.wire.guard import Guard, connection_limits
 from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.media.voice_activity import VoiceActivityModel
@@ -59,6 +62,7 @@ class StubModel:
     """Understands one more word per second, in no time."""
 
     languages: tuple[str, ...] = ("en",)
+    spells_numbers: bool = False
     tasks: tuple[Task, ...] = ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
@@ -87,7 +91,7 @@ class StubTurn:
         self._read = read
         self._start = self._end = start
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         """At once."""
         await trio.lowlevel.checkpoint()
         if end > self._end:
@@ -134,15 +138,26 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         listen=ListenConfig(port=0),
         realtime=RealtimeConfig(max_sessions=arguments.sessions + 1),
     )
-    media, metrics = MediaActor(), Metrics()
+    media, metrics, budget, keys = MediaActor(), Metrics(), MediaBudget(), ApiKeys(config.listen)
     engine: Any = None  # nobody asks the stub's
     models = {"stub": ServedModel("stub", engine, 0, transcription=StubModel())}
     async with trio.open_nursery() as nursery:
         await nursery.start(media.run)
         hearing = VoiceActivityActor(VoiceActivityModel())
         await nursery.start(hearing.run)
+        sound = SoundActor()
+        await nursery.start(sound.run)
         service = Service(
-            config, models, media.handle, MediaBudget(), hearing.open_ear, metrics, ApiKeys(config.listen)
+            config,
+            models,
+            media.handle,
+            budget,
+            AddressBook(budget),
+            Names(),
+            hearing.open_ear,
+            sound.open_sound,
+            metrics,
+            keys,
         )
         await nursery.start(service.sessions.run)
         listener = open_listener("127.0.0.1", 0)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
-from sensorium.kernels.attention_inputs import attention_inputs
+from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.paged_attention import (
     PagedBatch,
@@ -251,8 +251,10 @@ def _elementwise(shape: Shape, rows: int, device: torch.device, dtype: torch.dty
     )
     yield case("silu_mul", lambda: silu_mul(wide), lambda: silu_mul_reference(wide), 1.5 * wide.nbytes)
 
+    norms = HeadNorms(small, small, 1e-6)
+
     def entered() -> float:
-        got = attention_inputs(qkv, small, small, 1e-6, table, caches[0], slots)
+        got = attention_inputs(qkv, norms, table, caches[0], slots)
         turned = [
             apply_rotary_reference(rms_norm_reference(part, small, 1e-6), table) for part in (query, key)
         ]
@@ -262,7 +264,7 @@ def _elementwise(shape: Shape, rows: int, device: torch.device, dtype: torch.dty
     yield Case(
         "attention_inputs",
         f"{shape.name}, {rows} rows",
-        lambda: attention_inputs(qkv, small, small, 1e-6, table, caches[0], slots),
+        lambda: attention_inputs(qkv, norms, table, caches[0], slots),
         2 * qkv.nbytes,
         0,
         entered,

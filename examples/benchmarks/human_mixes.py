@@ -5,7 +5,8 @@
 FOLDER_OF_HUMAN holds `manifest.json` (a list of {"id", "path", "text", "language", "seconds"}; 16 kHz mono)
 and `music/*.wav`. OUT gets a WAV a mix and `manifest.json`: {"id", "path", "seconds", "language", "text",
 "parts"}, where a part is an utterance with its text, language, and when it is spoken. Mixes without parts
-ought to give no text. `human_speech.py` sends them to a server.
+ought to give no text. `human_speech.py` sends them to a server. Beside a mix with parts stands NAME.json,
+from which `sensorium bench` and `tune_release.py` know what is said when.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -24,6 +26,10 @@ import soxr
 from numpy.typing import NDArray
 
 RATE_HZ = 16_000
+TURNS = {"en": 150, "es": 40, "fr": 40, "it": 40, "ru": 40}
+"""How many utterances the mixes have by which live turns are judged."""
+NUM_HELD_OUT = 130
+"""Utterances of a mix that has none of theirs: what is chosen by those is measured with these."""
 Samples = NDArray[np.float32]
 
 
@@ -51,6 +57,7 @@ class Mix:
 
     def say(self, utterance: Utterance, then_s: float = 0.0) -> None:
         """Append an utterance and a pause."""
+        first, last = spoken_part(utterance.samples)
         start = self.seconds
         self.pieces.append(utterance.samples)
         self.parts.append(
@@ -58,8 +65,8 @@ class Mix:
                 "id": utterance.id,
                 "text": utterance.text,
                 "language": utterance.language,
-                "start": round(start, 3),
-                "end": round(self.seconds, 3),
+                "start": round(start + first / RATE_HZ, 3),
+                "end": round(start + last / RATE_HZ, 3),
             }
         )
         self.sound(silence(then_s))
@@ -75,6 +82,12 @@ class Mix:
     def samples(self) -> Samples:
         """All of it."""
         return np.concatenate(self.pieces).astype(np.float32)
+
+
+def spoken_part(samples: Samples) -> tuple[int, int]:
+    """From the first to the last sample that is not 34 dB below the loudest: studio prompts have no noise."""
+    loud = np.flatnonzero(np.abs(samples) > 0.02 * np.abs(samples).max())
+    return int(loud[0]), int(loud[-1]) + 1
 
 
 def silence(seconds: float) -> Samples:
@@ -165,6 +178,16 @@ class Studio:
         text = " ".join(listed["text"].split())
         return Utterance(listed["id"], text, listed["language"], _read(self._folder / listed["path"]))
 
+    def held_out(self, language: str, count: int) -> list[Utterance]:
+        """So many with different texts, none of them in the mixes by which live turns are judged."""
+        judged = self.utterances("turns", language, TURNS[language], 1.0, 9)
+        judged += self.utterances("conv", language, 23, 1.5, 9)
+        known, kept = {each.id for each in judged}, dict[str, Utterance]()
+        for each in self.utterances("heldout", language, len(self._listed), 1.0, 9):
+            if each.id not in known:
+                kept.setdefault(each.text.lower(), each)
+        return list(kept.values())[:count]
+
 
 def _draw(purpose: str, name: str) -> str:
     return hashlib.sha256(f"{purpose}/{name}".encode()).hexdigest()
@@ -247,9 +270,20 @@ def mixes(studio: Studio) -> dict[str, Mix]:
     }
     for decibels in (-30, -40, -50):
         made[f"short_peak{decibels}"] = short.changed(partial(with_peak, decibels=decibels))
+    for language, count in TURNS.items():
+        made[f"turns_{language}"] = conversation(
+            studio.utterances("turns", language, count, 1.0, 9), [0.9, 1.3, 2.0, 0.8]
+        )
+    made["held_out"] = conversation(studio.held_out("en", NUM_HELD_OUT), [0.9, 1.3, 2.0, 0.8])
     for number, piece in enumerate(studio.music):
         made[f"music{number}"] = Mix([piece[: 28 * RATE_HZ]])
     return made
+
+
+def turn_of(part: Mapping[str, Any]) -> dict[str, object]:
+    """A part as `sensorium bench` reads it."""
+    start_ms, end_ms = round(1000 * part["start"]), round(1000 * part["end"])
+    return {"text": part["text"], "language": part["language"], "start_ms": start_ms, "end_ms": end_ms}
 
 
 def main() -> None:
@@ -263,6 +297,10 @@ def main() -> None:
         path = f"{name}.wav"
         # Sixteen bits: what is at -50 dB keeps seven of them, as it would on a telephone.
         soundfile.write(arguments.out / path, mix.samples(), RATE_HZ, subtype="PCM_16")
+        if mix.parts:
+            turns = {"file": path, "turns": [turn_of(part) for part in mix.parts]}
+            document = json.dumps(turns, ensure_ascii=False, indent=1)
+            (arguments.out / f"{name}.json").write_text(document + "\n", "utf-8")
         spoken = {str(part["language"]) for part in mix.parts}
         listed.append(
             {

@@ -72,7 +72,7 @@ def ask(client: Client, mix: Mix, *, wanted: Format, speed: float) -> str:
             return client.transcribe(mix.path, response_format="json").text
         case "verbose_json":
             found = client.transcribe(mix.path, response_format="verbose_json")
-            return " ".join(segment.text for segment in found.segments)
+            return "".join(segment.text for segment in found.segments)
         case "words":
             found = client.transcribe(mix.path, timestamp_granularities=("word",))
             return " ".join(word.word for word in found.words)

@@ -23,7 +23,7 @@ from typing import get_args
 import msgspec
 import trio
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.live.audio import Hear, ListeningMachine, LiveEffect, Then, pieces
+from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
 from sensorium.client.audio import Audio, read_wav
@@ -42,7 +42,7 @@ from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Send, Transcribe
 from sensorium.realtime.events import HypothesisReady
-from sensorium.realtime.transcript import RELEASES, ReleaseConfig
+from sensorium.realtime.releases import RELEASES, ReleaseConfig
 
 FRAME_MS = 32
 
@@ -88,7 +88,7 @@ class Listening:
         for chunk in self._audio.chunks(FRAME_MS):
             now_ms += FRAME_MS
             for piece in pieces(chunk):
-                self._perform(self._machine.receive(piece, now=now_ms / 1000), now_ms)
+                self._perform(self._machine.receive(AudioBatch([piece]), now=now_ms / 1000), now_ms)
             await self._answer(now_ms)
         for turn in self._turns.values():
             turn.close()
@@ -109,7 +109,9 @@ class Listening:
                     turn = self._turns[question.item_id]
                     transcript = await turn.hypothesis(question.end_sample, final=question.final)
                     if question.final:
-                        samples = self._machine.store.copy(question.start_sample, question.end_sample)
+                        samples = self._machine.tracks[0].store.copy(
+                            question.start_sample, question.end_sample
+                        )
                         self._finals[question.item_id] = samples, transcript.text
                     where = (question.item_id, question.start_sample, question.end_sample, question.final)
                     event = HypothesisReady(*where, transcript)
@@ -127,13 +129,15 @@ class Listening:
                     self.num_questions += 1
                     if effect.item_id not in self._turns:
                         self._turns[effect.item_id] = self._speech.live(
-                            self._machine.store.copy, TranscriptionOptions(), start=effect.start_sample
+                            self._machine.tracks[0].store.copy,
+                            TranscriptionOptions(),
+                            start=effect.start_sample,
                         )
                     self._due.append((now_ms + self._answer_ms, effect))
                 case ForgetItem(item_id) if item_id in self._turns:
                     self._turns.pop(item_id).close()
                 case ForgetBefore(sample):
-                    self._machine.store.forget_before(sample)
+                    self._machine.tracks[0].store.forget_before(sample)
                 case Send(InputAudioBufferSpeechStarted(item_id=item_id, audio_start_ms=start_ms)):
                     self.items[item_id] = Heard(start_ms)
                 case Send(ConversationItemInputAudioTranscriptionDelta(item_id=item_id, delta=delta)):

@@ -132,7 +132,7 @@ def generate(folder: Path, lists: Path, seed: int, num_shards: int, num_processe
     folder.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard in range(num_shards) if not shard_path(folder, shard).exists()]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spoken_clips"])
+    context.set_forkserver_preload(["__main__", "spoken_clips"])
     with context.Pool(num_processes, maxtasksperchild=1) as pool:
         jobs = [(folder, lists, seed, shard) for shard in missing]
         for done, shard in enumerate(pool.imap(_write_shard, jobs), 1):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import torch
+from checkpoint_files import MESSAGE_END, MESSAGE_START
 from contexts import drawn_context
-from open_text import OpenText
+from open_text import KINDS, Kind, OpenText
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, Frames, Shard, read_shard, shard_path
 from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
@@ -26,8 +28,6 @@ from tiny_qwen3_asr_model import (
     CHUNK_FRAMES,
     CHUNK_ROWS,
     LANGUAGE_NAMES,
-    MESSAGE_END,
-    MESSAGE_START,
     TEXT_TAG,
     WINDOW_CHUNKS,
     AsrBatch,
@@ -36,7 +36,7 @@ from tiny_whisper_tokens import LETTERS
 from tokenizers import Tokenizer
 
 STEPS_PER_UNIT: Final = 40
-FIRST_SHARDS, SHARDS_PER_UNIT = 20, 1
+FIRST_SHARDS, SHARDS_PER_UNIT = 8, 1
 SHORT_UNITS: Final = 2
 """Units at the beginning that join no clips."""
 SILENT_SHARE: Final = 0.03
@@ -65,11 +65,12 @@ def rows_of(num_frames: int) -> int:
 
 
 class Pool:
-    """The shards in a folder, as many as a unit may use, and where to find a voice's clips."""
+    """The shards in a folder, as many as a unit may use, and where to find a voice's clips of some kinds."""
 
-    def __init__(self, folder: Path, num_shards: int) -> None:
+    def __init__(self, folder: Path, num_shards: int, kinds: Collection[Kind] = KINDS) -> None:
         self._folder = folder
         self._num_shards = num_shards
+        self._kinds = frozenset(kinds)
         self._shards: list[Shard] = []
 
     def load(self, unit: int) -> None:
@@ -90,6 +91,8 @@ class Pool:
         groups: dict[str, list[Place]] = defaultdict(list)
         for number, shard in enumerate(self._shards[: self.shards_of(unit)]):
             for index, clip in enumerate(shard.clips):
+                if clip.kind not in self._kinds:
+                    continue
                 groups[clip.voice].append((number, index))
                 groups[f"language {clip.language}"].append((number, index))
         return groups

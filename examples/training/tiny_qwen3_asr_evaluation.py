@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 import torch
+from checkpoint_files import MESSAGE_END, MESSAGE_START
 from contexts import context
 from speech_grammar import LANGUAGES
 from speech_synthesis import SAMPLE_RATE_HZ, Audio
@@ -22,8 +23,6 @@ from tiny_qwen3_asr_model import (
     AUDIO_PAD,
     AUDIO_START,
     LANGUAGE_NAMES,
-    MESSAGE_END,
-    MESSAGE_START,
     TEXT_TAG,
     feature_extractor,
 )

@@ -5,37 +5,38 @@ attention over 8 s), so the exported folder loads wherever the big ones do; only
 hand here, to batch windows. `train_tiny_qwen3_asr.py` holds the loop and makes the batches.
 """
 
-import json
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from checkpoint_files import (
+    END,
+    MESSAGE_END,
+    MESSAGE_START,
+    byte_level_tokenizer,
+    replaced_files,
+    write_tokenizer,
+)
+from grouped_attention import GROUPED
 from safetensors.torch import save_file
 from speech_grammar import Language
 from tiny_whisper_data import NUM_MELS
-from tiny_whisper_model import plain_attention
 from tiny_whisper_tokens import LETTERS
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer
 from torch import nn
 from torch.nn import functional
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
     GenerationConfig,
     Qwen3ASRConfig,
     Qwen3ASRFeatureExtractor,
     Qwen3ASRForConditionalGeneration,
 )
-from transformers.masking_utils import eager_mask
 
 NUM_TEXT_TOKENS: Final = 1_000
 WIDTH: Final = 192
-TOWER_LAYERS, DECODER_LAYERS = 6, 4
-DECODER_MLP: Final = 768
+DECODER_LAYERS: Final = 4
 CHUNK_FRAMES: Final = 100
 CHUNK_ROWS: Final = 13
 WINDOW_CHUNKS: Final = 8
@@ -43,16 +44,10 @@ BLANK_AT_FIRST: Final = 3.0
 LETTERS_PER_ROW: Final = 3
 """CTC wants more positions than there are letters: every row of 77 ms stands for this many."""
 
-END: Final = "<|endoftext|>"
-MESSAGE_START, MESSAGE_END = "<|im_start|>", "<|im_end|>"
 AUDIO_START, AUDIO_END, AUDIO_PAD = "<|audio_start|>", "<|audio_end|>", "<|audio_pad|>"
 TEXT_TAG: Final = "<asr_text>"
 LANGUAGE_NAMES: dict[Language, str] = {"en": "English", "es": "Spanish", "de": "German"}
 
-_WORDS: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+"
-)
 CHAT_TEMPLATE: Final = (
     "<|im_start|>system\n"
     "{% for message in messages if message.role == 'system' %}"
@@ -65,38 +60,30 @@ CHAT_TEMPLATE: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What may be chosen of the network: layers of the tower, width of the decoder's MLP."""
+
+    tower_layers: int = 6
+    decoder_mlp: int = 768
+
+
 def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
     """A byte-level BPE that splits words as Qwen's does, with the control tokens of Qwen3-ASR."""
-    bpe = Tokenizer(models.BPE())
-    bpe.normalizer = normalizers.NFC()
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_WORDS), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=NUM_TEXT_TOKENS,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=[],
-        show_progress=False,
-    )
-    bpe.train_from_iterator(texts, trainer)
     controls = (END, MESSAGE_START, MESSAGE_END, AUDIO_START, AUDIO_END, AUDIO_PAD)
-    bpe.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in controls])
+    bpe = byte_level_tokenizer(texts, NUM_TEXT_TOKENS, controls)
     bpe.add_tokens([AddedToken(TEXT_TAG, normalized=False, special=False)])
     return bpe
 
 
-def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
+def model_config(tokenizer: Tokenizer, shape: Shape) -> Qwen3ASRConfig:
     """The network's shape; the vocabulary is exactly the tokenizer's."""
     end, message_end = tokenizer.token_to_id(END), tokenizer.token_to_id(MESSAGE_END)
     return Qwen3ASRConfig(
         audio_config={
             "num_mel_bins": NUM_MELS,
             "d_model": WIDTH,
-            "encoder_layers": TOWER_LAYERS,
+            "encoder_layers": shape.tower_layers,
             "encoder_attention_heads": 4,
             "encoder_ffn_dim": 4 * WIDTH,
             "output_dim": WIDTH,
@@ -105,7 +92,7 @@ def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
         text_config={
             "vocab_size": tokenizer.get_vocab_size(with_added_tokens=True),
             "hidden_size": WIDTH,
-            "intermediate_size": DECODER_MLP,
+            "intermediate_size": shape.decoder_mlp,
             "num_hidden_layers": DECODER_LAYERS,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
@@ -124,27 +111,6 @@ def model_config(tokenizer: Tokenizer) -> Qwen3ASRConfig:
         pad_token_id=end,
         support_languages=list(LANGUAGE_NAMES.values()),
     )
-
-
-def _grouped_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **_: object,
-) -> tuple[torch.Tensor, None]:
-    """`plain_attention` where several query heads share a key."""
-    shared = query.shape[1] // key.shape[1]
-    key, value = key.to(value.dtype).repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
-    query = query.to(value.dtype)
-    return plain_attention(module, query, key, value, attention_mask, scaling)
-
-
-_ATTENTION: Final = "tiny_grouped_plain"
-AttentionInterface.register(_ATTENTION, _grouped_attention)
-AttentionMaskInterface.register(_ATTENTION, eager_mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +137,7 @@ class TrainedAsr(nn.Module):
     def __init__(self, config: Qwen3ASRConfig) -> None:
         super().__init__()
         for part in (config, config.audio_config, config.text_config):
-            part._attn_implementation = _ATTENTION
+            part._attn_implementation = GROUPED
         self.asr = Qwen3ASRForConditionalGeneration(config)
         self.ctc = nn.Linear(config.audio_config.d_model, LETTERS_PER_ROW * (len(LETTERS) + 1))
         with torch.no_grad():
@@ -179,8 +145,9 @@ class TrainedAsr(nn.Module):
             self.ctc.weight.mul_(0.1)
             self.ctc.bias.zero_().view(LETTERS_PER_ROW, -1)[:, -1] = BLANK_AT_FIRST
 
-    def forward(self, batch: AsrBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross entropy of the answers and CTC loss of the tower, both means."""
+    def forward(self, batch: AsrBatch, *, ctc_alone: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross entropy of the answers and CTC loss of the tower, both means; the second teaches the CTC
+        head only if it is to learn alone."""
         model = cast(Any, self.asr.model)
         with torch.autocast("cpu", torch.bfloat16):
             windows = self._encoded(batch)
@@ -193,7 +160,7 @@ class TrainedAsr(nn.Module):
             # Only the predicted positions go through the vocabulary.
             predicted = batch.labels != -100
             logits = self.asr.lm_head(hidden[predicted])
-            ctc_logits = self.ctc(rows)
+            ctc_logits = self.ctc(rows.detach() if ctc_alone else rows)
         loss = functional.cross_entropy(logits.float(), batch.labels[predicted])
         return loss, self._ctc_loss(ctc_logits.float(), batch)
 
@@ -255,11 +222,10 @@ def feature_extractor() -> Qwen3ASRFeatureExtractor:
     return Qwen3ASRFeatureExtractor(feature_size=NUM_MELS)
 
 
-def export(weights: dict[str, torch.Tensor], tokenizer: Tokenizer, folder: Path) -> None:
+def export(weights: dict[str, torch.Tensor], tokenizer: Tokenizer, shape: Shape, folder: Path) -> None:
     """Replace the checkpoint folder's files one by one, each at once. Weights are stored as float16; the
     output layer is the embedding and not stored twice. Other files, such as the model card, stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = model_config(tokenizer)
+    config = model_config(tokenizer, shape)
     config.architectures = ["Qwen3ASRForConditionalGeneration"]
     stored = {
         name: tensor.to(torch.float16).contiguous()
@@ -267,27 +233,10 @@ def export(weights: dict[str, torch.Tensor], tokenizer: Tokenizer, folder: Path)
         if name != "lm_head.weight"
     }
     eos = [tokenizer.token_to_id(END), tokenizer.token_to_id(MESSAGE_END)]
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as temporary:
-        fresh = Path(temporary)
+    audio = {"audio_token": AUDIO_PAD, "audio_bos_token": AUDIO_START, "audio_eos_token": AUDIO_END}
+    with replaced_files(folder) as fresh:
         config.save_pretrained(fresh)
         GenerationConfig(eos_token_id=eos, pad_token_id=eos[0]).save_pretrained(fresh)
         feature_extractor().save_pretrained(fresh)
-        tokenizer.save(str(fresh / "tokenizer.json"))
-        about = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": None,
-            "eos_token": MESSAGE_END,
-            "pad_token": END,
-            "clean_up_tokenization_spaces": False,
-            "extra_special_tokens": {
-                "audio_token": AUDIO_PAD,
-                "audio_bos_token": AUDIO_START,
-                "audio_eos_token": AUDIO_END,
-            },
-        }
-        (fresh / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n", "utf-8")
-        (fresh / "chat_template.jinja").write_text(CHAT_TEMPLATE, "utf-8")
+        write_tokenizer(fresh, tokenizer, CHAT_TEMPLATE, {"extra_special_tokens": audio})
         save_file(stored, fresh / "model.safetensors", metadata={"format": "pt"})
-        for path in sorted(fresh.iterdir()):
-            path.chmod(0o644)
-            os.replace(path, folder / path.name)

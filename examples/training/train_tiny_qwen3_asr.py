@@ -12,33 +12,36 @@ Start reading at `Trainer`.
 """
 
 import argparse
-import multiprocessing
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import torch
-from open_text import drawn_kind, open_texts
+from open_text import KINDS, Kind, drawn_kind, open_texts
 from speech_grammar import LANGUAGES
 from spoken_clips import generate
 from tiny_qwen3_asr_data import Batches, Pool
 from tiny_qwen3_asr_evaluation import evaluate
-from tiny_qwen3_asr_model import LANGUAGE_NAMES, AsrBatch, TrainedAsr, build_tokenizer, export, model_config
+from tiny_qwen3_asr_model import (
+    LANGUAGE_NAMES,
+    Shape,
+    TrainedAsr,
+    build_tokenizer,
+    export,
+    model_config,
+)
 from tiny_qwen3_asr_start import start_from
 from tokenizers import Tokenizer
-from torch import distributed
-from trainer import Training, steady_rate
+from trainer import PEAK_LEARNING_RATE, Training, in_processes, made_ahead, restore_newest, steady_rate
 from word_lists import DEFAULT_FOLDER, build, load_words
 
 NUM_TOKENIZER_TEXTS = 10_000
 """Of each language."""
 CTC_WEIGHT = 0.4
+CTC_ALONE_STEPS = 60
+"""With --start: an exported folder lacks the CTC head, which must not shake a tower that hears."""
 LOG_EVERY, SAVE_EVERY_S = 20, 240
 FEW = 2
 """Recordings of a kind and language that are asked about on the way."""
@@ -53,6 +56,11 @@ class Options:
     output: Path | None
     sources: Path
     start: Path | None
+    new_tokenizer: bool
+    kinds: list[Kind]
+    peak: float
+    tower_layers: int
+    decoder_mlp: int
     seed: int
     num_shards: int
     num_processes: int
@@ -78,8 +86,16 @@ class Options:
         """Where the state after so many steps is saved: a decay does not replace the last before it."""
         return self.work / ("decaying.pt" if self.is_decaying(step) else "training.pt")
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.tower_layers, self.decoder_mlp)
+
     def is_decaying(self, step: int) -> bool:
         return step > self.num_steps - self.num_decaying
+
+    def is_next(self, step: int) -> bool:
+        """Whether this training goes on from a decaying state of so many steps."""
+        return self.is_decaying(step) and step <= self.num_steps
 
 
 class Trainer:
@@ -90,8 +106,8 @@ class Trainer:
         self._options = options
         self._rank = rank
         self._texts = open_texts(load_words(options.words))
-        self._tokenizer = self._built_tokenizer()
-        pool = Pool(options.clips, options.num_shards)
+        self._tokenizer = self._own_tokenizer()
+        pool = Pool(options.clips, options.num_shards, options.kinds)
         self._batches = Batches(
             pool,
             self._texts,
@@ -99,13 +115,18 @@ class Trainer:
             seed=options.seed,
             frames_per_batch=options.frames_per_batch,
         )
-        self._model = TrainedAsr(model_config(self._tokenizer))
+        self._model = TrainedAsr(model_config(self._tokenizer, options.shape))
         if options.start is not None:
             start_from(options.start, self._model, self._tokenizer)
         matrices = [p for name, p in self._model.named_parameters() if p.ndim == 2 and ".layers." in name]
-        rate = partial(steady_rate, num_steps=options.num_steps, num_decaying=options.num_decaying)
+        rate = partial(
+            steady_rate,
+            num_steps=options.num_steps,
+            num_decaying=options.num_decaying,
+            peak=options.peak,
+        )
         self._training = Training(self._model, rate, matrices=matrices)
-        self._restore()
+        restore_newest(self._training, self._options.work, self._options.is_next)
 
     def run(self) -> None:
         """Train to the last step, saving, exporting and logging on the way."""
@@ -114,15 +135,24 @@ class Trainer:
             size = sum(p.numel() for p in self._model.asr.parameters()) / 1e6
             print(f"{size:.2f} M parameters", flush=True)
         saved_at = begun = time.monotonic()
-        sums = torch.zeros(3)
-        for batch in self._ahead():
-            loss, ctc_loss = self._model(batch)
+        sums = torch.zeros(4)
+        options = self._options
+        batches = made_ahead(
+            self._batches.batch,
+            self._training.step,
+            options.num_steps,
+            rank=self._rank,
+            num_processes=options.num_processes,
+        )
+        for batch in batches:
+            ctc_alone = options.start is not None and training.step < CTC_ALONE_STEPS
+            loss, ctc_loss = self._model(batch, ctc_alone=ctc_alone)
             training.take(loss + CTC_WEIGHT * ctc_loss)
-            sums += torch.tensor([loss.item(), ctc_loss.item(), 100.0 * len(batch.chunks)])
+            sums += torch.tensor([loss.item(), ctc_loss.item(), 100.0 * len(batch.chunks), 1.0])
             if self._rank > 0:
                 continue
             if training.step % LOG_EVERY == 0:
-                mean_loss, mean_ctc, frames = (sums / LOG_EVERY).tolist()
+                mean_loss, mean_ctc, frames, _ = (sums / sums[-1]).tolist()
                 sums.zero_()
                 elapsed_s = time.monotonic() - begun
                 print(
@@ -136,34 +166,15 @@ class Trainer:
                 training.save(options.state(training.step))
                 saved_at = time.monotonic()
             if is_last or training.step % options.export_every == 0:
-                export(self._mean_weights(), self._tokenizer, options.exported)
+                export(self._mean_weights(), self._tokenizer, options.shape, options.exported)
                 print(evaluate(options.exported, options.words, FEW, options.seed), flush=True)
 
-    def _ahead(self) -> Iterator[AsrBatch]:
-        """This process' batches, each made while the one before is trained on."""
-        workers = self._options.num_processes
-        with ThreadPoolExecutor(1) as thread:
-            step = self._training.step
-            coming = thread.submit(self._batches.batch, step * workers + self._rank)
-            while step < self._options.num_steps:
-                batch = coming.result()
-                step += 1
-                coming = thread.submit(self._batches.batch, step * workers + self._rank)
-                yield batch
-
-    def _restore(self) -> None:
-        """Continue from the last saved step, if there is one."""
-        decaying, steady = self._options.work / "decaying.pt", self._options.work / "training.pt"
-        if decaying.exists():
-            step = torch.load(decaying, weights_only=True, mmap=True)["step"]
-            if self._options.is_decaying(step) and step <= self._options.num_steps:
-                self._training.restore(decaying)
-                return
-        if steady.exists():
-            self._training.restore(steady)
-
-    def _built_tokenizer(self) -> Tokenizer:
-        """The same in every run; what the training says, and the words of prompts."""
+    def _own_tokenizer(self) -> Tokenizer:
+        """That of the model to begin with, or built of what the training says and of the words of prompts;
+        the same in every run."""
+        start = self._options.start
+        if start is not None and not self._options.new_tokenizer:
+            return Tokenizer.from_file(str(start / "tokenizer.json"))
         rng = Random(f"{self._options.seed}/texts")
         texts = [self._texts[name].phrase(drawn_kind(rng), rng) for name in LANGUAGES * NUM_TOKENIZER_TEXTS]
         headers = [f"language {name}" for name in (*LANGUAGE_NAMES.values(), "None")] * 500
@@ -178,33 +189,8 @@ class Trainer:
         }
 
 
-def _train(rank: int, options: Options, meeting: str) -> None:
-    torch.set_num_threads(1)  # the matrices are too small to share, and sums keep their order
-    if options.num_processes > 1:
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.num_processes
-        )
+def _train(rank: int, options: Options) -> None:
     Trainer(options, rank).run()
-
-
-def _train_together(options: Options) -> None:
-    """Train in as many processes; where one fails, end the others, which would wait for it."""
-    meeting = options.work.resolve() / "meeting"
-    meeting.unlink(missing_ok=True)
-    context = multiprocessing.get_context("spawn")
-    ranks = range(options.num_processes)
-    processes = [context.Process(target=_train, args=(rank, options, str(meeting))) for rank in ranks]
-    for process in processes:
-        process.start()
-    running = {process.sentinel: process for process in processes}
-    while running:
-        for sentinel in wait(list(running)):
-            ended = running.pop(cast(int, sentinel))
-            ended.join()
-            if ended.exitcode:
-                for other in running.values():
-                    other.terminate()
-                raise SystemExit(f"a training process ended with {ended.exitcode}")
 
 
 def _options() -> Options:
@@ -213,7 +199,12 @@ def _options() -> Options:
     parser.add_argument("--work", type=Path, default=DEFAULT_FOLDER, help="word lists, clips, states, export")
     parser.add_argument("--output", type=Path, help="the exported model; model in --work if not given")
     parser.add_argument("--sources", type=Path, default=DEFAULT_FOLDER / "sources", help="packages of words")
-    parser.add_argument("--start", type=Path, help="begin with the weights of this, smaller, model")
+    parser.add_argument("--start", type=Path, help="begin with weights and tokenizer of this exported model")
+    parser.add_argument("--new-tokenizer", action="store_true", help="with its weights only")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of clips to train on")
+    parser.add_argument("--peak", type=float, default=PEAK_LEARNING_RATE, help="learning rate")
+    parser.add_argument("--tower-layers", type=int, default=6)
+    parser.add_argument("--mlp", dest="decoder_mlp", type=int, default=768, help="the decoder's width")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shards", dest="num_shards", type=int, default=120, help="of 1000 clips")
     parser.add_argument("--processes", dest="num_processes", type=int, default=2)
@@ -238,7 +229,7 @@ def main() -> None:
         case "evaluate":
             print(evaluate(options.exported, options.words, options.num_held_out, options.seed))
         case _:
-            _train_together(options)
+            in_processes(partial(_train, options=options), options.num_processes, options.work / "meeting")
 
 
 if __name__ == "__main__":

@@ -2,17 +2,22 @@
 
 Knows a module and a learning rate for every step; neither audio nor what the losses mean. Several processes
 train together where `torch.distributed` runs: each brings the gradient of its own batch.
-`train_tiny_whisper.py` and `train_tiny_qwen3_asr.py` use it.
+`train_tiny_whisper.py`, `train_tiny_qwen3_asr.py` and `train_tiny_qwen3_vl.py` use it.
 """
 
 import math
+import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed, nn
+
+BatchT = TypeVar("BatchT")
 
 PEAK_LEARNING_RATE = 1.5e-3
 WARMUP_SHARE = 0.06
@@ -30,11 +35,11 @@ def cosine_rate(step: int, num_steps: int) -> float:
     return PEAK_LEARNING_RATE * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def steady_rate(step: int, num_steps: int, num_decaying: int) -> float:
+def steady_rate(step: int, num_steps: int, num_decaying: int, peak: float = PEAK_LEARNING_RATE) -> float:
     """Linear warm-up, the peak for as long as one likes, and a straight way down in the last steps."""
     rising = (step + 1) / WARMUP_STEPS
     falling = (num_steps - step) / max(1, num_decaying)
-    return PEAK_LEARNING_RATE * max(0.01, min(1.0, rising, falling))
+    return peak * max(0.01, min(1.0, rising, falling))
 
 
 class Training:
@@ -115,3 +120,57 @@ def _average(gradients: list[torch.Tensor]) -> None:
     flat /= distributed.get_world_size()
     parts = torch.split(flat, [gradient.numel() for gradient in gradients])
     torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)])
+
+
+def in_processes(train: Callable[[int], None], num_processes: int, meeting: Path) -> None:
+    """Call `train` with each rank in a process of its own, with one thread, and with `torch.distributed` if
+    they are several; `meeting` is a file in which they find each other. `train` can be pickled. Where one
+    fails, the others, which would wait for it, are ended and SystemExit is raised."""
+    meeting.unlink(missing_ok=True)
+    context = multiprocessing.get_context("spawn")
+    arguments = (train, num_processes, str(meeting.resolve()))
+    processes = [context.Process(target=_ranked, args=(rank, *arguments)) for rank in range(num_processes)]
+    for process in processes:
+        process.start()
+    running = {process.sentinel: process for process in processes}
+    while running:
+        for sentinel in wait(list(running)):
+            ended = running.pop(cast(int, sentinel))
+            ended.join()
+            if ended.exitcode:
+                for other in running.values():
+                    other.terminate()
+                raise SystemExit(f"a training process ended with {ended.exitcode}")
+
+
+def _ranked(rank: int, train: Callable[[int], None], num_processes: int, meeting: str) -> None:
+    torch.set_num_threads(1)  # the matrices are too small to share, and sums keep their order
+    if num_processes > 1:
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=num_processes
+        )
+    train(rank)
+
+
+def made_ahead(
+    make: Callable[[int], BatchT], first: int, last: int, *, rank: int, num_processes: int
+) -> Iterator[BatchT]:
+    """One process' batches of the steps from `first` to before `last`, each made during the one before."""
+    with ThreadPoolExecutor(1) as thread:
+        step = first
+        coming = thread.submit(make, step * num_processes + rank)
+        while step < last:
+            batch = coming.result()
+            step += 1
+            coming = thread.submit(make, step * num_processes + rank)
+            yield batch
+
+
+def restore_newest(training: Training, work: Path, is_wanted: Callable[[int], bool]) -> None:
+    """Continue from the last saved step, if there is one: of the states while the learning rate decays, which
+    are kept apart, only where the step `is_wanted`."""
+    decaying, steady = work / "decaying.pt", work / "training.pt"
+    if decaying.exists() and is_wanted(torch.load(decaying, weights_only=True, mmap=True)["step"]):
+        training.restore(decaying)
+    elif steady.exists():
+        training.restore(steady)

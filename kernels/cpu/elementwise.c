@@ -122,15 +122,20 @@ INLINE void store_each(const int bf16, void *to, long i, floats x) {
         *(floats *)((float *)to + i) = x;
 }
 
-/* One head: x [2 · half] normed, then turned by cosines and sines, to y; half is a multiple of LANES. */
+/* One head: x [2 · half] normed if there is a weight, then turned by cosines and sines, to y; half is a
+ * multiple of LANES. */
 INLINE void norm_and_turn(const int bf16, const void *x, const void *weight, float eps, const float *cos,
                           const float *sin, void *y, long half) {
-    floats factor = (floats){} + norm_factor(bf16, x, 2 * half, eps);
+    floats factor = {};
+    if (weight) factor += norm_factor(bf16, x, 2 * half, eps);
     for (long i = 0; i < half; i += LANES) {
         floats part[2];
-        for (int j = 0; j < 2; j++)
-            part[j] = round_each(bf16, load_each(bf16, weight, j * half + i) *
-                                           round_each(bf16, load_each(bf16, x, j * half + i) * factor));
+        for (int j = 0; j < 2; j++) {
+            part[j] = load_each(bf16, x, j * half + i);
+            if (weight)
+                part[j] =
+                    round_each(bf16, load_each(bf16, weight, j * half + i) * round_each(bf16, part[j] * factor));
+        }
         floats c = round_each(bf16, *(const floats *)(cos + i));
         floats s = round_each(bf16, *(const floats *)(sin + i));
         store_each(bf16, y, i, round_each(bf16, part[0] * c) + round_each(bf16, -part[1] * s));
@@ -167,8 +172,8 @@ INLINE void attention_inputs(const int bf16, const Inputs *c, int threads) {
 }
 
 /* qkv [rows, heads + 2 · kv_heads, 2 · half] with stride elements from row to row → query [rows, heads,
- * 2 · half], and keys and values in the cache as `sensorium_write_kv` has it; gives what that gives. half
- * is a multiple of LANES. */
+ * 2 · half], and keys and values in the cache as `sensorium_write_kv` has it; gives what that gives. Norms
+ * may be 0; half is a multiple of LANES. */
 long sensorium_attention_inputs(int bf16, const void *qkv, long stride, long rows, long heads, long kv_heads,
                                 long half, const void *query_norm, const void *key_norm, float eps,
                                 const float *cos, const float *sin, char *cache, long blocks,

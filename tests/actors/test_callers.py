@@ -39,9 +39,9 @@ def test_callers_that_all_want_everything_get_the_same_and_a_newcomer_a_place(mo
     assert sum(held) <= most
     if most >= 8 * num:
         assert has_room(0, sum(held), most)
-    if num == 1 and most > 1:
-        assert held[0] >= max(1, most * 7 // 8 - 1)
-        assert has_room(0, held[0], most)
+    if num == 1:
+        assert held[0] == most - most // 8
+        assert has_room(0, held[0], most) == (most >= 8)
 
 
 def test_one_caller_alone_has_everything() -> None:

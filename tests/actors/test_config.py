@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sensorium.actors.config import (
     EngineConfig,
+    FetchConfig,
     FileConfig,
     ListenConfig,
     RealtimeConfig,
@@ -43,12 +45,36 @@ from sensorium.engine.models.memory import MemorySize
         ),
         (lambda: EngineConfig(plans_in_flight=3), "--plans-in-flight is 3; allowed: 0 to 2"),
         (lambda: EngineConfig(step_timeout_s=0), "--step-timeout-s is 0; allowed: at least 0.1"),
+        (lambda: FetchConfig(fetch_timeout_s=0), "--fetch-timeout-s is 0; allowed: 0.1 to 600"),
+        (
+            lambda: FetchConfig(allowed_media_domains=("https://a.example",)),
+            "--allowed-media-domains is 'https://a.example'; allowed: a name as images.example.com or "
+            "*.example.com, without scheme and port",
+        ),
+        (
+            lambda: FetchConfig(allowed_media_networks=("10.0.0.1/8",)),
+            "--allowed-media-networks is '10.0.0.1/8'; allowed: a network as 10.1.0.0/16 or fd00::/8, or an "
+            "address",
+        ),
+        (
+            lambda: FetchConfig(allowed_media_folder=(Path("/no/folder"),)),
+            "--allowed-media-folder is '/no/folder'; allowed: a folder that is there",
+        ),
         (lambda: FileConfig(max_audio_s=0), "--max-audio-s is 0; allowed: at least 0.1"),
         (lambda: FileConfig(max_image_pixels=10), "--max-image-pixels is 10; allowed: at least 65536"),
         (lambda: FileConfig(max_media_items=0), "--max-media-items is 0; allowed: at least 1"),
         (
             lambda: FileConfig(media_memory="0.5"),
             "--media-memory is '0.5'; allowed: a size as 2GiB or 512MiB",
+        ),
+        (
+            lambda: FileConfig(rgba_background="white"),
+            "--rgba-background is 'white'; allowed: a colour as #ffffff, two hexadecimal digits each of red, "
+            "green and blue",
+        ),
+        (
+            lambda: FileConfig(media_cache="0.5"),
+            "--media-cache is '0.5'; allowed: a size as 2GiB or 512MiB",
         ),
         (
             lambda: FileConfig(media_memory="64MiB"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import multiprocessing
+import operator
 import os
 import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +26,7 @@ from sensorium.media.images import ImageLimits, prepare_image
 from sensorium.media.video import prepare_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.errors import MediaError, OverloadedError, TooLargeError, UnavailableError
-from support.audio_files import encoded, plain_wav, tone
+from support.audio_files import encoded, plain_wav, sound_file, tone
 
 # Two hours of silence: seconds of work in a few hundred kilobytes.
 LONG = encoded(np.zeros(16_000 * 1800, np.float32), container="flac", codec="flac") * 4
@@ -63,6 +66,14 @@ async def until_working(besides: int = 0) -> int:
             if ticks > 0.6 * os.sysconf("SC_CLK_TCK") and child.pid is not None and child.pid != besides:
                 return child.pid
         await trio.sleep(0.02)
+
+
+async def test_channels_come_apart() -> None:
+    both = np.stack([tone(0.5), 0.25 * tone(0.5)], axis=1)
+    async with running() as (_, handle):
+        audio = await handle.decode(sound_file(both), are_channels_kept=True)
+    np.testing.assert_allclose(audio.samples, both.T, atol=1e-3)
+    assert audio.duration_s == 0.5
 
 
 async def test_a_file_is_decoded_and_the_worker_kept() -> None:
@@ -118,6 +129,24 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
             await handle.decode(LONG, limits=UNLIMITED)
         assert num_processes() == 0
         assert handle.statistics().num_killed == 1
+
+
+async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tried_again() -> None:
+    async with running(MediaConfig(max_workers=1, cpu_s=0.5)) as (actor, handle):
+        with trio.fail_after(60), pytest.raises(MediaError, match="too much processor time") as refused:
+            await actor.measure(b"x", partial(operator.countOf, itertools.repeat(0)), "video")
+        assert refused.value.param == "video"
+        assert actor.statistics().num_jobs == actor.statistics().num_killed == 1
+        assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2, "the next file goes on"
+
+
+async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sensorium")
+    async with running(MediaConfig(max_workers=1)) as (_, handle):
+        for _ in range(2):
+            await handle.decode(plain_wav(tone(0.2)))
+    (said,) = [record.message for record in caplog.records if "kept from the network" in record.message]
+    assert said.startswith("processes that decode files are kept from the network: ")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGKILL])

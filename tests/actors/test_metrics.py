@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -12,9 +13,13 @@ import pytest
 import trio
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, TIMES
+from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, SOUND, TIMES
+from sensorium.actors.fetching.fetcher import FetchStatistics
 from sensorium.actors.kernel.actor import InboxStatistics
+from sensorium.actors.live.posting import PostingStatistics
+from sensorium.actors.live.sound import SoundStatistics
 from sensorium.actors.media import MediaActor, MediaStatistics
+from sensorium.actors.media_cache import MediaCacheStatistics
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.wire.guard import ConnectionStatistics
 from sensorium.protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
@@ -32,6 +37,7 @@ from trio.testing import MockClock
         (TIMES, RequestTimes.__struct_fields__),
         (INBOX, [field.name for field in fields(InboxStatistics) if field.name not in ("name", "capacity")]),
         (MEDIA, [field.name for field in fields(MediaStatistics)]),
+        (SOUND, [field.name for field in fields(SoundStatistics)]),
     ],
 )
 def test_every_field_has_a_name(names: Mapping[str, object], counted: list[str]) -> None:
@@ -126,9 +132,14 @@ def test_the_manual_names_every_metric() -> None:
 def full() -> Metrics:
     """With one of everything, counted at least once."""
     metrics = Metrics()
+    metrics.add_sound(SoundStatistics)
+    metrics.add_posting(PostingStatistics)
+    metrics.add_fetcher(FetchStatistics)
+    metrics.add_media_cache(MediaCacheStatistics)
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
+    metrics.add_process(os.getpid, lambda: 1)
     metrics.add_media(MediaStatistics)
-    metrics.add_connections(ConnectionStatistics)
+    metrics.add_connections(ConnectionStatistics, lambda: {431: 1})
     metrics.requests.labels("/health", "200").inc()
     metrics.request_duration.labels("/health").observe(0.1)
     metrics.sessions.labels("1000").inc()

@@ -15,7 +15,9 @@ import pytest
 import trio
 from sensorium.actors import models as models_module
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.models import LoadedModel, load_model
+from sensorium.actors.engine.engine import Engine
+from sensorium.actors.loaded import LoadedModel
+from sensorium.actors.models import load_model, open_engine
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
@@ -36,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def running(folder: Path, config: EngineConfig = CONFIG) -> AsyncIterator[LoadedModel]:
+async def running(folder: Path, config: EngineConfig = CONFIG) -> AsyncIterator[LoadedModel[Engine]]:
     model = await trio.to_thread.run_sync(load_model, "random", str(folder), config)
     async with trio.open_nursery() as nursery:
         await nursery.start(model.engine.run)
@@ -82,7 +84,10 @@ async def test_a_whisper_model_transcribes_and_takes_no_prompts() -> None:
         assert model.speech is not None
         assert model.prompts is None
         assert isinstance(model.engine.info, WhisperInfo)
-        assert model.memory.encoder_bytes > 0
+
+
+def test_what_hears_has_room_for_encodings() -> None:
+    assert open_engine("random", str(random_folder()), CONFIG).memory.encoder_bytes > 0
 
 
 async def test_a_shortened_context_is_what_is_served(folder: Path) -> None:

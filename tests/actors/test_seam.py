@@ -14,12 +14,12 @@ from pathlib import Path
 
 sys.modules["torch"] = None  # importing it, anywhere, is an ImportError
 num = 0
-for name in ("http", "kernel", "live", "speech", "text"):
+for name in ("http", "kernel", "live", "remote", "speech", "text"):
     package = import_module(f"sensorium.actors.{name}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         import_module(module.name)
         num += 1
-import_module("sensorium.actors.engine.client")
+import_module("sensorium.actors.server")
 assert num > 25, num
 
 from sensorium.engine.text.chat_template import ChatTemplate

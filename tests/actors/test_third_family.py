@@ -14,7 +14,7 @@ import soundfile
 import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.models import load_model
-from sensorium.engine.models import registry
+from sensorium.engine.models import families
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.asr_folder import FloatArray
@@ -30,7 +30,7 @@ SPEECH = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint of the family, which is registered meanwhile."""
-    monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, ENTRY))
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, ENTRY))
     return make_ctc_folder(tmp_path / "ctc")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
+import threading
 from array import array
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ import pytest
 from sensorium.actors.commands import app, run
 from sensorium.client import commands
 from sensorium.client.audio import Audio, wav_bytes
+from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.requests import SpeechOptions
 from sensorium.client.terminal import LiveText, milliseconds, timestamp
-from sensorium.protocols.realtime import SessionUpdate
+from sensorium.client.transcribe_files import side_by_side
+from sensorium.protocols.codec import encode_event
+from sensorium.protocols.realtime import Error, ErrorDetail, SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
@@ -45,11 +50,11 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert commands.transcribe([tmp_path]) == 2
     assert commands.transcribe([Path("-")], stream=True, format="srt") == 2
     assert commands.listen(tmp_path / "none.wav") == 2
-    assert commands.bench([]) == 2
-    assert commands.bench([tmp_path / "none.wav"]) == 2
-    assert commands.bench([tmp_path], rounds=0) == 2
-    assert commands.bench_text(rounds=0) == 2
-    assert commands.bench_text(max_token_id=300) == 2
+    assert bench([]) == 2
+    assert bench([tmp_path / "none.wav"]) == 2
+    assert bench([tmp_path], rounds=0) == 2
+    assert bench_text(rounds=0) == 2
+    assert bench_text(max_token_id=300) == 2
     assert commands.transcribe([tmp_path / "none.wav"], base_url="nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11
@@ -62,6 +67,35 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         shown = capsys.readouterr().out
         assert all(f"--{name} " in shown for name in SpeechOptions.__annotations__)
     assert run(["bench", "--help"]) == run(["bench-text", "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command", ["transcribe", "listen", "chat", "watch", "models", "bench", "bench-text"]
+)
+def test_help_names_no_variable_that_is_not_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a server, SENSORIUM_MODEL and so on, change nothing that a client does."""
+    capsys.readouterr()
+    assert run([command, "--help"]) == 0
+    shown = set(re.findall(r"SENSORIUM_\w+", capsys.readouterr().out))
+    assert "SENSORIUM_CLIENT_API_KEY" in shown
+    assert shown <= {"SENSORIUM_CONFIG", "SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY"}
+
+
+def test_who_leaves_waits_for_no_file() -> None:
+    begun: list[int] = []
+    may_end = threading.Event()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number:
+            may_end.wait()
+        return number
+
+    outcomes = side_by_side(work, range(20))
+    assert next(outcomes) == 0
+    outcomes.close()  # what Ctrl-C comes to
+    may_end.set()
+    assert len(begun) <= 5
 
 
 def test_no_server_is_1_and_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +135,12 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run([*words, "--vad-parameters.threshold", "0.6", "--vad-parameters.speech_pad_ms", "50"]) == 0
         assert run([*words, "--vad-filter"]) == 0
         assert run(words) == 0
+        more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
+        assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
+    assert b'"multichannel"\r\n\r\nTrue' in requests[3].body
+    assert requests[3].body.count(b'name="temperature[]"') == 2
+    assert b'"best_of"\r\n\r\n3' in requests[3].body
+    assert b'"hallucination_silence_threshold"\r\n\r\n2' in requests[3].body
     assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body
     assert b'"vad_parameters"\r\n\r\n{"threshold":0.6,"speech_pad_ms":50' in requests[0].body
     assert b"vad_parameters" not in requests[1].body
@@ -194,6 +234,34 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
         assert b"Ada Lovelace" in request.body
 
 
+class Deaf(FakeDialog):
+    """Refuses what it hears with one code after the other."""
+
+    codes: tuple[str, ...] = ("invalid_audio", "audio_stream_broken")
+
+    def _hear(self, audio: bytes) -> list[str]:
+        code, *rest = self.codes
+        self.codes = tuple(rest)
+        return [encode_event(Error(error=ErrorDetail(code=code, message=f"no: {code}")))]
+
+
+def test_a_recording_that_is_refused_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = tmp_path / "one.webm", tmp_path / "two.webm"
+    one.write_bytes(b"?")
+    two.write_bytes(b"?" * 20_000)  # two appends
+    for file, code, said in (
+        (one, 1, ""),
+        (two, 2, "sensorium: the server takes no more of this recording\n"),
+    ):
+        with serve_realtime(Deaf) as url:
+            assert commands.listen(file, audio_format="audio/webm", base_url=url) == code
+        shown = capsys.readouterr()
+        assert shown.out.startswith("(the server refused a message: no: invalid_audio)\n")
+        assert shown.err == said
+
+
 @pytest.mark.slow
 def test_listening_to_a_file_prints_finals_and_latencies(
     recording: Path, capsys: pytest.CaptureFixture[str]
@@ -232,10 +300,11 @@ def test_several_json_documents_are_lines_that_name_their_files(
 @pytest.mark.slow
 def test_the_models_of_a_server_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     card = b'{"id":"m","created":1,"abilities":["transcribe"],"languages":["en","de"],"object":"model"}'
-    body = b'{"object":"list","data":[' + card + b"]}"
+    seeing = b'{"id":"n","created":1,"abilities":["chat"],"input_modalities":["text","image"]}'
+    body = b'{"object":"list","data":[' + card + b"," + seeing + b"]}"
     with serve_rest({"/v1/models": Answer(body)}) as (url, _):
         assert run(["models", "--base-url", url]) == 0
-    assert capsys.readouterr().out == "m: transcribe · 2 languages\n"
+    assert capsys.readouterr().out == "m: transcribe · 2 languages\nn: chat · takes text, image\n"
 
 
 def test_a_shell_can_be_taught_the_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,6 +315,7 @@ def test_a_shell_can_be_taught_the_options(capsys: pytest.CaptureFixture[str]) -
 
 WITHOUT_SERVER = """
 import sys
+import threading
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {"torch", "numpy", "starlette", "hypercorn", "transformers", "av"}:
@@ -286,7 +356,7 @@ def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.C
     dump = recording.with_name("result.json")
     with serve_rest({"/v1/audio/transcriptions": Answer(b'{"text":"one two"}')}) as (url, _):
         arguments = {"concurrency": [1], "requests": 2, "rounds": 1, "base_url": [url]}
-        assert commands.bench([recording], json=dump, **arguments) == 0  # type: ignore[arg-type]
+        assert bench([recording], json=dump, **arguments) == 0  # type: ignore[arg-type]
     assert "whole files: latencies in ms" in capsys.readouterr().out
     assert json.loads(dump.read_text())["files"][0]["concurrency"] == 1
 

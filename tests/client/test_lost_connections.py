@@ -14,9 +14,9 @@ import anyio
 import msgspec
 import pytest
 from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, Event, Resumed, SessionClosedError
-from sensorium.client.async_realtime import open_socket
+from sensorium.client.async_shell import open_socket
 from sensorium.client.options import client_options
-from sensorium.client.realtime import open_connection
+from sensorium.client.shell import open_connection
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed, SessionUpdated
 from sensorium.protocols.realtime_lifecycle import SessionResume

@@ -41,7 +41,10 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         prompt="Alice",
         languages=["en", "de"],
         keywords=["Ada Lovelace"],
-        temperature=0.5,
+        numerals="words",
+        temperature=[0.5, 0.7],
+        best_of=2,
+        hallucination_silence_threshold=3,
         timestamp_granularities=["word", "segment"],
     )
     fields = [
@@ -55,8 +58,12 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         language="en",
         languages=("en", "de"),
         keywords=("Ada Lovelace",),
+        numerals="words",
         prompt="Alice",
         temperature=0.5,
+        fallback_temperatures=(0.7,),
+        best_of=2,
+        max_silence_s=3.0,
         word_timestamps=True,
         segment_timestamps=True,
     )
@@ -73,6 +80,28 @@ def test_the_servers_verbose_answer_reads_back_whole() -> None:
     options = TranscriptionOptions(segment_timestamps=True, word_timestamps=True)
     request = TranscriptionRequest(model=None, options=options, response_format="verbose_json")
     assert parse_transcript(rest.render_transcript(TRANSCRIPT, request)[1]) == TRANSCRIPT
+
+
+def test_each_channel_reads_back() -> None:
+    segments = tuple(msgspec.structs.replace(each, channel=1) for each in TRANSCRIPT.segments)
+    words = tuple(msgspec.structs.replace(each, channel=1) for each in TRANSCRIPT.words)
+    spoken = msgspec.structs.replace(TRANSCRIPT, segments=segments, words=words)
+    silent = Transcript("", "", TRANSCRIPT.duration)
+    whole = msgspec.structs.replace(spoken, channels=(silent, spoken))
+    for options in (
+        TranscriptionOptions(multichannel=True, segment_timestamps=True, word_timestamps=True),
+        TranscriptionOptions(multichannel=True),
+    ):
+        request = TranscriptionRequest(model=None, options=options, response_format="verbose_json")
+        found = parse_transcript(rest.render_transcript(whole, request)[1])
+        assert [channel.text for channel in found.channels] == ["", "good day"]
+        if options.word_timestamps:
+            assert found == whole
+        else:
+            assert not found.channels[1].segments
+    request = TranscriptionRequest(model=None, options=options, response_format="json")
+    found = parse_transcript(rest.render_transcript(whole, request)[1])
+    assert [(channel.text, channel.language) for channel in found.channels] == [("", ""), ("good day", "en")]
 
 
 def test_objects_of_a_form_are_read_by_the_server() -> None:

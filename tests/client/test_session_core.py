@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,10 +17,12 @@ from sensorium.client import (
     Flushed,
     UnknownEvent,
 )
-from sensorium.client.session_core import MAX_FRAME_BYTES, SessionCore
+from sensorium.client.live_core import MAX_FRAME_BYTES
+from sensorium.client.session_core import SessionCore
 from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import InputAudioBufferAppend, InputAudioBufferFlush, SessionUpdate
+from sensorium.protocols.realtime_session import SessionPatch
 from support.fake_server import FakeDialog
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
@@ -84,6 +87,22 @@ def test_opening_update_is_one_the_server_understands() -> None:
             }
         },
     }
+
+
+def test_channels_are_asked_for_apart_and_sent_in_whole_frames() -> None:
+    core = SessionCore(num_channels=3, multichannel=True)
+    (frame,) = core.opening()
+    event = decode_client_event(frame)
+    assert isinstance(event, SessionUpdate)
+    assert isinstance(event.session, SessionPatch)
+    wished = event.session.audio and event.session.audio.input
+    assert wished
+    assert wished.multichannel is True
+    assert wished.format
+    assert wished.format.channels == 3
+    assert [len(frame) for frame in core.append(bytes(10))] == [6]
+    assert [len(frame) for frame in core.append(bytes(8))] == [12]
+    assert core.audio_s == 3 / 24_000
 
 
 def test_manual_turns_are_asked_for_with_an_explicit_null() -> None:
@@ -301,3 +320,28 @@ def test_deltas_are_shown_with_their_text() -> None:
     core, dialog = opened()
     events = exchange(core, dialog, list(core.append(SECOND)))
     assert [event.delta for event in events if isinstance(event, Delta)] == ["one", " two"]
+
+
+def test_a_container_is_sent_as_it_is() -> None:
+    core = SessionCore(audio_format="audio/webm; codecs=opus")
+    (frame,) = core.opening()
+    event = decode_client_event(frame)
+    assert isinstance(event, SessionUpdate)
+    assert json.loads(frame)["session"]["audio"]["input"]["format"] == {"type": "audio/webm;codecs=opus"}
+    assert list(core.append(b"abc")) == [b"abc"], "no byte waits for another one"
+    assert core.pacer(start=5.0, speed=1.0)(b"abc") == 5.0
+    assert core.commit()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"audio_format": "audio/midi"}, "audio_format is 'audio/midi': expected one of auto, audio/webm"),
+        ({"audio_format": "audio/ogg;codecs=speex"}, "names the codec 'speex'"),
+        ({"audio_format": "auto", "sample_rate": 8_000}, "sample_rate is of raw samples"),
+        ({"audio_format": "auto", "encoding": "pcmu"}, "encoding is of raw samples"),
+    ],
+)
+def test_containers_that_cannot_be_sent(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SessionCore(**options)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sensorium.actors.config import EngineConfig
 from support.asr_folder import make_asr_folder
+from support.command_line import Run, running
 from support.server import Server, make_config, running_server
 from support.text_folder import make_qwen3_folder
 from support.vl_folder import make_vl_folder
@@ -67,3 +68,10 @@ def text_server(shared_text_server: Server) -> Iterator[Server]:
     with shared_text_server.free_loop():
         yield shared_text_server
     shared_text_server.wait_quiet()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command line to its end, in this process."""
+    with running(monkeypatch, capfd) as found:
+        yield found

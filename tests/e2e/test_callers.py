@@ -33,7 +33,7 @@ def server(key_file: Path) -> Iterator[Server]:
     """Bounds that one caller reaches soon."""
     listen = ListenConfig(port=0, drain_s=5.0, api_key=("alice",), api_key_file=key_file)
     realtime = RealtimeConfig(max_sessions=9, max_detached=4, resume_grace_s=20.0)
-    config = make_config(listen=listen, realtime=realtime, files=FileConfig(decode_workers=1, max_requests=4))
+    config = make_config(listen=listen, realtime=realtime, files=FileConfig(decode_workers=1, max_requests=8))
     with running_server(config) as server:
         yield server
 
@@ -62,7 +62,7 @@ def test_places_for_files_are_not_one_keys_alone(server: Server, lights: bytes) 
         return httpx.post(url, headers=headers, files={"file": ("a.wav", lights)}, timeout=30)
 
     with ExitStack() as stack:
-        for number in range(3):
+        for number in range(7):
             begin_upload(stack, server, "bob")
             wait_until(lambda number=number: server.service.num_requests == number + 1)  # type: ignore[misc]
         refused = post(BOB)
@@ -80,7 +80,7 @@ def test_live_sessions_are_not_one_keys_alone(server: Server) -> None:
             if raw.receive()["type"] == "error":
                 break
             bobs += 1
-        assert bobs == 7
+        assert bobs == 8
         assert raw.events[0]["error"]["code"] == "too_many_sessions"
         with raw_session(server.realtime, additional_headers=ALICE) as alices:
             alices.configure()

@@ -16,7 +16,7 @@ import av
 import httpx
 import numpy as np
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, NotFoundError, OpenAI
 from PIL import Image
 from sensorium.engine.text.tokenizer import TextTokenizer
 from support.server import Server, wait_until
@@ -134,6 +134,19 @@ def test_a_stream_joins_to_the_whole(client: OpenAI) -> None:
     assert usage == whole.usage.model_copy(update={"prompt_tokens_details": usage.prompt_tokens_details})
 
 
+@pytest.mark.parametrize("tier", ["auto", "flex", "priority"])
+def test_every_tier_is_the_default_and_nothing_is_stored(client: OpenAI, tier: Any) -> None:  # noqa: ANN401
+    """As OpenAI does where it has no room in a tier: the answer says which one it was."""
+    assert ask(client, max_tokens=1).service_tier is None
+    assert "service_tier" not in ask(client, max_tokens=1).model_fields_set
+    answer = ask(client, max_tokens=1, service_tier=tier, store=True)
+    assert answer.service_tier == "default"
+    with pytest.raises(NotFoundError):
+        client.chat.completions.retrieve(answer.id)
+    streamed = list(ask(client, max_tokens=2, service_tier=tier, store=True, stream=True))
+    assert {chunk.service_tier for chunk in streamed} == {"default"}
+
+
 def test_async_client_streams_under_asyncio(text_server: Server, client: OpenAI) -> None:
     async def stream() -> str:
         text = ""
@@ -218,6 +231,7 @@ def test_images(client: OpenAI, text_server: Server) -> None:
     one, other = png(1), png(2)
     first = ask(client, user("What is this?", image_part(one)), model="vision")
     assert first.usage.prompt_tokens > 20
+    assert 0 < first.usage.prompt_tokens_details.image_tokens < first.usage.prompt_tokens
     encoded = vision.statistics().num_windows_encoded
     again = ask(client, user("What is this?", image_part(one)), model="vision")
     assert again.choices[0].message.content == first.choices[0].message.content
@@ -242,10 +256,38 @@ def test_video(client: OpenAI) -> None:
     assert both.usage.prompt_tokens > first.usage.prompt_tokens
 
 
+def test_media_as_the_request_wants_them(client: OpenAI, text_server: Server) -> None:
+    picture, clip = user(image_part(png(3, (96, 80)))), user(video_part(mp4(2)))
+
+    def num_tokens(messages: Any, **kwargs: object) -> int:  # noqa: ANN401
+        body = {"mm_processor_kwargs": kwargs}
+        found: int = ask(client, messages, model="vision", extra_body=body).usage.prompt_tokens
+        return found
+
+    assert num_tokens(picture) > num_tokens(picture, max_pixels=64 * 4)
+    assert num_tokens(clip, num_frames=4) > num_tokens(clip, num_frames=2)
+    for kwargs, key in (({"max_pixels": 10**9}, "max_pixels"), ({"pixels": 5}, "pixels")):
+        refused = post(text_server, messages=picture, model="vision", mm_processor_kwargs=kwargs)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, f"mm_processor_kwargs.{key}")
+
+
+def test_what_cannot_fit_is_refused_before_its_picture_is_encoded(text_server: Server) -> None:
+    def num_encoded() -> list[str]:
+        lines = httpx.get(f"{text_server.url}/metrics").text.splitlines()
+        return [each for each in lines if each.startswith("sensorium_encoder_cache_misses_total")]
+
+    before = num_encoded()
+    refused = post(text_server, messages=user(image_part(png(77)), "word " * 1500), model="vision")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert num_encoded() == before != []
+
+
 def test_audio(client: OpenAI) -> None:
     short = ask(client, user(audio_part(wav(1.0))), model="audio", max_tokens=16)
     long = ask(client, user(audio_part(wav(9.0))), model="audio", max_tokens=16)
     assert long.usage.prompt_tokens - short.usage.prompt_tokens == 8 * 13
+    counted = [each.usage.prompt_tokens_details.audio_tokens for each in (short, long)]
+    assert counted[1] - counted[0] == 8 * 13
     again = ask(client, user(audio_part(wav(1.0))), model="audio", max_tokens=16)
     assert again.choices[0].message.content == short.choices[0].message.content
     system = [{"role": "system", "content": "Names: Julia"}, *user(audio_part(wav(1.0)))]
@@ -275,8 +317,11 @@ IMAGE = image_part(png())
         ({"messages": HELLO, "model": "audio"}, 400, "messages"),
         ({"messages": user("a", *[IMAGE] * 65), "model": "vision"}, 413, "messages[0].content[65]"),
         (
-            {"messages": user({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}})},
-            400,
+            {
+                "messages": user({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}),
+                "model": "vision",
+            },
+            422,
             "messages[0].content[0].image_url.url",
         ),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "messages"),

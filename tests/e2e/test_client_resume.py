@@ -21,6 +21,7 @@ from sensorium.client import (
     Resumed,
     SessionClosedError,
 )
+from sensorium.client.events import SessionUpdated
 from sensorium.client.listen import listen_to
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.raw_socket import pcm, silence
@@ -29,6 +30,11 @@ from support.server import Server, make_config, running_server, wait_until
 pytestmark = pytest.mark.slow
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
+
+
+def delay_of(updated: SessionUpdated) -> object:
+    assert updated.session.audio.input.transcription is not None
+    return updated.session.audio.input.transcription.delay
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +173,7 @@ def test_a_flush_and_what_the_operator_decided(server: Server, lights: bytes) ->
         assert session.created is not None
         assert session.updated is not None
         assert session.created.session.limits.force_turn_s == 40.0
-        assert session.updated.session.audio.input.transcription.delay == "low"
+        assert delay_of(session.updated) == "low"
         session.flush()
         assert next(event for event in session if isinstance(event, Flushed)).item_id is None
         session.send(pcm(lights)[: 2 * 16_000])
@@ -178,4 +184,4 @@ def test_a_flush_and_what_the_operator_decided(server: Server, lights: bytes) ->
         assert completed.transcript
     with Client(server.url) as client, client.realtime(delay="high") as session:
         assert session.updated is not None
-        assert session.updated.session.audio.input.transcription.delay == "high"
+        assert delay_of(session.updated) == "high"

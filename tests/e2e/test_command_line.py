@@ -7,7 +7,6 @@ into loading torch.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -15,55 +14,16 @@ import subprocess
 import sys
 import time
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import httpx
 import pytest
-from sensorium.actors import commands
+from support.command_line import QUICK, SENSORIUM, Run, serving
 from support.raw_socket import pcm, raw_session, silence
 
 pytestmark = pytest.mark.slow
-
-SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main()")
-QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Run(Protocol):
-    def __call__(self, *arguments: str, **environment: str) -> Done: ...
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs a command line to its end, in this process."""
-
-    def result(*arguments: str, **environment: str) -> Done:
-        for name, value in (QUICK | environment).items():
-            monkeypatch.setenv(name, value)
-        capfd.readouterr()
-        try:
-            code = commands.run(arguments)
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1
-        return Done(code, *capfd.readouterr())
-
-    root = logging.getLogger()
-    handlers, level, interval = root.handlers[:], root.level, sys.getswitchinterval()
-    yield result
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(capture=False)
-    sys.setswitchinterval(interval)
-
 
 BREAKS = """
 import torch
@@ -98,9 +58,9 @@ def started(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[st
 
 
 def leaves(process: subprocess.Popen[str], which: signal.Signals) -> tuple[int, str, str]:
-    """Its exit code and what it printed after a signal; it has five seconds, on a busy machine."""
+    """Its exit code and what it printed after a signal. The limit is for hangs, also on a busy machine."""
     process.send_signal(which)
-    stdout, stderr = process.communicate(timeout=5)
+    stdout, stderr = process.communicate(timeout=60)
     return process.returncode, stdout, stderr
 
 
@@ -112,34 +72,14 @@ def wait_for_library(process: subprocess.Popen[str], name: str) -> None:
         time.sleep(0.002)
 
 
-@contextmanager
-def serving(
-    *arguments: str, command: Sequence[str] = SENSORIUM, **environment: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server process and its URL; killed at the end if it still runs."""
-    with subprocess.Popen(
-        [*command, "serve", *arguments],
-        env=os.environ | QUICK | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("listening on http://127.0.0.1:"), process.communicate()
-            yield process, line.removeprefix("listening on ").strip()
-        finally:
-            process.kill()
-
-
 def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
-    with serving("--port", "0", command=(sys.executable, "-c", BREAKS)) as (process, url):
+    arguments = ("tiny-qwen3-asr", "--port", "0", "--engine-process", "off")
+    with serving(*arguments, command=(sys.executable, "-c", BREAKS)) as (process, url):
         body = {"prompt": "x", "max_tokens": 99, "ignore_eos": True}
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=20)
         assert answer.status_code == 503
         assert "lost to this process" in answer.json()["error"]["message"]
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "CRITICAL tiny-qwen3-asr: the device failed: CUDA error" in stderr
     assert stderr.rstrip().splitlines()[-1].startswith("sensorium: the device failed: CUDA error")
@@ -149,14 +89,16 @@ def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
 def test_it_says_where_it_listens_and_leaves_on_a_signal(which: signal.Signals) -> None:
     with serving("--port", "0") as (process, url):
         assert httpx.get(f"{url}/health").status_code == 200
+        models = httpx.get(f"{url}/v1/models").json()["data"]
+        assert [model["id"] for model in models] == ["tiny-qwen3-vl", "tiny-qwen3-asr"]
         process.send_signal(which)
-        stdout, stderr = process.communicate(timeout=20)
+        stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 0, stderr
         assert stdout == ""  # one line, and it was read before
 
 
 def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
-    with serving("--port", "0") as (process, url):
+    with serving("tiny-qwen3-asr", "--port", "0") as (process, url):
         with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
             session.configure(turn_detection={"type": "server_vad"})
             session.append(pcm(lights)[: 2 * 24_000] + silence(0.1))
@@ -172,7 +114,7 @@ def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
 def test_options_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text('port = 0\nserved_model_name = ["mine"]\n')
-    arguments = ("--config", str(file))
+    arguments = ("tiny-qwen3-asr", "--config", str(file))
     with serving(*arguments, SENSORIUM_API_KEY="k1", SENSORIUM_MAX_UPLOAD_MIB="0.5") as (_, url):
         assert httpx.get(f"{url}/v1/models").status_code == 401
         headers = {"Authorization": "Bearer k1"}
@@ -222,70 +164,6 @@ def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: st
     assert done.stderr.count("\n") == 1
 
 
-def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
-    for path in (tmp_path / "missing.toml", tmp_path):
-        done = run("serve", "--config", str(path))
-        assert done.returncode == 1
-        assert done.stderr.startswith(f"sensorium: --config is '{path}': ")
-        assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("[engine]\napi_key = ['k']\n", "[engine]"),
-        ("[no.such]\nx = 1\n", "[no]"),
-        ("port = \n", "not TOML"),
-        ("prot = 1\n", "prot is no option"),
-        ("listen = 1\n", "listen is no option"),
-        ("[[serve]]\nport = 1\n", "serve is no option"),
-        ("[serve]\napi-keys = ['k']\n", "[serve] api-keys is no option"),
-        ("[serve.listen]\napi_key = ['k']\n", "[serve] listen is no option"),
-        ("[transcribe]\nport = 1\n", "[transcribe] port is no option"),
-        ("'*' = 1\n", "* is no option"),
-    ],
-)
-def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
-    run: Run, tmp_path: Path, text: str, named: str
-) -> None:
-    """And one line, before anything is served without the key that the file may have asked for."""
-    file = tmp_path / "server.toml"
-    file.write_text(text)
-    done = run("serve", "--config", str(file))
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
-    assert named in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes, tmp_path: Path) -> None:
-    """Each by a table; and the variables of a server are nothing to a client's commands."""
-    file, audio = tmp_path / "sensorium.toml", tmp_path / "a.wav"
-    audio.write_bytes(lights)
-    file.write_text(
-        "[serve]\nport = 0\nmodels = ['tiny-whisper']\nserved-model-name = ['mine']\n"
-        "api_key = ['k']\n[transcribe]\napi_key = 'k'\nformat = 'json'\n[bench-text]\nrounds = 1\n"
-    )
-    with serving("--config", str(file)) as (_, url):
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        at = {"SENSORIUM_BASE_URL": url, "SENSORIUM_API_KEY": "another", "SENSORIUM_MODEL": "none"}
-        done = run("transcribe", str(audio), "--config", str(file), **at)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["text"]
-        plain = run("transcribe", str(audio), SENSORIUM_CLIENT_API_KEY="k", **at)
-        assert plain.returncode == 0, plain.stderr
-        assert plain.stdout.strip() == json.loads(done.stdout)["text"].strip()
-
-
-def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:
-    file = tmp_path / "server.toml"
-    file.write_text('port = 0\nmodels = ["tiny-whisper"]\napi_key = ["k"]\n')
-    with serving("--config", str(file)) as (_, url):
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        models = httpx.get(f"{url}/v1/models", headers={"Authorization": "Bearer k"}).json()
-        assert [model["id"] for model in models["data"]] == ["tiny-whisper"]
-
-
 def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, tmp_path: Path) -> None:
     done = run("serve", str(tmp_path / "nowhere"), SENSORIUM_PORT="tcp://10.0.0.7:8000")
     first, second = done.stderr.splitlines()
@@ -308,12 +186,12 @@ def test_a_signal_during_a_download_ends_it_at_once(which: signal.Signals, code:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("library", ["msgspec", "libtorch"])
+@pytest.mark.parametrize(("library", "engine_process"), [("msgspec", "on"), ("libtorch", "off")])
 @pytest.mark.parametrize(("which", "code"), CODES)
 def test_a_signal_while_packages_are_loaded_ends_it_at_once(
-    which: signal.Signals, code: int, library: str
+    which: signal.Signals, code: int, library: str, engine_process: str
 ) -> None:
-    with started("serve", "--port", "0") as process:
+    with started("serve", "--port", "0", "--engine-process", engine_process) as process:
         wait_for_library(process, library)
         assert leaves(process, which) == (code, "", "")
 
@@ -360,6 +238,7 @@ def test_help_shows_examples_and_models_lists_them(run: Run) -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
     assert "tiny-qwen3-asr: transcribe · en, es, de · 4096 tokens of context" in listed
+    assert "tiny-qwen3-vl: qwen3_vl · 8192 tokens of context" in listed
     assert "tiny-whisper: transcribe · de, en, es · 8 s window" in listed
 
 
@@ -380,3 +259,26 @@ def test_two_models_and_a_transcription_over_the_command_line(
         assert len(texts) == 1
         done = run("transcribe", str(recording), "--base-url", url)
         assert texts.pop() in done.stdout
+
+
+CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+TELLS = f"""
+import os
+from sensorium.actors import cli, commands
+commands.run = lambda _: print(*(os.environ[name] for name in {CAPACITIES!r})) or 0
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "128 128"), ("7", "7 7")])
+def test_caches_of_compiled_kernels_are_small_unless_somebody_says_otherwise(
+    given: str | None, found: str
+) -> None:
+    """Each shape of live audio costs 256 KiB in them, and their own bound is 1024."""
+    environment = {name: value for name, value in os.environ.items() if name not in CAPACITIES}
+    if given is not None:
+        environment |= dict.fromkeys(CAPACITIES, given)
+    done = subprocess.run(
+        [sys.executable, "-c", TELLS], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == found

@@ -257,13 +257,6 @@ def test_a_repeated_prompt_is_cached(client: OpenAI) -> None:
     assert salted.prompt_tokens_details.cached_tokens == 0
 
 
-def test_tokenize_and_detokenize(text_server: Server) -> None:
-    for text in (PROMPT, "今日は 🎉"):
-        found = post(text_server, "/tokenize", prompt=text, return_token_strs=True).json()
-        assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
-        assert post(text_server, "/detokenize", tokens=found["tokens"]).json() == {"prompt": text}
-
-
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [

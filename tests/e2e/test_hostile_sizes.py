@@ -65,7 +65,10 @@ def test_megabytes_that_a_template_would_see(server: Server, more: dict[str, Any
     refused = chat(server, **more)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == param
-    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    # The model calls no tools: that is seen before how long they are.
+    assert refused.json()["error"]["code"] in (
+        ("unsupported_parameter", "invalid_value") if param == "tools" else ("context_length_exceeded",)
+    )
 
 
 @pytest.mark.parametrize(

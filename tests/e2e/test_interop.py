@@ -177,7 +177,6 @@ def test_a_file_at_full_speed_waits_for_the_transcription(guarded: Server, conve
 def livekit_update(**transcription: object) -> Event:
     audio_input = {
         "format": {"rate": 24_000, "type": "audio/pcm"},
-        "noise_reduction": {"type": "near_field"},
         "transcription": {"model": "tiny-whisper", **transcription},
         "turn_detection": {
             "type": "server_vad",
@@ -225,12 +224,45 @@ def test_livekit_keeps_a_socket_for_the_next_stream(server: Server, lights: byte
         assert "kitchen" in transcripts[1]
 
 
+@pytest.mark.parametrize(
+    ("change", "param", "code"),
+    [
+        ({"noise_reduction": {"type": "near_field"}}, "noise_reduction", "unsupported_parameter"),
+        (
+            {"turn_detection": {"type": "server_vad", "create_response": True}},
+            "turn_detection.create_response",
+            "unsupported_parameter",
+        ),
+        ({"transcription": {"temperature": 0}}, "transcription.temperature", "unknown_parameter"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name_and_nothing_is_lost(
+    server: Server, lights: bytes, change: Event, param: str, code: str
+) -> None:
+    """Both libraries have an option for noise reduction, off by default."""
+    with raw_session(f"{server.realtime}?intent=transcription&model=tiny-whisper") as session:
+        session.send(livekit_update())
+        before = session.until("session.updated")["session"]
+        asked = livekit_update()
+        asked["session"]["audio"]["input"] |= change
+        session.send(asked | {"event_id": "mine"})
+        error = session.until("error")["error"]
+        assert (error["code"], error["param"]) == (code, f"session.audio.input.{param}")
+        assert error["event_id"] == "mine"
+        session.send({"type": "input_audio_buffer.clear", "all": True})
+        error = session.until("error")["error"]
+        assert (error["code"], error["param"]) == ("unknown_parameter", "all")
+        session.send(livekit_update())
+        assert session.until("session.updated")["session"] == before
+        session.append(resampled(pcm(lights) + silence(1.0), 16_000, 24_000))
+        assert session.until("completed")["transcript"]
+
+
 def pipecat_update(turn_detection: Event | None, **transcription: object) -> Event:
     audio_input = {
         "format": {"type": "audio/pcm", "rate": 24_000},
         "transcription": {"model": "tiny-whisper", "language": "en", **transcription},
         "turn_detection": turn_detection,
-        "noise_reduction": {"type": "near_field"},
     }
     session = {"type": "transcription", "audio": {"input": audio_input}}
     return {"type": "session.update", "session": session}
@@ -326,7 +358,8 @@ def test_an_ephemeral_key_opens_nothing_else(guarded: Server) -> None:
     ("body", "param"),
     [
         ({"expires_after": {"seconds": 5}}, "expires_after.seconds"),
-        ({"session": {"type": "realtime"}}, "session.type"),
+        ({"session": {"type": "realtime"}}, "session.model"),
+        ({"session": {"type": "dictation"}}, "session.type"),
         ({"session": {"model": "nonexistent"}}, "session.model"),
         (
             {"session": {"audio": {"input": {"transcription": {"language": "xx"}}}}},

@@ -246,3 +246,15 @@ def test_health_and_others_are_quick_while_files_are_decoded(server: Server, lig
     for thread in threads:
         thread.join()
     assert time.monotonic() - started < 30
+
+
+def test_each_channel_of_a_session_takes_a_place(server: Server) -> None:
+    with open_session(server.realtime) as both:
+        both.configure(channels=2)
+        with connect(server.realtime, additional_headers=HEADERS) as late:
+            assert json.loads(late.recv(5))["error"]["code"] == "too_many_sessions"
+    server.wait_quiet()
+    with open_session(server.realtime) as three:
+        with pytest.raises(AssertionError, match="too_many_sessions"):
+            three.configure(channels=3)
+        three.configure(channels=2)

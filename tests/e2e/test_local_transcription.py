@@ -52,6 +52,14 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
         assert heard.segments[-1].end == heard.words[-1].end
         nobody = whisper.transcribe((gap, rate), vad_filter=True, language="en")
         assert (nobody.text, nobody.language, nobody.duration) == ("", "en", 5.0)
+        calls = np.stack((samples, 0 * samples), axis=1)
+        apart = whisper.transcribe((calls, rate), multichannel=True)
+        assert [channel.text for channel in apart.channels] == [own.text, ""]
+        assert apart.text == own.text
+        for bad_sound in (np.zeros((8, 9), np.float32), np.zeros((2, 2, 2), np.float32), "x"):
+            with pytest.raises(BadRequestError) as caught:
+                whisper.transcribe((bad_sound, rate), multichannel=True)
+            assert caught.value.param == "audio"
         with pytest.raises(MediaError):
             whisper.transcribe(b"no recording")
         with pytest.raises(BadRequestError, match="takes no prompts"):

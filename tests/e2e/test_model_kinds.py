@@ -47,9 +47,12 @@ def test_a_server_without_a_transcribing_model_has_no_such_route(plain_server: S
     assert "for the models served here" in answer.json()["error"]["message"]
 
 
-def test_live_sessions_need_a_transcribing_model(text_server: Server, mixed_server: Server) -> None:
+def test_transcribing_sessions_need_a_transcribing_model(text_server: Server, mixed_server: Server) -> None:
+    """Without the intent, the session is one that answers."""
     for server in (text_server, mixed_server):
         with connect(f"{server.realtime}?model=text") as session:
+            assert json.loads(session.recv(20))["session"]["type"] == "realtime"
+        with connect(f"{server.realtime}?model=text&intent=transcription") as session:
             error = json.loads(session.recv(20))["error"]
             assert error["code"] == "unsupported_task"
             assert "cannot transcribe here; it can complete, chat" in error["message"]
@@ -63,6 +66,7 @@ def test_each_model_does_what_it_can(mixed_server: Server, lights: bytes) -> Non
     listed = httpx.get(f"{mixed_server.api}/models").json()["data"]
     assert [model["id"] for model in listed] == ["text", "tiny-whisper", "random-9"]
     assert [model["abilities"] for model in listed] == [["complete", "chat"], ["transcribe"], ["transcribe"]]
+    assert [model["input_modalities"] for model in listed] == [["text"], ["audio"], ["audio"]]
     assert [model.get("languages") for model in listed] == [None, ["de", "en", "es"], ["en"]]
     refused = transcribe(mixed_server, lights, "text")
     assert refused.status_code == 400

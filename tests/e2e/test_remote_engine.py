@@ -1,25 +1,27 @@
-"""A server whose engines are behind a wire answers as one whose engines are its own: what crosses is data."""
+"""A server whose engines are in another process answers as one whose engines are its own."""
 
 from __future__ import annotations
 
 import base64
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import sensorium.actors.models as models_module
-from sensorium.actors.config import EngineConfig
-from sensorium.actors.engine.engine import Engine
-from sensorium.engine.execution.runner import Runner
-from support.raw_socket import pcm, raw_session
-from support.remote_engine import RemoteEngine
+from sensorium.actors.config import EngineConfig, ProcessConfig
+from sensorium.actors.remote.client import RemoteEngine
+from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 from support.vision_files import png
 
 pytestmark = pytest.mark.slow
 
+LOST = {"engine_lost", "engine_unavailable"}
+"""What becomes of who is in the engine when its process dies, and of who comes before there is another."""
 SPEECH = ("tiny-whisper", "tiny-qwen3-asr")
 ENGINE = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="32MiB", max_running=8)
 
@@ -33,15 +35,13 @@ def direct(folders: dict[str, Path]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def remote(folders: dict[str, Path]) -> Iterator[Server]:
-    def behind_a_wire(*args: Any, **options: Any) -> RemoteEngine:  # noqa: ANN401 (Engine's)
-        return RemoteEngine(Engine(*args, **options))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models_module, "Engine", behind_a_wire)
-        with running_server(make_config(*SPEECH, str(folders["vision"]), engine=ENGINE)) as server:
-            assert all(isinstance(model.engine, RemoteEngine) for model in server.service.models.values())
-            yield server
-            server.wait_quiet()
+    config = make_config(
+        *SPEECH, str(folders["vision"]), engine=ENGINE, process=ProcessConfig(engine_process="on")
+    )
+    with running_server(config) as server:
+        assert all(isinstance(model.engine, RemoteEngine) for model in server.service.models.values())
+        yield server
+        server.wait_quiet()
 
 
 def transcribe(server: Server, audio: bytes, **fields: object) -> httpx.Response:
@@ -89,12 +89,7 @@ def test_pictures(direct: Server, remote: Server) -> None:
     answers = [chat(server, **body) for server in (direct, remote)]
     assert answers[1].status_code == 200, answers[1].text
     assert without_names(answers[0].json()) == without_names(answers[1].json())
-    engine = remote.service.models["vision"].engine
-    assert isinstance(engine, RemoteEngine)
-    before = engine.num_features_sent
-    assert before == 1
     assert without_names(chat(remote, **body).json()) == without_names(answers[0].json())
-    assert engine.num_features_sent == before, "the engine had them"
 
 
 def test_faults_are_the_clients_or_ours_on_either_side(direct: Server, remote: Server) -> None:
@@ -121,14 +116,50 @@ def test_clients_that_leave_leave_nothing(remote: Server) -> None:
     remote.wait_quiet()
 
 
-def test_a_restart(remote: Server, lights: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode(self: Runner, plan: object) -> None:
-        raise RuntimeError("the device is gone")
+def engine_process() -> int:
+    """The child of this process that runs engines."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, rest = path.read_text().rsplit(")", 1)
+            if int(rest.split()[1]) == os.getpid() and name.endswith("(sensorium-model"):
+                return int(path.parent.name)
+    raise AssertionError("there is none")
 
+
+def speak(session: RawSession, audio: bytes) -> None:
+    """Half of it; the rest and the end of the turn are to come."""
+    session.configure()
+    for start in range(0, len(audio) // 2, 8_000):
+        session.append_binary(audio[start : start + 8_000])
+
+
+def test_the_process_is_killed_under_live_sessions(remote: Server, lights: bytes) -> None:
+    """Turns fail by name, sessions live on; what is asked meanwhile is told when to come back."""
     text = transcribe(remote, lights).json()["text"]
-    with monkeypatch.context() as patch:
-        patch.setattr(Runner, "execute", explode)
+    audio, before = pcm(lights), remote.statistics()
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(raw_session(f"{remote.realtime}?model={model}")) for model in SPEECH * 2
+        ]
+        for session in sessions:
+            speak(session, audio)
+        os.kill(engine_process(), signal.SIGKILL)
+        for session in sessions:
+            session.commit()
+            assert session.until("failed")["error"]["code"] in LOST
         failed = transcribe(remote, lights)
-    assert (failed.status_code, failed.json()["error"]["code"]) == (503, "unavailable")
-    wait_until(lambda: httpx.get(f"{remote.url}/health").status_code == 200)
+        assert (failed.status_code, failed.json()["error"]["code"]) == (503, "engine_unavailable")
+        assert int(failed.headers["retry-after"]) >= 1
+        health = httpx.get(f"{remote.url}/health")
+        assert health.status_code == 503
+        assert set(health.json()["models"].values()) == {"restarting"}
+        wait_until(lambda: httpx.get(f"{remote.url}/health").status_code == 200, timeout_s=60)
+        for session in sessions:
+            session.append_binary(audio)
+            session.commit()
+        assert {session.until("completed")["transcript"] for session in sessions} == {text}
     assert transcribe(remote, lights).json()["text"] == text
+    after = remote.statistics()
+    assert after.num_restarts == before.num_restarts + 1
+    assert after.num_windows_encoded > before.num_windows_encoded, "counters go on"
+    assert "sensorium_engine_process_restarts_total 1.0" in httpx.get(f"{remote.url}/metrics").text

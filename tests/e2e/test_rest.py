@@ -11,9 +11,12 @@ import time
 import wave
 
 import httpx
+import numpy as np
 import pytest
+import soundfile
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 from sensorium.actors.http.routes import routes
+from support.audio_files import sound_file
 from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -171,6 +174,8 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         ({"language": "englisch"}, 400, "language", "invalid_value"),
         ({"vad_filters": "true"}, 400, "vad_filters", "unknown_parameter"),
         ({"temperature": "hot"}, 400, "temperature", "invalid_value"),
+        ({"best_of": "2"}, 400, "best_of", "invalid_value"),
+        ({"beam_size": "5"}, 400, "beam_size", "unsupported_parameter"),
         ({"response_format": "xml"}, 400, "response_format", "invalid_value"),
         ({"stream": "true", "response_format": "srt"}, 400, "stream", "invalid_value"),
     ],
@@ -182,6 +187,47 @@ def test_a_bad_field_is_named(
     assert response.status_code == status
     assert error_of(response) == {"param": param, "code": code}
     assert text_of(server, lights)
+
+
+def test_temperatures_and_the_likeliest_of_several_answers(server: Server, lights: bytes) -> None:
+    rising = {"temperature[]": ["0", "0.4"]}
+    plain = post(server, lights, **rising, best_of="3", response_format="verbose_json").json()
+    assert plain["text"] == text_of(server, lights), "an answer to rely on is not asked for again"
+    assert {segment["temperature"] for segment in plain["segments"]} == {0.0}
+    drawn = [
+        post(server, lights, temperature="1", best_of="3", seed="5", response_format="verbose_json").json()
+        for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert {segment["temperature"] for segment in drawn[0]["segments"]} == {1.0}
+
+
+def test_what_is_said_in_silence_is_left_out_and_speech_is_not(server: Server, lights: bytes) -> None:
+    form = {"hallucination_silence_threshold": "1", "response_format": "verbose_json"}
+    kept = post(server, lights, **form).json()
+    assert kept["segments"] == post(server, lights, response_format="verbose_json").json()["segments"]
+
+
+@pytest.mark.parametrize("kind", ["json", "verbose_json", "text", "srt", "vtt"])
+def test_each_channel_has_its_transcript(server: Server, lights: bytes, kind: str) -> None:
+    sound, rate = soundfile.read(io.BytesIO(lights), dtype="float32")
+    late = np.concatenate((np.zeros(2 * len(sound), np.float32), sound))
+    both = np.stack((np.pad(sound, (0, 2 * len(sound))), late), axis=1)
+    said = text_of(server, lights)
+    answer = post(server, sound_file(both, rate=rate), response_format=kind, multichannel="true")
+    assert answer.status_code == 200, answer.text
+    if "json" in kind:
+        body = answer.json()
+        assert [channel["text"] for channel in body["channels"]] == [said, said]
+        assert body["text"] == f"{said} {said}"
+        if kind == "verbose_json":
+            assert [segment["channel"] for segment in body["segments"]] == [0, 1]
+            assert body["channels"][1]["segments"][0]["start"] > 2 * len(sound) / rate - 0.5
+            assert body["duration"] == pytest.approx(len(late) / rate, abs=0.01)
+    else:
+        assert " ".join(answer.text.split()).count(said[-10:]) == 2
+    if kind == "vtt":
+        assert "<v Channel 1>" in answer.text
 
 
 def test_a_missing_file_is_named(server: Server) -> None:
@@ -281,3 +327,17 @@ def test_the_openapi_document_names_exactly_what_there_is(server: Server) -> Non
         for method in ("GET", "POST"):
             answer = httpx.request(method, f"{server.url}{path}")
             assert (answer.status_code == 405) == (method not in methods), (method, path)
+
+
+def test_the_page_of_routes_is_read_without_scripts(server: Server) -> None:
+    page = httpx.get(f"{server.url}/docs")
+    assert page.status_code == 200
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+    assert "<script" not in page.text
+    for path, item in httpx.get(f"{server.url}/openapi.json").json()["paths"].items():
+        for method in item.keys() - {"parameters"}:
+            assert f"<h3><code>{method.upper()} {path}</code></h3>" in page.text
+    assert httpx.head(f"{server.url}/docs").status_code == 200
+    assert httpx.post(f"{server.url}/docs").status_code == 405

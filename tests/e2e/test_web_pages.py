@@ -15,6 +15,7 @@ EVIL = "http://evil.example"
 ROUTES = (
     ("GET", "/v1/models"),
     ("GET", "/metrics"),
+    ("GET", "/docs"),
     ("POST", "/v1/audio/transcriptions"),
     ("POST", "/v1/realtime/client_secrets"),
     ("GET", "/nowhere"),

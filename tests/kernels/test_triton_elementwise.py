@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sensorium.kernels import rms_norm as rms_norm_module
+from sensorium.kernels.attention_inputs import HeadNorms
 from sensorium.kernels.kv_cache import write_kv_reference
 from sensorium.kernels.rms_norm import rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary_reference, interleaved_axes, rotary_table
@@ -81,7 +82,8 @@ def test_silu_mul(dtype: torch.dtype, rows: int, size: int) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "kv_heads", "half"), [(1, 1, 1), (6, 2, 12), (32, 8, 64)])
-def test_attention_inputs(dtype: torch.dtype, heads: int, kv_heads: int, half: int) -> None:
+@pytest.mark.parametrize("normed", [True, False])
+def test_attention_inputs(dtype: torch.dtype, heads: int, kv_heads: int, half: int, normed: bool) -> None:
     """The four operations in one, from a view; a row whose slot is none gets a query and is not stored."""
     generator = torch.Generator().manual_seed(heads)
     qkv = part_of_projection(4, heads + 2 * kv_heads, 2 * half, dtype)
@@ -89,10 +91,10 @@ def test_attention_inputs(dtype: torch.dtype, heads: int, kv_heads: int, half: i
     table = rotary_table(torch.tensor([0, 3, 70, 9]), 0.5 ** torch.arange(half))
     got = torch.randn(3, 2, kv_heads, 5, 2 * half, generator=generator).to(dtype)
     want, slots = got.clone(), torch.tensor([4, 0, 13, 15])
-    query = attention_inputs(qkv, norms[0], norms[1], 1e-6, table, got, slots)
+    query = attention_inputs(qkv, HeadNorms(norms[0], norms[1], 1e-6) if normed else None, table, got, slots)
     parts = qkv.tensor_split((heads, heads + kv_heads), 1)
     turned = [
-        apply_rotary_reference(rms_norm_reference(part, norm, 1e-6), table)
+        apply_rotary_reference(rms_norm_reference(part, norm, 1e-6) if normed else part, table)
         for part, norm in zip(parts, norms, strict=False)
     ]
     near(query, turned[0])

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sensorium.media.decode import DecodedAudio, DecodeLimits, decode_audio
+from sensorium.media.decode import DecodedAudio, DecodeLimits, decode_audio, measure_audio
 from sensorium.protocols.errors import MediaError, TooLargeError
 from support.audio_files import encoded, plain_wav, sound_file, tone, video
 
@@ -85,6 +85,36 @@ def test_channels_are_averaged() -> None:
     audio = decode_audio(sound_file(six, subtype="FLOAT"))
     np.testing.assert_allclose(audio.samples, sound / 4, atol=1e-6)
     assert audio.num_channels == 6
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_channels_may_be_kept(kind: str) -> None:
+    both = np.stack([tone(0.5), 0.25 * tone(0.5)], axis=1)
+    data = sound_file(both, kind=kind)
+    kept = decode_audio(data, are_channels_kept=True)
+    np.testing.assert_allclose(kept.samples, both.T, atol=1e-3)
+    assert (kept.duration_s, kept.num_channels) == (0.5, 2)
+    np.testing.assert_allclose(decode_audio(data).samples, both.mean(axis=1), atol=1e-3)
+    assert measure_audio(data, are_channels_kept=True) == pytest.approx(1.0, abs=0.01)
+    assert measure_audio(data) == pytest.approx(0.5, abs=0.01)
+    mono = decode_audio(sound_file(tone(0.5)), are_channels_kept=True)
+    assert mono.samples.shape == (1, 8000)
+
+
+def test_kept_channels_share_the_limit() -> None:
+    data = sound_file(np.zeros((16_000, 4), np.float32))
+    limits = DecodeLimits(max_seconds=3.0)
+    assert decode_audio(data, limits=limits).duration_s == 1.0
+    with pytest.raises(TooLargeError):
+        decode_audio(data, limits=limits, are_channels_kept=True)
+
+
+def test_channels_that_change_cannot_be_kept_apart() -> None:
+    stereo = encoded(tone(0.5), container="mp3", codec="libmp3lame", layout="stereo")
+    mono = encoded(tone(0.5), container="mp3", codec="libmp3lame", layout="mono")
+    assert decode_audio(stereo + mono).duration_s > 0.9
+    with pytest.raises(MediaError, match="number of channels changes"):
+        decode_audio(stereo + mono, are_channels_kept=True)
 
 
 @pytest.mark.parametrize("container", ["ipod", "matroska"])

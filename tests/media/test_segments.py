@@ -63,6 +63,17 @@ def test_what_is_no_speech_is_better_than_what_is_as_quiet() -> None:
     assert 4_096 < best_cut(samples, probabilities) < 7_168
 
 
+def test_a_long_pause_is_better_than_a_short_one_behind_it() -> None:
+    samples = loud(8 * 16_000)
+    for start, end in ((48_000, 57_600), (96_000, 99_200)):  # 0.6 s, and 0.2 s three seconds later
+        samples[start:end] *= 0.001
+    probabilities = np.ones(len(samples) // 512)
+    probabilities[94:112] = probabilities[188:193] = 0.05
+    assert 48_000 < best_cut(samples, probabilities) < 57_600
+    assert 96_000 < best_cut(samples[60_000:], probabilities[117:]) + 60_000 < 99_200
+    assert 96_000 < best_cut(samples, ()) < 99_200, "who speaks is not known"
+
+
 def test_how_loud_it_is_does_not_matter() -> None:
     samples = loud(32_000) * np.repeat(np.random.default_rng(1).uniform(0.02, 1, 40), 800).astype(np.float32)
     cuts = {best_cut(samples * np.float32(gain), np.full(62, 0.9)) for gain in (1.0, 0.1, 0.001)}

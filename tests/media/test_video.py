@@ -14,20 +14,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from sensorium.media.video import (
-    VideoLimits,
+    measure_video,
     patch_times,
     prepare_frames,
     prepare_video,
     sample_indices,
-    sniff_video,
     target_size,
 )
+from sensorium.media.video_container import VideoLimits, check_picture, sniff_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.errors import ClientError, MediaError, TooLargeError
+from sensorium.protocols.frame_list import pack_frames
 from sensorium.protocols.messages import VideoItems
 from support.audio_files import encoded, tone
-from support.vision_files import PixelArray, grey_steps, movie, picture, png
+from support.vision_files import PixelArray, grey_steps, movie, picture, png, saved
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from transformers.video_utils import VideoMetadata
 
@@ -262,6 +264,42 @@ def test_frames_need_times() -> None:
         prepare_frames([], [], CONFIG)
     with pytest.raises(MediaError, match="1 frames with 2 times"):
         prepare_frames([picture(16, 16)], [0.0, 1.0], CONFIG)
+
+
+def test_frames_that_a_client_chose() -> None:
+    jpegs = [saved(Image.fromarray(frame), "JPEG", quality=95) for frame in grey_steps(7)]
+    data = pack_frames(jpegs, 10.0)
+    video = prepare_video(data, CONFIG)
+    np.testing.assert_allclose(greys(video), [0.5, 2.5, 4.5, 6.0], atol=0.3)
+    assert video.times_s == (0.05, 0.25, 0.45, 0.6)
+    assert prepare_video(pack_frames(jpegs), CONFIG).times_s[1] == 1.25  # 2 a second, the model's rate
+    assert measure_video(data, CONFIG) == sum(len(item.features.data) for item in video.items)
+    assert "8 frames; the model takes up to 7" in refused_by(
+        pack_frames([*jpegs, jpegs[0]]), replace(CONFIG, max_frames=7)
+    )
+    assert "Frame 1 of the video is no JPEG" in refused(pack_frames([jpegs[0], png(8, 8)])).message
+    assert "Frame 1 of the video: " in refused(pack_frames([jpegs[0], jpegs[0][:100]])).message
+    assert "damaged" in refused(data[:-1]).message
+    assert "the limit is 1 s" in refused(pack_frames(jpegs), VideoLimits(max_seconds=1)).message
+
+
+def test_what_is_measured_is_refused_as_what_is_opened() -> None:
+    for take in (measure_video, prepare_video):
+        with pytest.raises(MediaError) as caught:
+            take(pack_frames([b"\xff\xd8\xff" + bytes(50)]), CONFIG)
+        assert caught.value.param == "video"
+
+
+@pytest.mark.parametrize("size", [(0, 48), (64, 0), (0, 0)])
+def test_pictures_without_a_size_are_no_defect_of_ours(size: tuple[int, int]) -> None:
+    with pytest.raises(MediaError, match="has a size"):
+        check_picture(*size, VideoLimits())
+
+
+def refused_by(data: bytes, config: VideoConfig) -> str:
+    with pytest.raises(TooLargeError) as caught:
+        prepare_video(data, config)
+    return caught.value.message
 
 
 MAGIC = [b"GIF89a", b"RIFF\x40\0\0\0AVI ", b"\x1a\x45\xdf\xa3", b"\0\0\0\x10ftyp", b"OggS", b"\0\0\1\xba"]

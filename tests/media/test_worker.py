@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits, prepare_image
-from sensorium.media.video import VideoLimits, prepare_video
+from sensorium.media.video import prepare_video
+from sensorium.media.video_container import VideoLimits
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.media.worker import (
     decode_job,
@@ -104,7 +105,7 @@ def test_a_worker_that_has_grown_retires() -> None:
     assert not should_retire(1 << 50)
 
 
-_CHILD = "from sensorium.media.worker import peak_bytes; print(peak_bytes())"
+_CHILD = "from sensorium.media.confinement import peak_bytes; print(peak_bytes())"
 
 
 def test_what_the_parent_needed_is_not_counted() -> None:
@@ -116,19 +117,20 @@ def test_what_the_parent_needed_is_not_counted() -> None:
 _TOO_BIG = """
 import sys
 from sensorium.media.decode import DecodeLimits
-from sensorium.media.worker import confine, decode_job
+from sensorium.media.confinement import confine
+from sensorium.media.worker import decode_job
 heavy = {"torch", "trio", "transformers", "onnxruntime", "starlette"} & sys.modules.keys()
 assert not heavy, heavy
 data = sys.stdin.buffer.read()
-confine(400 * 1024**2)
+confine(400 * 1024**2, sys.argv[1])
 print(decode_job(data, DecodeLimits(max_bytes=1 << 40, max_seconds=1e6)))
 """
 
 
 @pytest.mark.slow
-def test_memory_is_bounded_and_imports_are_light() -> None:
+def test_memory_is_bounded_and_imports_are_light(tmp_path: Path) -> None:
     data = plain_wav(np.zeros(16_000 * 2400, np.float32))  # 73 MiB, 146 MiB decoded
-    command = [sys.executable, "-c", _TOO_BIG]
+    command = [sys.executable, "-c", _TOO_BIG, str(tmp_path)]
     environment = {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, input=data * 4, capture_output=True, check=True, env=environment)
     assert b"too much memory" in done.stdout

@@ -1,35 +1,17 @@
-"""`/v1/chat/completions`: what a conversation becomes, and bodies that the `openai` package accepts."""
+"""`/v1/chat/completions`: what a conversation becomes."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import msgspec
-import openai.types.chat as openai_chat
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sensorium.protocols.chat import (
-    AnswerMessage,
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatRequest,
-    ChoiceLogprobs,
-    ChunkChoice,
-    Conversation,
-    Delta,
-    TokenLogprob,
-    TopLogprob,
-    chat_params,
-    parse_chat,
-)
+from sensorium.protocols.chat import ChatRequest, Conversation, chat_params, parse_chat
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.generation import FinishedBy, sse, usage
 from sensorium.protocols.messages import SamplingParams
 
 HELLO = {"role": "user", "content": "Hello"}
+TOOL = {"type": "function", "function": {"name": "f"}}
 REPLY = {"role": "assistant", "content": "Well,"}
 
 
@@ -67,6 +49,15 @@ def test_a_final_message_is_continued() -> None:
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning_effort": "utmost"}, "reasoning_effort"),
+        (
+            {"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "response_format",
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
+        ),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"chat_template_kwargs": {"bos_token": "x"}}, "chat_template_kwargs.bos_token"),
         ({"chat_template_kwargs": {"a b": 1}}, "chat_template_kwargs.a b"),
@@ -97,62 +88,23 @@ def test_parameters() -> None:
     assert params(logprobs=True, top_logprobs=4).logprobs == 4
 
 
-TOKENS = st.lists(st.tuples(st.text(max_size=3), st.floats(-20, 0)), max_size=4)
+def test_reasoning_reaches_the_template_by_each_of_its_names() -> None:
+    def kwargs(**fields: object) -> dict[str, Any]:
+        return parse(**fields)[1].template_kwargs
+
+    assert kwargs() == {}
+    assert kwargs(reasoning_effort="high") == {"reasoning_effort": "high"}
+    off = {"enable_thinking": False, "thinking": False}
+    assert kwargs(reasoning_effort="none") == kwargs(enable_thinking=False) == off
+    both = kwargs(enable_thinking=False, chat_template_kwargs={"enable_thinking": True})
+    assert both["enable_thinking"], "what names the template's own word wins"
+    assert parse(include_reasoning=None)[0].shows_reasoning
+    assert not parse(include_reasoning=False)[0].shows_reasoning
 
 
-def logprobs_of(pairs: list[tuple[str, float]]) -> ChoiceLogprobs:
-    return ChoiceLogprobs(
-        [
-            TokenLogprob(text, value, list(text.encode()), [TopLogprob(text, value, list(text.encode()))])
-            for text, value in pairs
-        ]
-    )
-
-
-@given(st.text(), TOKENS, st.sampled_from(["stop", "length"]))
-def test_openai_reads_every_body(text: str, pairs: list[tuple[str, float]], reason: FinishedBy) -> None:
-    body = ChatCompletion(
-        id="chatcmpl-1",
-        created=1,
-        model="m",
-        choices=[
-            ChatChoice(
-                index=0,
-                message=AnswerMessage(content=text),
-                finish_reason=reason,
-                logprobs=logprobs_of(pairs),
-            )
-        ],
-        usage=usage(3, 2, 1),
-    )
-    parsed = openai_chat.ChatCompletion.model_validate_json(msgspec.json.encode(body), strict=True)
-    assert parsed.choices[0].message.content == text
-    assert parsed.choices[0].logprobs is not None
-    assert [token.logprob for token in parsed.choices[0].logprobs.content or []] == [v for _, v in pairs]
-
-
-@given(st.text(), TOKENS, st.sampled_from(["stop", "length", None]), st.booleans())
-def test_openai_reads_every_chunk(
-    text: str, pairs: list[tuple[str, float]], reason: FinishedBy | None, is_first: bool
-) -> None:
-    delta = Delta(role="assistant", content="") if is_first else Delta(content=text)
-    chunk = ChatChunk(
-        id="chatcmpl-1",
-        created=1,
-        model="m",
-        choices=[ChunkChoice(index=0, delta=delta, finish_reason=reason, logprobs=logprobs_of(pairs))],
-        usage=None,
-    )
-    event = sse(chunk)
-    assert b"\n" not in event[:-2]
-    parsed = openai_chat.ChatCompletionChunk.model_validate_json(event.removeprefix(b"data: "), strict=True)
-    assert parsed.choices[0].delta.content == ("" if is_first else text)
-    assert parsed.choices[0].finish_reason == reason
-
-
-def test_openai_reads_the_chunk_with_the_usage() -> None:
-    chunk = ChatChunk(id="chatcmpl-1", created=1, model="m", choices=[], usage=usage(3, 2, 1))
-    event = sse(chunk).removeprefix(b"data: ")
-    parsed = openai_chat.ChatCompletionChunk.model_validate_json(event, strict=True)
-    assert parsed.usage is not None
-    assert parsed.usage.completion_tokens == 2
+def test_what_may_be_called() -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    assert parse(tools=[tool])[1].tool_use.max_calls is None
+    assert parse(tools=[tool], parallel_tool_calls=False)[1].tool_use.max_calls == 1
+    forced = parse(tools=[tool], tool_choice="required", response_format={"type": "text"})[1]
+    assert forced.tool_use.is_forced

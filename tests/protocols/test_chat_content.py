@@ -10,7 +10,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart, read_messages
+from sensorium.protocols.chat_content import (
+    ChatMessage,
+    MediaAddress,
+    MediaKind,
+    MediaPart,
+    Part,
+    TextPart,
+    read_messages,
+)
 from sensorium.protocols.errors import BadRequestError
 
 DATA = base64.b64encode(b"bytes").decode()
@@ -38,6 +46,15 @@ def test_text_and_media() -> None:
         MediaPart("image", b"bytes", "messages[0].content[1]"),
         MediaPart("audio", b"bytes", "messages[0].content[2]"),
         MediaPart("video", b"bytes", "messages[0].content[3]"),
+    )
+
+
+@pytest.mark.parametrize("detail", [None, "auto", "low", "high", "original"])
+def test_the_detail_of_an_image(detail: str | None) -> None:
+    url = {"url": f"data:image/png;base64,{DATA}", "detail": detail}
+    param = "messages[0].content[0]"
+    assert parts({"type": "image_url", "image_url": url}) == (
+        MediaPart("image", b"bytes", param, is_low=detail == "low"),
     )
 
 
@@ -105,9 +122,36 @@ def test_refused_by_path(message: dict[str, Any], param: str) -> None:
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize("url", ["http://example.com/a.png", "HTTPS://example.com/a.png"])
-def test_addresses_are_refused_with_a_reason(url: str) -> None:
-    with pytest.raises(BadRequestError, match="data: URI") as caught:
+@pytest.mark.parametrize("kind", ["image", "video", "audio"])
+@pytest.mark.parametrize(
+    "url", ["http://example.com/a?b=c&d#e", "HTTPS://example.com/ä.png", "file:///a%20b", "http://[::1]:80/"]
+)
+def test_addresses_are_kept_with_their_field(kind: MediaKind, url: str) -> None:
+    field = f"{kind}_url"
+    (part,) = parts({"type": field, field: {"url": url}})
+    assert isinstance(part, MediaPart)
+    scheme, _, rest = url.partition(":")
+    address = MediaAddress(f"{scheme.lower()}:{rest}", f"messages[0].content[0].{field}.url")
+    assert part == MediaPart(kind, b"", "messages[0].content[0]", address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http:/a",
+            "http:a",
+            "file:/etc/passwd",
+            "https://a b/",
+            "http://a\\@b/",
+            "http://a/\n",
+            "http://a\u200b/",
+        ),
+        *("http://" + "a" * 8192, "ftp://a/b", "//a/b", " http://a/", "http\n://a/"),
+    ],
+)
+def test_odd_addresses_are_refused(url: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
         parts({"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": url}})
     assert caught.value.param == "messages[0].content[1].image_url.url"
 

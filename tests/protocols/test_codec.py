@@ -20,7 +20,7 @@ from sensorium.protocols.codec import (
     decode_server_event,
     encode_event,
 )
-from sensorium.protocols.flat import FlatCommit, FlatUpdate
+from sensorium.protocols.flat import FlatCommit, FlatInvalid, FlatUpdate
 from sensorium.protocols.realtime import (
     ClientEvent,
     Error,
@@ -57,7 +57,7 @@ def test_the_served_events() -> None:
     assert decode_client_event('{"type":"input_audio_buffer.commit","event_id":"e"}') == (
         InputAudioBufferCommit("e")
     )
-    assert decode_client_event('{"type":"input_audio_buffer.clear","extra":1}') == InputAudioBufferClear()
+    assert decode_client_event('{"type":"input_audio_buffer.clear"}') == InputAudioBufferClear()
     event = decode_client_event(
         json.dumps(update({"turn_detection": None, "transcription": {"language": "en"}}))
     )
@@ -147,11 +147,61 @@ COMMIT, SESSION = '{"type":"input_audio_buffer.commit"', '{"type":"session.updat
         ({"type": "input_audio_buffer.commit", "event_id": 1}, "invalid_value", "event_id"),
         ({"type": "session.update"}, "missing_required_parameter", "session"),
         ({"type": "session.update", "model": "flat"}, "missing_required_parameter", "session"),
+        *(
+            ({"type": name, **rest, "event_id": "e", "colour": 1}, "unknown_parameter", "colour")
+            for name, rest in (
+                ("session.update", {"session": {}}),
+                ("input_audio_buffer.append", {"audio": "AAA="}),
+                ("input_audio_buffer.commit", {}),
+                ("input_audio_buffer.flush", {}),
+                ("input_audio_buffer.clear", {}),
+                ("session.resume", {"session_id": "s", "token": "t", "after_seq": 0}),
+            )
+        ),
+        ({"type": "session.update", "session": {}, "temperature": 0}, "unknown_parameter", "temperature"),
     ],
 )
 def test_refused_frames(frame: object, code: str, param: str | None) -> None:
     event = refused(frame)
     assert (event.code, event.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("session.update", {"session": {}}),
+        ("input_audio_buffer.append", {"audio": "AAA="}),
+        ("input_audio_buffer.commit", {}),
+        (
+            "conversation.item.create",
+            {"item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}},
+        ),
+        ("conversation.item.retrieve", {"item_id": "i"}),
+        ("conversation.item.delete", {"item_id": "i"}),
+        ("conversation.item.truncate", {"item_id": "i", "content_index": 0, "audio_end_ms": 0}),
+        ("response.create", {}),
+        ("response.cancel", {}),
+        ("input_image_buffer.append", {"image": "AAA="}),
+        ("input_image_buffer.commit", {}),
+        ("input_image_buffer.clear", {}),
+    ],
+)
+def test_a_session_that_answers_knows_every_field_or_refuses_it(name: str, rest: dict[str, Any]) -> None:
+    frame = {"type": name, "event_id": "e", **rest}
+    assert not isinstance(decode_client_event(json.dumps(frame), answers=True), InvalidEvent)
+    event = decode_client_event(json.dumps(frame | {"colour": [1]}), answers=True)
+    assert isinstance(event, InvalidEvent)
+    assert (event.code, event.param, event.event_id) == ("unknown_parameter", "colour", "e")
+
+
+def test_final_belongs_to_the_other_dialect() -> None:
+    """A client that has shown OpenAI's is told; `ClientDecoder` reads it where it is the first sign."""
+    decoder, frame = ClientDecoder(), json.dumps({"type": "input_audio_buffer.commit", "final": True})
+    assert isinstance(decoder.decode(json.dumps(update({}))), SessionUpdate)
+    event = decoder.decode(frame)
+    assert isinstance(event, InvalidEvent)
+    assert (event.code, event.param) == ("unknown_parameter", "final")
+    assert isinstance(ClientDecoder().decode(frame), FlatCommit)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +230,7 @@ def test_refused_sessions(session: object, code: str, param: str) -> None:
         ({"turn_detection": {"type": "x"}}, "invalid_value", "turn_detection.type"),
         ({"turn_detection": {"threshold": 0.5}}, "missing_required_parameter", "turn_detection.type"),
         ({"turn_detection": {"type": "server_vad", "x": 1}}, "unknown_parameter", "turn_detection.x"),
-        ({"format": {"type": "audio/mp3"}}, "invalid_value", "format.type"),
+        ({"format": {"type": 3}}, "invalid_value", "format.type"),
         ({"transcription": {"prompt": 3}}, "invalid_value", "transcription.prompt"),
         ({"transcription": {"model": []}}, "invalid_value", "transcription.model"),
         ({"transcription": {"delay": "none"}}, "invalid_value", "transcription.delay"),
@@ -260,9 +310,9 @@ def test_audio_comes_through(data: bytes) -> None:
 def test_server_frames_for_the_sdk() -> None:
     error = Error(event_id="e", server_event_seq=3, error=ErrorDetail(message="no", type="x"))
     assert decode_server_event(encode_event(error)) == error
-    foreign = decode_server_event('{"type":"rate_limits.updated","rate_limits":[]}')
+    foreign = decode_server_event('{"type":"output_audio_buffer.started","response_id":"a"}')
     assert foreign == OtherServerEvent(
-        "rate_limits.updated", {"type": "rate_limits.updated", "rate_limits": []}
+        "output_audio_buffer.started", {"type": "output_audio_buffer.started", "response_id": "a"}
     )
     for frame in ("", "[]", "{}", '{"type":1}', b"\xff"):
         with pytest.raises(ValueError, match="frame"):
@@ -270,10 +320,29 @@ def test_server_frames_for_the_sdk() -> None:
 
 
 def test_frames_tell_the_dialect() -> None:
-    update = '{"type":"session.update","model":"m","unknown":1}'
+    update = '{"type":"session.update","model":"m","event_id":"e"}'
     decoder = ClientDecoder()
-    assert decoder.decode(update) == FlatUpdate("m")
+    assert decoder.decode(update) == FlatUpdate("m", event_id="e")
     assert decoder.decode('{"type":"input_audio_buffer.commit"}') == FlatCommit(False)
+
+
+@pytest.mark.parametrize(
+    ("frame", "param"),
+    [
+        ('{"type":"session.update","model":"m","temperature":0}', "temperature"),
+        ('{"type":"session.update","model":"m","timestamp_granularities":["segment"]}', "timestamp_gran"),
+        ('{"type":"session.update","model":"m","include":["x"]}', "include"),
+        ('{"type":"input_audio_buffer.append","audio":"AAA=","x":1}', "x"),
+    ],
+)
+def test_what_the_flat_dialect_does_not_know_is_refused(frame: str, param: str) -> None:
+    decoder = ClientDecoder()
+    decoder.decode('{"type":"session.update","model":"m"}')
+    refused = decoder.decode(frame)
+    assert isinstance(refused, FlatInvalid)
+    assert refused.code == "invalid_event"
+    assert f"`{param}" in refused.message
+    assert isinstance(decoder.decode('{"type":"session.update","model":"m","include":[]}'), FlatUpdate)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.body import decoder
-from sensorium.protocols.completions import Completion, CompletionChoice
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.generation import (
     MAX_SEED,
     GenerationRequest,
     SamplingDefaults,
-    answer_body,
     choice_params,
     fitted,
     sampling_params,
@@ -275,14 +273,3 @@ def test_bounds_are_told_as_whole_numbers() -> None:
 def test_a_penalty_that_would_make_logits_infinite_is_refused() -> None:
     with pytest.raises(BadRequestError, match=r"`repetition_penalty`.*0\.01 to 10"):
         translate(repetition_penalty=1e-300)
-
-
-@pytest.mark.parametrize("num_choices", [0, 1, 3])
-def test_choices_encoded_one_by_one_make_the_same_answer(num_choices: int) -> None:
-    choices = [
-        CompletionChoice(index=index, text='a "choices":[] b', finish_reason="stop")
-        for index in range(num_choices)
-    ]
-    envelope = Completion(id="1", created=1, model='m"choices":[]', choices=[], usage=None)
-    whole = msgspec.structs.replace(envelope, choices=choices)
-    assert answer_body(envelope, iter(choices)) == msgspec.json.encode(whole)

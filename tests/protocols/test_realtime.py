@@ -31,7 +31,6 @@ from sensorium.protocols.realtime import (
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
     InputAudioBufferSpeechStopped,
-    InputAudioContent,
     LogProb,
     ServerEvent,
     SessionCreated,
@@ -39,28 +38,73 @@ from sensorium.protocols.realtime import (
     SessionResumed,
     SessionUpdated,
     TokenUsage,
-    UserMessage,
     Word,
+)
+from sensorium.protocols.realtime_dialogue import (
+    ConversationCreated,
+    ConversationInfo,
+    ConversationItemDeleted,
+    ConversationItemRetrieved,
+    ConversationItemTruncated,
+    ConversationTruncated,
+)
+from sensorium.protocols.realtime_items import (
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputAudioContent,
+    InputImageContent,
+    InputTextContent,
+    Message,
+    OutputTextContent,
+)
+from sensorium.protocols.realtime_responses import (
+    CachedDetails,
+    InputDetails,
+    OutputDetails,
+    RateLimitsUpdated,
+    ResponseContentPartAdded,
+    ResponseContentPartDone,
+    ResponseCreated,
+    ResponseDone,
+    ResponseFault,
+    ResponseFunctionCallArgumentsDelta,
+    ResponseFunctionCallArgumentsDone,
+    ResponseOutputItemAdded,
+    ResponseOutputItemDone,
+    ResponseOutputTextDelta,
+    ResponseOutputTextDone,
+    ResponseStatus,
+    ResponseUsage,
+    ResponseView,
+    StatusDetails,
+    TextContentPart,
 )
 from sensorium.protocols.realtime_session import (
     AudioView,
     FormatView,
     InputView,
     LimitsView,
-    NoiseReduction,
     SemanticVadView,
     ServerVadView,
     SessionView,
     TranscriptionView,
     TurnDetectionView,
 )
+from sensorium.protocols.realtime_video import (
+    InputImageBufferCleared,
+    InputImageBufferCommitted,
+    InputImageBufferDropped,
+    InputImageBufferEvicted,
+)
 from support.dialogs import Dialog
 
-ITEM = UserMessage(id="item_1", content=[InputAudioContent()])
+ITEM = Message(id="item_1", role="user", content=[InputAudioContent()])
+ANSWER = Message(id="item_2", role="assistant", content=[OutputTextContent("a")])
 IDS: dict[str, Any] = {"event_id": "event_1", "server_event_seq": 1}
 
 EXTENSIONS = {
     "session.created": {"id", "created"},
+    "conversation.item.truncated": {"text_end"},
     "input_audio_buffer.committed": {"audio_start_ms", "audio_end_ms"},
     "conversation.item.input_audio_transcription.completed": {"words"},
 }
@@ -76,7 +120,6 @@ def session(turn_detection: TurnDetectionView | None, encoding: FormatView) -> S
                 encoding,
                 TranscriptionView("small", "en", "Hello", ["word"], ["en", "de"], ["Kiel"], "low"),
                 turn_detection,
-                NoiseReduction("near_field", 0.5),
             )
         ),
         include=["item.input_audio_transcription.logprobs"],
@@ -84,6 +127,29 @@ def session(turn_detection: TurnDetectionView | None, encoding: FormatView) -> S
         capabilities=["binary_audio"],
     )
 
+
+def response(
+    status: ResponseStatus, details: StatusDetails | None = None, usage: ResponseUsage | None = None
+) -> ResponseView:
+    return ResponseView(
+        id="resp_1",
+        status=status,
+        status_details=details,
+        output=[ANSWER],
+        conversation_id="conv_1",
+        output_modalities=["text"],
+        metadata={"a": "b"},
+        usage=usage,
+    )
+
+
+USAGE = ResponseUsage(
+    total_tokens=9,
+    input_tokens=7,
+    output_tokens=2,
+    input_token_details=InputDetails(3, 2, 2, 1, CachedDetails(1, 0, 0)),
+    output_token_details=OutputDetails(2),
+)
 
 EVENTS: list[ServerEvent] = [
     SessionCreated(**IDS, session=session(None, FormatView("audio/pcmu")), id="sess_1", created=1),
@@ -115,6 +181,43 @@ EVENTS: list[ServerEvent] = [
     ConversationItemInputAudioTranscriptionFailed(
         **IDS, item_id="item_1", error=ErrorDetail(type="server_error", code="x", message="no")
     ),
+    ConversationItemAdded(**IDS, item=Message(id="item_1", role="system", content=[InputTextContent("a")])),
+    ConversationItemDone(
+        **IDS,
+        item=Message(
+            id="item_1", role="user", content=[InputTextContent("a"), InputImageContent(), ITEM.content[0]]
+        ),
+    ),
+    ConversationItemAdded(
+        **IDS, item=FunctionCallItem(id="item_3", call_id="call_1", name="now", arguments="{}")
+    ),
+    ConversationItemDone(**IDS, item=FunctionCallOutputItem(id="item_4", call_id="call_1", output="noon")),
+    ResponseFunctionCallArgumentsDelta(
+        **IDS, response_id="resp_1", item_id="item_3", call_id="call_1", delta="{"
+    ),
+    ResponseFunctionCallArgumentsDone(
+        **IDS, response_id="resp_1", item_id="item_3", call_id="call_1", name="now", arguments="{}"
+    ),
+    ConversationCreated(**IDS, conversation=ConversationInfo("conv_1")),
+    ConversationItemRetrieved(**IDS, item=ANSWER),
+    ConversationItemDeleted(**IDS, item_id="item_1"),
+    ConversationItemTruncated(**IDS, item_id="item_1", content_index=0, audio_end_ms=0, text_end=3),
+    ResponseCreated(**IDS, response=response("in_progress")),
+    ResponseDone(**IDS, response=response("completed", usage=USAGE)),
+    ResponseDone(
+        **IDS, response=response("cancelled", StatusDetails(type="cancelled", reason="turn_detected"))
+    ),
+    ResponseDone(
+        **IDS,
+        response=response("failed", StatusDetails(type="failed", error=ResponseFault("a", "b", "c"))),
+    ),
+    ResponseOutputItemAdded(**IDS, response_id="resp_1", item=ANSWER),
+    ResponseOutputItemDone(**IDS, response_id="resp_1", item=ANSWER),
+    ResponseContentPartAdded(**IDS, response_id="resp_1", item_id="item_1", part=TextContentPart("")),
+    ResponseContentPartDone(**IDS, response_id="resp_1", item_id="item_1", part=TextContentPart("a")),
+    ResponseOutputTextDelta(**IDS, response_id="resp_1", item_id="item_1", delta="a"),
+    ResponseOutputTextDone(**IDS, response_id="resp_1", item_id="item_1", text="a"),
+    RateLimitsUpdated(**IDS, rate_limits=[]),
     Error(**IDS, error=ErrorDetail(type="server_error", message="no", event_id="mine")),
 ]
 
@@ -148,8 +251,13 @@ def test_events_validate_and_come_back(event: ServerEvent) -> None:
 def test_every_event_but_our_own_is_in_the_table() -> None:
     defined = set(typing.get_args(ServerEvent))
     assert defined - {type(event) for event in EVENTS} == {
+        ConversationTruncated,
         InputAudioBufferBackpressure,
         InputAudioBufferFlushed,
+        InputImageBufferCleared,
+        InputImageBufferCommitted,
+        InputImageBufferDropped,
+        InputImageBufferEvicted,
         SessionExpiring,
         SessionResumed,
     }

@@ -102,7 +102,7 @@ def test_errors_and_models() -> None:
             "code": "model_not_found",
         }
     }
-    listed = json.loads(rest.models_body([ModelCard("small", 7, ("transcribe",), ("de", "en"))]))
+    listed = json.loads(rest.models_body([ModelCard("small", 7, ("transcribe",), ("audio",), ("de", "en"))]))
     assert (listed["data"][0]["abilities"], listed["data"][0]["languages"]) == (["transcribe"], ["de", "en"])
     assert listed["object"] == "list"
     assert Model.model_validate(listed["data"][0], strict=True).id == "small"

@@ -32,6 +32,18 @@ def transcript(*segments: tuple[float, float, str], text: str = "", duration: fl
     )
 
 
+def test_channels_are_voices_and_may_overlap() -> None:
+    channels = (
+        transcript((0.0, 3.0, "Is anybody there at all?")),
+        transcript((1.0, 1.8, "Yes, but <not> very many.")),
+    )
+    both = Transcript("unused", "en", 4.0, channels=channels)
+    assert [(cue.start, cue.channel) for cue in cues(both)] == [(0.0, 0), (1.0, 1)]
+    assert vtt(both).count("<v Channel ") == 2
+    assert "<v Channel 1>Yes, but &lt;not&gt; very many." in vtt(both)
+    assert "<" not in srt(both).replace("<not>", "")
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [

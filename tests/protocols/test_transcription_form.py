@@ -99,6 +99,16 @@ def test_the_speech_filter_of_faster_whisper() -> None:
         assert parse(("vad_filter", "true"), *fields).options.speech_filter == wish
 
 
+def test_temperatures_and_attempts() -> None:
+    options = parse(("temperature[]", "0"), ("temperature[]", "0.4"), ("temperature[]", "1")).options
+    assert (options.temperature, options.fallback_temperatures, options.best_of) == (0.0, (0.4, 1.0), 1)
+    options = parse(("temperature", "0.5"), ("best_of", "5"), ("beam_size", "1")).options
+    assert (options.temperature, options.fallback_temperatures, options.best_of) == (0.5, (), 5)
+    assert parse(("temperature", ""), ("best_of", "")).options == TranscriptionOptions()
+    assert parse(("multichannel", "true"), ("response_format", "srt")).options.multichannel
+    assert parse(("hallucination_silence_threshold", "2.5")).options.max_silence_s == 2.5
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -108,6 +118,22 @@ def test_the_speech_filter_of_faster_whisper() -> None:
         ([("temperature", "-1")], "temperature"),
         ([("temperature", "nan")], "temperature"),
         ([("temperature", "warm")], "temperature"),
+        ([("temperature", "0.4"), ("temperature", "0.4")], "temperature"),
+        ([("temperature[]", "0.4"), ("temperature[]", "0.2")], "temperature"),
+        ([("temperature", f"0.{digit}") for digit in range(9)], "temperature"),
+        ([("best_of", "3")], "best_of"),
+        ([("best_of", "0"), ("temperature", "0.5")], "best_of"),
+        ([("best_of", "9"), ("temperature", "0.5")], "best_of"),
+        ([("best_of", "two"), ("temperature", "0.5")], "best_of"),
+        ([("beam_size", "5")], "beam_size"),
+        ([("multichannel", "left")], "multichannel"),
+        ([("multichannel", "true"), ("stream", "true")], "multichannel"),
+        ([("multichannel", "true"), ("include[]", "logprobs")], "multichannel"),
+        ([("beam_size", "0")], "beam_size"),
+        ([("hallucination_silence_threshold", "0")], "hallucination_silence_threshold"),
+        ([("hallucination_silence_threshold", "-1")], "hallucination_silence_threshold"),
+        ([("hallucination_silence_threshold", "inf")], "hallucination_silence_threshold"),
+        ([("hallucination_silence_threshold", "long")], "hallucination_silence_threshold"),
         ([("language", "klingon")], "language"),
         ([("language", "e1")], "language"),
         ([("timestamp_granularities[]", "word")], "timestamp_granularities"),
@@ -131,6 +157,8 @@ def test_the_speech_filter_of_faster_whisper() -> None:
         ([("vad_filter", "1"), ("vad_parameters[speech_pad_ms]", "-1")], "vad_parameters"),
         ([("include[]", "everything")], "include"),
         ([("include[]", "logprobs"), ("response_format", "text")], "include"),
+        ([("numerals", "digits")], "numerals"),
+        ([("numerals", "true")], "numerals"),
         ([("seed", "-1")], "seed"),
         ([("seed", "²")], "seed"),
         ([("seed", str(2**63))], "seed"),
@@ -141,7 +169,6 @@ def test_the_speech_filter_of_faster_whisper() -> None:
         ([("languages", "en")] * 33, "languages"),
         ([("known_speaker_names", "Ada")], "known_speaker_names"),
         ([("model", "again")], "model"),
-        ([("beam_size", "5")], "beam_size"),
         ([("keyword", "Kiel")], "keyword"),
         ([("vad", "x"), ("language", "klingon")], "vad"),
         ([("hotwords", "x" * 101)], "hotwords[0]"),
@@ -196,6 +223,9 @@ names = st.sampled_from(
         "prompt",
         "response_format",
         "temperature",
+        "best_of",
+        "beam_size",
+        "hallucination_silence_threshold",
         "stream",
         "seed",
         "include[]",

@@ -6,24 +6,26 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
 from sensorium.protocols.chat import ChatRequest, parse_chat
 from sensorium.protocols.client_secrets import parse_client_secret
-from sensorium.protocols.completions import (
-    CompletionRequest,
-    parse_completion,
-    parse_detokenize,
-    parse_tokenize,
-)
+from sensorium.protocols.completions import CompletionRequest, parse_completion
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.message_request import MessageRequest, parse_message
+from sensorium.protocols.responses import ResponsesRequest, parse_response
+from sensorium.protocols.tokenize import parse_detokenize, parse_tokenize
 from sensorium.protocols.unserved import DONE_ANYWAY, MARKS, Unserved
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 PARSERS: dict[str, tuple[Callable[[bytes], object], dict[str, Any]]] = {
     "chat": (parse_chat, {"messages": MESSAGES}),
     "completions": (parse_completion, {"prompt": "Hi"}),
+    "responses": (parse_response, {"input": "Hi"}),
+    "messages": (parse_message, {"messages": MESSAGES, "max_tokens": 5}),
     "tokenize": (parse_tokenize, {"prompt": "Hi"}),
     "detokenize": (parse_detokenize, {"tokens": [1]}),
     "client_secrets": (parse_client_secret, {}),
@@ -62,7 +64,45 @@ VLLM = [
     "use_beam_search",
     "vllm_xargs",
 ]
-VLLM_CHAT = ["add_generation_prompt", "chat_template", "chat_template_kwargs", "continue_final_message"]
+VLLM_CHAT = [
+    "add_generation_prompt",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "include_reasoning",
+]
+ANTHROPIC = [
+    "cache_control",
+    "container",
+    "context_management",
+    "inference_geo",
+    "max_tokens",
+    "mcp_servers",
+    "messages",
+    "metadata",
+    "model",
+    "output_config",
+    "output_format",
+    "service_tier",
+    "speed",
+    "stop_sequences",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+]
+STRUCTS: dict[str, type[msgspec.Struct]] = {
+    "chat": ChatRequest,
+    "completions": CompletionRequest,
+    "responses": ResponsesRequest,
+    "messages": MessageRequest,
+}
+MARKED = {"responses": {"metadata"}, "messages": {"metadata", "cache_control"}}
+"""Those that may say anything, where they are not `MARKS`: what is said again is of its type."""
 WEIRD = {"sensorium": "never heard of"}
 """No field's value."""
 
@@ -81,22 +121,24 @@ def refusal(route: str, **fields: Any) -> tuple[str | None, str]:  # noqa: ANN40
 def published() -> list[tuple[str, str]]:
     chat = chat_create_params.CompletionCreateParamsBase.__annotations__
     plain = completion_create_params.CompletionCreateParamsBase.__annotations__
-    found = {("chat", name) for name in (*chat, *VLLM, *VLLM_CHAT)}
-    return sorted(found | {("completions", name) for name in (*plain, *VLLM)})
+    responses = response_create_params.ResponseCreateParamsBase.__annotations__
+    found = {("chat", name) for name in (*chat, *VLLM, *VLLM_CHAT, "speculative")}
+    found |= {("completions", name) for name in (*plain, *VLLM, "prediction", "speculative")}
+    found |= {("responses", name) for name in responses}
+    return sorted(found | {("messages", name) for name in ANTHROPIC})
 
 
 @pytest.mark.parametrize(("route", "name"), published())
 def test_a_published_field_is_known_or_refused(route: str, name: str) -> None:
     """What is neither a mark nor read is refused at a value nobody means; so none is passed over."""
-    if name in MARKS:
+    if name in MARKED.get(route, MARKS):
         parse(route, **{name: WEIRD})
         return
     if name != "chat_template_kwargs":  # an object, of any names
         param, code = refusal(route, **{name: WEIRD})
         assert (param or "").split(".")[0].split("[")[0] == name, param
         assert code in ("invalid_value", "unsupported_parameter", "unknown_parameter")
-    struct = ChatRequest if route == "chat" else CompletionRequest
-    if name in struct.__struct_fields__ and name not in ("messages", "prompt"):
+    if name in STRUCTS[route].__struct_fields__ and name not in PARSERS[route][1]:
         parse(route, **{name: None})  # as clients send what they do not set
 
 
@@ -111,6 +153,31 @@ def test_what_is_done_anyway_may_be_said(name: str, allowed: tuple[str, ...]) ->
         for said in (*allowed, "null"):
             parse(route, **{name: json.loads(said)})
         assert refusal(route, **{name: 7}) == (name, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("route", "name", "value"),
+    [
+        ("responses", "prediction", {"type": "content", "content": "a"}),
+        ("messages", "prediction", {"type": "content", "content": "a"}),
+        (
+            "responses",
+            "tools[0].type",
+            [{"type": "mcp", "server_label": "a", "server_url": "https://a.example"}],
+        ),
+        ("responses", "tools[0].type", [{"type": "web_search"}]),
+        ("responses", "input[0].type", [{"type": "mcp_approval_response", "approve": True}]),
+        ("messages", "mcp_servers", [{"type": "url", "url": "https://a.example", "name": "a"}]),
+    ],
+)
+def test_what_another_api_has_or_another_server_runs_is_refused_by_name(
+    route: str,
+    name: str,
+    value: Any,  # noqa: ANN401
+) -> None:
+    param, code = refusal(route, **{name.partition("[")[0]: value})
+    assert param == name
+    assert code in ("unsupported_parameter", "unknown_parameter")
 
 
 def test_the_table_has_no_field_that_is_none() -> None:
@@ -139,7 +206,7 @@ def test_fields_inside_are_refused_too(route: str, fields: dict[str, Any], param
         (
             {
                 "content": [
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,", "detail": "low"}}
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,", "detail": "fine"}}
                 ]
             },
             "messages[0].content[0].image_url.detail",

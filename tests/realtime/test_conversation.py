@@ -173,7 +173,8 @@ def test_segments_words_and_logprobs_come_where_asked_for() -> None:
     dialog.silence(256)
     dialog.answer(transcript)
     dialog.silence(400)
-    assert dialog.names()[-3:] == ["delta", "segment", "completed"]
+    assert dialog.names()[-2:] == ["segment", "completed"]
+    assert dialog.text("item_1") == "hi"
     (completed,) = dialog.of("completed")
     assert completed["words"] == [{"word": "hi", "start": 0.1, "end": 0.6}]
     assert completed["logprobs"] == [{"token": "hi", "bytes": [104, 105], "logprob": -0.1}]

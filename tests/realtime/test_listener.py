@@ -24,11 +24,13 @@ def test_a_turn_from_speech_to_completed() -> None:
     dialog.speak(640, "turn on")
     assert dialog.names() == ["speech_started", "delta"]
     dialog.speak(640, "turn on the light")
-    assert dialog.names() == ["delta", "delta"]
-    assert dialog.text("item_1") == "turn on the"
+    assert dialog.names() == ["delta"]
+    assert dialog.text("item_1") == "turn on"
     dialog.silence(256)
     assert dialog.question().final
     dialog.answer("turn on the light.")
+    assert dialog.names() == ["delta"]
+    assert dialog.text("item_1") == "turn on the light"
     dialog.silence(256)
     assert dialog.names() == ["speech_stopped", *COMMITTED, "delta", "completed"]
     (started,), (stopped,) = dialog.of("speech_started"), dialog.of("speech_stopped")

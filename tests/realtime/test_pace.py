@@ -13,8 +13,8 @@ from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Transcribe
 from sensorium.realtime.events import AudioAppended, HypothesisReady, SpeechScored
 from sensorium.realtime.pace import MAX_FACTOR, Pace
+from sensorium.realtime.releases import RELEASES
 from sensorium.realtime.session import Session
-from sensorium.realtime.transcript import RELEASES
 
 ITEM = ItemId("item")
 FRAME = 512

@@ -11,7 +11,8 @@ from sensorium.protocols.audio import AudioFormat, ms_to_samples
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.realtime import SessionUpdate
-from sensorium.protocols.realtime_session import NoiseReduction, ServerVadView, SessionPatch
+from sensorium.protocols.realtime_session import ServerVadView, SessionPatch
+from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.settings import DEFAULT_VAD, SessionSettings, initial_settings, merge
 from support.dialogs import config
 
@@ -25,6 +26,7 @@ def patch(audio_input: dict[str, Any] | None = None, **session: object) -> Sessi
         body["audio"] = {"input": audio_input}
     event = decode_client_event(json.dumps({"type": "session.update", "session": body}))
     assert isinstance(event, SessionUpdate), event
+    assert isinstance(event.session, SessionPatch)
     return event.session
 
 
@@ -44,7 +46,7 @@ def test_what_we_show_can_be_sent_back() -> None:
             "format": {"type": "audio/pcm", "rate": 16000},
             "transcription": {"language": "en", "timestamp_granularities": ["word"]},
             "turn_detection": {"type": "semantic_vad", "eagerness": "low"},
-            "noise_reduction": {"type": "near_field"},
+            "noise_reduction": None,
         },
         include=["item.input_audio_transcription.logprobs"],
     )
@@ -132,6 +134,18 @@ def test_hints_and_delay_merge_like_the_other_fields() -> None:
     assert update(first, {"transcription": None}) == INITIAL
 
 
+def test_numbers_are_spelled_by_models_that_can() -> None:
+    models = (RealtimeModel("plain"), RealtimeModel("speller", spells_numbers=True))
+    config = SessionConfig(model="speller", models=models)
+    words = patch({"transcription": {"numerals": "words"}})
+    settings = merge(initial_settings(config), words, config)
+    assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "words"
+    assert merge(settings, patch({"transcription": {"numerals": None}}), config).options.numerals is None
+    with pytest.raises(BadRequestError, match="'plain'") as caught:
+        merge(settings, patch({"transcription": {"model": "plain"}}), config)
+    assert caught.value.param == "session.audio.input.transcription.numerals"
+
+
 def test_a_model_is_not_chosen_with_languages_it_does_not_know() -> None:
     other = update(INITIAL, {"transcription": {"model": "other", "languages": ["en", "fr"]}})
     with pytest.raises(BadRequestError, match="'fr'"):
@@ -144,11 +158,15 @@ def test_session_model_names_the_transcription_model() -> None:
     assert merge(INITIAL, both, CONFIG).model == "small"
 
 
-def test_noise_reduction_is_kept_and_cleared() -> None:
-    first = update(INITIAL, {"noise_reduction": {"type": "far_field", "strength": 0.5}})
-    second = update(first, {"noise_reduction": {"type": "near_field"}})
-    assert second.noise_reduction == NoiseReduction("near_field", 0.5)
-    assert update(second, {"noise_reduction": None}).noise_reduction is None
+@pytest.mark.parametrize("kind", ["server_vad", "semantic_vad"])
+def test_what_is_not_served_may_be_declined(kind: str) -> None:
+    for no in (None, False):
+        detection = {"type": kind, "create_response": no, "interrupt_response": no}
+        assert update(INITIAL, {"turn_detection": detection}).turn_detection is not None
+    for nothing in (None, {}, {"type": None}):
+        settings = update(INITIAL, {"noise_reduction": nothing})
+        assert settings == INITIAL
+        assert settings.audio_view().input.noise_reduction is None
 
 
 @pytest.mark.parametrize(
@@ -177,6 +195,18 @@ def test_noise_reduction_is_kept_and_cleared() -> None:
             {},
             "turn_detection.idle_timeout_ms",
             "unsupported_parameter",
+        ),
+        ({"noise_reduction": {"type": "near_field"}}, {}, "noise_reduction", "unsupported_parameter"),
+        ({"noise_reduction": {"strength": 0.5}}, {}, "noise_reduction", "unsupported_parameter"),
+        *(
+            (
+                {"turn_detection": {"type": kind, f"{verb}_response": True}},
+                {},
+                f"turn_detection.{verb}_response",
+                "unsupported_parameter",
+            )
+            for kind in ("server_vad", "semantic_vad")
+            for verb in ("create", "interrupt")
         ),
     ],
 )

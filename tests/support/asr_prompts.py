@@ -40,9 +40,9 @@ class Transcription:
 
 def asr_text(source: ModelSource) -> Qwen3AsrText:
     """The text side of an opened model."""
-    assert source.listens is not None
-    assert isinstance(source.listens.text, Qwen3AsrText)
-    return source.listens.text
+    assert source.side.listens is not None
+    assert isinstance(source.side.listens.text, Qwen3AsrText)
+    return source.side.listens.text
 
 
 def new_windows(source: ModelSource) -> WindowedLogMel:

@@ -31,10 +31,11 @@ def encoded(
     rate: int = 16_000,
     layout: str = "mono",
     options: dict[str, str] | None = None,
+    format_options: dict[str, str] | None = None,
 ) -> bytes:
     """Mono samples as a file; `container` and `codec` are libav's names."""
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format=container) as file:
+    with av.open(buffer, "w", format=container, options=format_options or {}) as file:
         stream = file.add_stream(codec, rate=rate, layout=layout, options=options or {})
         for packet in _packets(stream, samples, rate):
             file.mux(packet)

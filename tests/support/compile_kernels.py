@@ -23,6 +23,7 @@ from sensorium.kernels import (
     triton_sampling,
     triton_silu_mul,
 )
+from sensorium.kernels.attention_inputs import HeadNorms
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 from sensorium.kernels.rotary import rotary_table
 from sensorium.kernels.sampling import Filters
@@ -121,7 +122,8 @@ def main() -> None:
     cache = torch.zeros(4, 2, 8, 16, 128, dtype=bf16)
     triton_kv_cache.write_kv(cache, torch.arange(3), x[:, :8], x[:, 8:16])
     norm, table = torch.ones(128, dtype=bf16), rotary_table(torch.arange(3), torch.ones(64))
-    triton_attention_inputs.attention_inputs(x, norm, norm, 1e-6, table, cache, torch.arange(3))
+    for norms in (HeadNorms(norm, norm, 1e-6), None):
+        triton_attention_inputs.attention_inputs(x, norms, table, cache, torch.arange(3))
     triton_silu_mul.silu_mul(torch.zeros(3, 6144, dtype=bf16))
     logits = torch.zeros(2, 151_936)
     triton_sampling.argmax(logits)

@@ -73,18 +73,21 @@ class Dialog:
 
     def __init__(self, *, detection: bool = True, **changes: object) -> None:
         self._ids: Counter[str] = Counter()
-        self.session = Session(config(**changes), self._new_id)
+        self.num_free = 8
+        """Channels that there is room for."""
+        self.session = Session(config(**changes), self._new_id, has_room=lambda num: num <= self.num_free)
         self.now = 0.0
         self.sent: list[dict[str, Any]] = []
         self.effects: list[Effect] = []
         self.asked: dict[ItemId, Transcribe] = {}
         self.answered: dict[ItemId, Transcribe] = {}
         """The newest question of each item that got an answer."""
-        self.forgotten = 0
+        self._forgotten: Counter[int] = Counter()
+        """By channel."""
         self.num_samples = 0
         self._scored = 0
-        self._heard: list[float] = []
-        """The voice activity of all frames."""
+        self._heard: list[tuple[float, ...]] = []
+        """The voice activity of all frames, of each channel."""
         self._seq = 0
         self._num_read = 0
         self.closed: Close | None = None
@@ -114,26 +117,32 @@ class Dialog:
                 case Transcribe():
                     before = self.asked.get(effect.item_id)
                     assert before is None or (effect.final and not before.final)
-                    assert self.forgotten <= effect.start_sample < effect.end_sample <= self.num_samples
+                    assert self._forgotten[effect.channel] <= effect.start_sample
+                    assert effect.start_sample < effect.end_sample <= self.num_samples
                     self.asked[effect.item_id] = effect
                 case ForgetItem():
                     self.asked.pop(effect.item_id, None)
                 case ForgetBefore():
-                    assert effect.sample > self.forgotten
-                    self.forgotten = effect.sample
+                    assert effect.sample > self._forgotten[effect.channel]
+                    self._forgotten[effect.channel] = effect.sample
                 case FindCut():
-                    self.tell(CutFound(self._best_cut(effect.after, effect.before)))
+                    self.tell(CutFound(self._best_cut(effect), effect.channel))
                 case Close():
                     self.closed = effect
                 case _:
                     pass
         self.session.check()
 
-    def _best_cut(self, after: int, before: int) -> int:
+    @property
+    def forgotten(self) -> int:
+        """Where the audio begins that a session of one channel may still ask for."""
+        return self._forgotten[0]
+
+    def _best_cut(self, cut: FindCut) -> int:
         """The middle of the frame that is least like speech, the latest of several."""
-        assert self.forgotten <= after < before <= self._scored
-        frames = range(-(-after // FRAME_SAMPLES), before // FRAME_SAMPLES)
-        least = min(reversed(frames), key=lambda frame: self._heard[frame])
+        assert self._forgotten[cut.channel] <= cut.after < cut.before <= self._scored
+        frames = range(-(-cut.after // FRAME_SAMPLES), cut.before // FRAME_SAMPLES)
+        least = min(reversed(frames), key=lambda frame: self._heard[frame][cut.channel])
         return least * FRAME_SAMPLES + FRAME_SAMPLES // 2
 
     def _check_completed(self, completed: dict[str, Any]) -> None:
@@ -176,29 +185,35 @@ class Dialog:
         """Send a clear."""
         self.client({"type": "input_audio_buffer.clear"})
 
-    def hear(self, num_samples: int, probability: float) -> None:
-        """Append samples at once, then score the frames they complete."""
+    def hear(self, num_samples: int, *probabilities: float) -> None:
+        """Append samples at once to every channel, then score the frames they complete."""
         self.now += num_samples / 16_000
         self.num_samples += num_samples
-        self.tell(AudioAppended(num_samples))
+        for channel, _ in enumerate(probabilities):
+            self.tell(AudioAppended(num_samples, channel))
         while self._scored + FRAME_SAMPLES <= self.num_samples:
             self._scored += FRAME_SAMPLES
-            self._heard.append(probability)
-            self.tell(SpeechScored(self._scored, probability))
+            self._heard.append(probabilities)
+            for channel, probability in enumerate(probabilities):
+                self.tell(SpeechScored(self._scored, probability, channel))
 
     def speak(self, ms: float, reply: str | None = None) -> None:
         """Speech in real-time chunks of one frame; questions are answered with `reply`, if given."""
-        self._stream(ms, 0.95, reply)
+        self._stream(ms, 0.95, reply=reply)
 
     def silence(self, ms: float, reply: str | None = None) -> None:
         """Silence in real-time chunks of one frame; questions are answered with `reply`, if given."""
-        self._stream(ms, 0.02, reply)
+        self._stream(ms, 0.02, reply=reply)
 
-    def _stream(self, ms: float, probability: float, reply: str | None) -> None:
+    def together(self, ms: float, *speaking: bool, reply: str | None = None) -> None:
+        """Who speaks on which channel."""
+        self._stream(ms, *(0.95 if speaks else 0.02 for speaks in speaking), reply=reply)
+
+    def _stream(self, ms: float, *probabilities: float, reply: str | None) -> None:
         remaining = ms_to_samples(ms)
         while remaining > 0:
             chunk = min(FRAME_SAMPLES, remaining)
-            self.hear(chunk, probability)
+            self.hear(chunk, *probabilities)
             remaining -= chunk
             while reply is not None and self.asked:
                 self.answer(reply, item_id=next(iter(self.asked)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from sensorium.actors.live.audio import Hear, ListeningMachine, LiveEffect, Then
+from sensorium.actors.live.audio import Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then
 from sensorium.actors.speech.model import Samples
 from sensorium.media.voice_activity import VoiceActivityModel, VoiceActivityStream
 from sensorium.realtime.effects import Effect
@@ -45,7 +45,7 @@ class DirectEar:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    async def hear(self, samples: Samples) -> list[tuple[int, float]]:
+    async def hear(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         return self._stream.push(samples)
 
     def reset(self) -> None:
@@ -72,5 +72,7 @@ def settled(
                 yield from settled(machine, machine.heard(stream.push(samples), now=now), stream, now=now)
             case Then():
                 yield from settled(machine, machine.proceed(effect, now=now), stream, now=now)
+            case Decode() | EndSound():
+                raise AssertionError("raw samples only")
             case _:
                 yield effect

@@ -14,6 +14,7 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.messages import (
     ContentHash,
+    EngineStatistics,
     Generate,
     RequestId,
     SamplingParams,
@@ -91,9 +92,15 @@ def request(
     )
 
 
+async def counted(engine: EngineClient) -> EngineStatistics:
+    """What it counts, up to now."""
+    await engine.refresh()
+    return engine.statistics()
+
+
 async def expect_all_free(engine: EngineClient) -> None:
     """Within one step of the last departure everything is back."""
     await trio.sleep(STEP_S)
-    statistics = engine.statistics()
+    statistics = await counted(engine)
     assert statistics.num_free_blocks == statistics.num_total_blocks == NUM_BLOCKS
     assert (statistics.num_running, statistics.num_waiting, statistics.num_cache_references) == (0, 0, 0)

@@ -22,6 +22,7 @@ from sensorium.protocols.transcript import Task, Transcript, TranscriptionOption
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear
+from support.sounds import inline_sound
 from trio.testing import wait_all_tasks_blocked
 
 Event = dict[str, Any]
@@ -36,10 +37,17 @@ class FakeModel:
         self.work_s = work_s
         self.num_held = 0
         self.num_asked = 0
+        self.num_pushed = 0
+        """Of these about pushed audio."""
 
     @property
     def languages(self) -> tuple[str, ...]:
         return ("en", "de")
+
+    @property
+    def spells_numbers(self) -> bool:
+        """It cannot."""
+        return False
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -85,11 +93,12 @@ class FakeTurn:
         self._is_open = True
         model.num_held += 1
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
         self._model.num_asked += 1
+        self._model.num_pushed += is_pushed
         await trio.sleep(self._model.work_s)
         text = f"from {self._start} to {end}"
         return Transcript(text=text, language="en", duration=(end - self._start) / 16_000)
@@ -193,6 +202,7 @@ class Sessions:
             self._config,
             {"fake": self.model},
             self._open_ear,
+            inline_sound,
             SessionMeter(self.metrics),
             Replay(max_events=self._replay_events, max_bytes=100_000),
             resume_token=TOKEN,

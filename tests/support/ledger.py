@@ -19,13 +19,18 @@ class Ledger:
     """A ledger whose claimants send at once what they are asked for."""
 
     def __init__(
-        self, max_bytes: int = 200, max_waiting: int = 2, max_overtakes: int = MAX_OVERTAKES
+        self,
+        max_bytes: int = 200,
+        max_waiting: int = 2,
+        max_overtakes: int = MAX_OVERTAKES,
+        max_passing_bytes: int | None = None,
     ) -> None:
         self.cache = EncoderCache(
             max_bytes=max_bytes,
             bytes_of=lambda num_tokens: num_tokens,
             max_waiting=max_waiting,
             max_overtakes=max_overtakes,
+            max_passing_bytes=max_passing_bytes,
         )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (counters, `check`)
@@ -56,5 +61,4 @@ def features(names: Iterable[ContentHash]) -> dict[ContentHash, Features]:
     return {name: item(name).features for name in names}
 
 
-def make(max_bytes: int = 200, max_waiting: int = 2, max_overtakes: int = MAX_OVERTAKES) -> Ledger:
-    return Ledger(max_bytes, max_waiting, max_overtakes)
+make = Ledger

@@ -21,7 +21,17 @@ from websockets.sync.client import ClientConnection, connect
 
 Event = dict[str, Any]
 
-EXTENSIONS = {"input_audio_buffer.backpressure", "session.expiring", "session.resumed"}
+EXTENSIONS = {
+    "conversation.truncated",
+    "input_audio_buffer.backpressure",
+    "input_audio_buffer.flushed",
+    "input_image_buffer.cleared",
+    "input_image_buffer.committed",
+    "input_image_buffer.dropped",
+    "input_image_buffer.evicted",
+    "session.expiring",
+    "session.resumed",
+}
 _MODELS: dict[str, type[BaseModel]] = {
     get_args(model.model_fields["type"].annotation)[0]: model
     for model in get_args(get_args(RealtimeServerEvent)[0])
@@ -36,7 +46,11 @@ def check_shape(event: Event) -> None:
     if "session" in event:
         event = copy.deepcopy(event)
         # Their type knows one rate for PCM; ours are an announced extension.
-        event["session"]["audio"]["input"]["format"].pop("rate", None)
+        audio_format = event["session"]["audio"]["input"]["format"]
+        audio_format.pop("rate", None)
+        audio_format.pop("channels", None)
+        if audio_format["type"] not in ("audio/pcm", "audio/pcmu", "audio/pcma"):  # a container
+            audio_format["type"] = "audio/pcm"
     _MODELS[event["type"]].model_validate(event)
 
 
@@ -68,10 +82,21 @@ class RawSession:
         self.send({"type": "input_audio_buffer.commit"})
 
     def configure(
-        self, *, rate: int = 16_000, turn_detection: Event | None = None, **transcription: object
+        self,
+        *,
+        rate: int = 16_000,
+        container: str | None = None,
+        turn_detection: Event | None = None,
+        channels: int = 1,
+        **transcription: object,
     ) -> Event:
-        """Update the session; gives `session.updated`."""
-        audio: Event = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": turn_detection}
+        """Update the session; gives `session.updated`. Several `channels` are heard apart."""
+        audio_format: Event = (
+            {"type": "audio/pcm", "rate": rate} if container is None else {"type": container}
+        )
+        audio: Event = {"format": audio_format, "turn_detection": turn_detection}
+        if channels > 1:
+            audio_format["channels"], audio["multichannel"] = channels, True
         if transcription:
             audio["transcription"] = transcription
         self.send({"type": "session.update", "session": {"type": "transcription", "audio": {"input": audio}}})

@@ -61,3 +61,19 @@ def movie(
             file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         file.mux(stream.encode(None))
     return buffer.getvalue()
+
+
+def without(data: bytes, first: int, last: int) -> bytes:
+    """Frames `first` to `last` have no content any more."""
+    broken = bytearray(data)
+    with av.open(io.BytesIO(data)) as file:
+        packets = [packet for packet in file.demux(video=0) if packet.size]
+        stamps = sorted(packet.pts for packet in packets if packet.pts is not None)
+        for packet in packets:
+            if (
+                packet.pts is not None
+                and packet.pos is not None
+                and first <= stamps.index(packet.pts) <= last
+            ):
+                broken[packet.pos + 4 : packet.pos + packet.size] = bytes(packet.size - 4)
+    return bytes(broken)

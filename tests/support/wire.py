@@ -11,6 +11,7 @@ import h11
 import trio
 from sensorium.actors.wire.guard import ConnectionLimits, Guard
 from sensorium.actors.wire.listening import open_listener, serve_connections
+from sensorium.actors.wire.refusals import Refusal, Refusals
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
@@ -111,6 +112,8 @@ class Served:
     port: int
     guard: Guard
     app: Echo
+    refusals: Refusals
+    told: list[tuple[Refusal, int]]
 
 
 @asynccontextmanager
@@ -119,7 +122,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """A server of `Echo`; at the end no connection is left."""
     listener = open_listener("127.0.0.1", 0)
-    found = Served(listener.getsockname()[1], Guard(limits), Echo())
+    told: list[tuple[Refusal, int]] = []
+    refusals = Refusals(lambda refusal, num_untold: told.append((refusal, num_untold)))
+    found = Served(listener.getsockname()[1], Guard(limits), Echo(), refusals, told)
     stop = trio.Event()
 
     async def serve() -> None:
@@ -131,6 +136,7 @@ async def serving(
             send_timeout_s=5.0,
             stop=stop,
             grace_s=grace_s,
+            refusals=found.refusals,
         )
 
     async with trio.open_nursery() as nursery:

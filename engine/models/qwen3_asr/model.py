@@ -1,7 +1,7 @@
 """Qwen3-ASR: the audio tower in front of a Qwen3 decoder, whose placeholder rows it fills.
 
 One encoder item is one attention window of an utterance (`engine/models/qwen3_asr/windows.py`); its encoding
-are rows of the prompt. The parts are `tower.py` and `engine/models/qwen3/model.py`; the prompt is
+are rows of the prompt. The parts are `tower.py` and `engine/models/dense/model.py`; the prompt is
 `engine/models/qwen3_asr/text.py`.
 """
 
@@ -20,8 +20,7 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput
-from ..info import Listens
-from ..qwen3.config import (
+from ..dense.config import (
     DecoderConfig,
     check_size,
     decoder_config,
@@ -30,12 +29,12 @@ from ..qwen3.config import (
     parse_config,
     stop_token_ids,
 )
-from ..qwen3.model import DecoderModel, EmbeddedRows, Qwen3Decoder
+from ..dense.model import Decoder, DecoderModel, EmbeddedRows
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import Shape, TensorReader
 from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
-from .prompts import Qwen3AsrPrompts
-from .text import Qwen3AsrText, languages_of
+from .side import side_of
+from .text import languages_of
 from .tower import AudioTower, AudioTowerConfig
 
 _TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
@@ -51,7 +50,7 @@ class Qwen3AsrModel(DecoderModel):
     ) -> None:
         self._num_mel_bins, self._window_frames = info.num_mel_bins, info.window_frames
         self._tower = AudioTower(tower, tensors)
-        super().__init__(info, Qwen3Decoder(decoder, tensors, prefix=DECODER), tensors)
+        super().__init__(info, Decoder(decoder, tensors, prefix=DECODER), tensors)
 
     def check_features(self, features: Features) -> None:
         """See `models/base.py`: one window of log-mel frames, [mels, 1 to a whole window]."""
@@ -99,10 +98,9 @@ def open_source(opening: Opening) -> ModelSource:
         audio_token_id=check_size(parsed, "audio_token_id", path),
         languages=languages_of(config.get("support_languages")),
     )
-    asr = Qwen3AsrText(text, info)
     expected: dict[str, Shape] = tower.tensor_shapes()
     expected |= {f"{DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
-    reader = tensor_reader(opening, expected, renames=RENAMES, tied=_TIED if decoder.tied else None)
+    tensors = tensor_reader(opening, expected, renames=RENAMES, tied=_TIED if decoder.tied else None)
 
     def encoder_bytes(num_tokens: int) -> int:
         return num_tokens * tower.output_size * opening.dtype.itemsize
@@ -112,12 +110,10 @@ def open_source(opening: Opening) -> ModelSource:
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=decoder.kv_shape,
-        weight_bytes=loaded_bytes(decoder, expected, opening.device, opening.dtype),
-        text=text,
-        load=lambda: Qwen3AsrModel(info, tower, decoder, reader()),
+        weight_bytes=loaded_bytes(decoder, expected, opening) - tensors.saved_bytes,
+        side=side_of(text, info),
+        load=lambda: Qwen3AsrModel(info, tower, decoder, tensors.read()),
         encoder_bytes=encoder_bytes,
-        prompts=Qwen3AsrPrompts(asr),
-        listens=Listens(".qwen3_asr", asr),
     )
 
 

@@ -36,7 +36,8 @@ class Qwen3AsrPrompts:
         windows = [each for each in media if isinstance(each, tuple)]
         if len(windows) != 1:
             raise BadRequestError(
-                f"The model transcribes one input_audio part; the messages have {len(windows)}.",
+                "The model writes down what it hears, and wants one input_audio part; the messages have "
+                f"{len(windows)}.",
                 param="messages",
             )
         language = conversation.template_kwargs.get("language")

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ....kernels.attention import attend
-from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.linear import Activation, LinearWeight, linear
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens
 
@@ -112,7 +112,7 @@ class AudioTower:
         self.config = config
         self.device, self.dtype = tensors.device, tensors.dtype
         self._convolutions = [_convolution(tensors, f"audio_tower.conv2d{i}") for i in (1, 2, 3)]
-        self._conv_out = pack_linear(tensors.take("audio_tower.conv_out.weight"))
+        self._conv_out = tensors.take_linear("audio_tower.conv_out.weight")
         positions = _sinusoids(config.chunk_tokens, config.hidden_size)
         self._positions = positions.to(device=self.device, dtype=self.dtype)
         self._layers = [_layer(tensors, f"audio_tower.layers.{i}") for i in range(config.num_layers)]
@@ -212,17 +212,16 @@ def _norm(tensors: TensorReader, name: str) -> _Norm:
 
 
 def _linear(tensors: TensorReader, name: str) -> LinearWeight:
-    return pack_linear(tensors.take(f"{name}.weight"), tensors.take(f"{name}.bias"))
+    return tensors.take_linear(f"{name}.weight", bias=tensors.take(f"{name}.bias"))
 
 
 def _layer(tensors: TensorReader, name: str) -> _Layer:
-    weight, bias = (
-        tensors.take_all(*(f"{name}.self_attn.{part}_proj.{kind}" for part in "qkv"))
-        for kind in ("weight", "bias")
+    weights, biases = (
+        [f"{name}.self_attn.{part}_proj.{kind}" for part in "qkv"] for kind in ("weight", "bias")
     )
     return _Layer(
         attention_norm=_norm(tensors, f"{name}.self_attn_layer_norm"),
-        qkv=pack_linear(weight, bias),
+        qkv=tensors.take_linear(*weights, bias=tensors.take_all(*biases)),
         out=_linear(tensors, f"{name}.self_attn.out_proj"),
         ffn_norm=_norm(tensors, f"{name}.final_layer_norm"),
         up=_linear(tensors, f"{name}.fc1"),

@@ -1,4 +1,4 @@
-"""Qwen3-VL: the vision tower (`tower.py`) in front of Qwen3's decoder (`qwen3/model.py`).
+"""Qwen3-VL: the vision tower (`tower.py`) in front of Qwen3's decoder (`dense/model.py`).
 
 An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
 (1, height, width), as `media/images.py` and `media/video.py` make them. Where they lie in a prompt is
@@ -21,8 +21,7 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput
-from ..info import ModelInfo
-from ..qwen3.config import (
+from ..dense.config import (
     DecoderConfig,
     check_size,
     decoder_config,
@@ -31,10 +30,11 @@ from ..qwen3.config import (
     parse_config,
     stop_token_ids,
 )
-from ..qwen3.model import DecoderModel, Qwen3Decoder
+from ..dense.model import Decoder, DecoderModel
+from ..info import ModelInfo
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import Shape, TensorReader
-from .text import VisionPrompts, read_vision_tokens
+from .side import side_of
 from .tower import VisionTower, VisionTowerConfig
 
 _TEXT: Final = "language_model."
@@ -60,7 +60,7 @@ class Qwen3VlModel(DecoderModel):
         tensors: TensorReader,
     ) -> None:
         self._tower = VisionTower(tower, tensors, prefix=_VISION)
-        super().__init__(info, Qwen3Decoder(decoder, tensors, prefix=_TEXT, axes=axes), tensors)
+        super().__init__(info, Decoder(decoder, tensors, prefix=_TEXT, axes=axes), tensors)
 
     def check_features(self, features: Features) -> None:
         """Raise ValueError, with a message for the client, if `encode` cannot take these."""
@@ -104,7 +104,6 @@ def open_source(opening: Opening) -> ModelSource:
         )
     axes = _axes(parts[0], path)
     text = TextTokenizer.from_folder(opening.folder)
-    prompts = VisionPrompts(text, read_vision_tokens(opening.folder))
     info = ModelInfo(
         name=opening.name,
         folder=opening.folder,
@@ -115,7 +114,7 @@ def open_source(opening: Opening) -> ModelSource:
         replayable=True,
     )
     expected = _tensor_shapes(decoder, tower, parts[1])
-    reader = tensor_reader(opening, expected, renames=_RENAMES, tied=_TIED if tied else None)
+    tensors = tensor_reader(opening, expected, renames=_RENAMES, tied=_TIED if tied else None)
 
     def encoder_bytes(num_tokens: int) -> int:
         return num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
@@ -128,11 +127,10 @@ def open_source(opening: Opening) -> ModelSource:
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=decoder.kv_shape,
-        weight_bytes=loaded_bytes(decoder, expected, opening.device, opening.dtype),
-        text=text,
-        load=lambda: Qwen3VlModel(info, decoder, tower, axes, reader()),
+        weight_bytes=loaded_bytes(decoder, expected, opening) - tensors.saved_bytes,
+        side=side_of(text, opening.folder),
+        load=lambda: Qwen3VlModel(info, decoder, tower, axes, tensors.read()),
         encoder_bytes=encoder_bytes,
-        prompts=prompts,
         activation_bytes=activation_bytes,
     )
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ....kernels.attention import attend
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
-from ..qwen3.model import EmbeddedRows
+from ..dense.model import EmbeddedRows
 from ..weights import Shape, TensorReader
 
 _NORM_EPS = 1e-6
@@ -231,7 +231,7 @@ def _norm(tensors: TensorReader, name: str) -> _Norm:
 
 
 def _linear(tensors: TensorReader, name: str) -> LinearWeight:
-    return pack_linear(tensors.take(f"{name}.weight"), tensors.take(f"{name}.bias"))
+    return tensors.take_linear(f"{name}.weight", bias=tensors.take(f"{name}.bias"))
 
 
 def _layer(tensors: TensorReader, name: str) -> _Layer:

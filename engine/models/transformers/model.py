@@ -3,7 +3,7 @@
 All rows of a step are one packed sequence to the model; its attention layers call `_paged` (registered
 with transformers' attention interface), which knows where each row's keys and values lie. Everything else
 of such a model treats rows one by one; a model that does not (recurrent ones) is found out by comparing
-the packed forward with the plain one before it is used. Slower than `engine/models/qwen3/model.py`, as right.
+the packed forward with the plain one before it is used. Slower than `engine/models/dense/model.py`, as right.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
+from ....kernels.codes import Quantization
 from ....kernels.kv_cache import write_kv
 from ....kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, KvShape, StepBatch
+from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..info import ModelInfo
-from ..prompts import TextPrompts
-from ..qwen3.config import check_size, max_context, parse_config, stop_token_ids
 from ..source import ModelSource, Opening
-from ..weights import check_files, check_finite, listed
+from ..weights import check_files, check_finite, listed, num_bytes
+from .rounded import round_linears, rounded_names
+from .side import side_of
 
 _ATTENTION: Final = "sensorium_paged"
 _PLAIN: Final = "eager"
@@ -120,11 +122,16 @@ class TransformersModel:
     rotary_axes = 1
 
     def __init__(
-        self, info: ModelInfo, kv_shape: KvShape, model: PreTrainedModel, device: torch.device
+        self,
+        info: ModelInfo,
+        kv_shape: KvShape,
+        model: PreTrainedModel,
+        device: torch.device,
+        quantization: Quantization = "none",
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
-        self.weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
         prefix = model.base_model_prefix
@@ -135,6 +142,7 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._check(plain)
+        self.weight_bytes = weight_bytes + round_linears(self._decoder, quantization)
 
     def _check(self, plain: list[Tensor]) -> None:
         try:
@@ -211,6 +219,7 @@ def is_causal_lm(architecture: object, model_type: object) -> bool:
 
 def open_source(opening: Opening) -> ModelSource:
     """Check config and tokenizer, and on a model without weights what its layers keep of a token."""
+    opening.refuse_published()
     path = opening.folder / "config.json"
     folder = opening.folder
     parsed = parse_config(opening.config, CONFIG_MAPPING[opening.config["model_type"]].from_dict, path)
@@ -229,16 +238,22 @@ def open_source(opening: Opening) -> ModelSource:
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
     )
     check_files(folder)
-    num_weights = sum(parameter.numel() for parameter in skeleton.parameters())
+    shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
+    prefix = skeleton.base_model_prefix
+    rounded = {f"{prefix}.{name}" for name in rounded_names(getattr(skeleton, prefix))}
     return ModelSource(
         info=info,
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=kv_shape,
-        weight_bytes=num_weights * opening.dtype.itemsize,
-        text=text,
-        load=lambda: TransformersModel(info, kv_shape, _read(opening, parsed), opening.device),
-        prompts=TextPrompts(text),
+        weight_bytes=sum(
+            num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
+            for name, shape in shapes.items()
+        ),
+        side=side_of(text),
+        load=lambda: TransformersModel(
+            info, kv_shape, _read(opening, parsed), opening.device, opening.quantization
+        ),
     )
 
 
@@ -302,9 +317,6 @@ def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
             yield int(window)  # by a mask, and masks are not made for us
         elif kind == "chunked_attention":
             yield int(config.attention_chunk_size)
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":  # beyond, a neighbour's length would change the frequencies
-        yield int(rope.get("original_max_position_embeddings") or config.original_max_position_embeddings)
 
 
 def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:

@@ -15,16 +15,17 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ....kernels.attention import attend
+from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
-from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
-from ....kernels.logits import likeliest_in_float32
+from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
+from ....kernels.logits import head_logits, likeliest_in_float32
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
 from .alignment import token_boundaries
 from .info import WhisperInfo
-from .source import Checkpoint
+from .source import Checkpoint, step_bytes
 
 _MAX_WINDOWS_PER_PASS = 4
 """Full ones: bounds the activations. On CPUs 1 to 8 cost the same each (bench_engine.py's shape)."""
@@ -98,11 +99,8 @@ class WhisperModel:
         self.dtype = checkpoint.dtype
         self.device = checkpoint.device
         self.kv_shape = checkpoint.kv_shape
-        self.weight_bytes = sum(
-            tensor.nbytes
-            for name, tensor in checkpoint.tensors.items()
-            if not name.startswith("encoder.") and not name.endswith("embed_positions.weight")
-        )
+        self._grid = GRIDS[checkpoint.quantization]
+        self.weight_bytes = step_bytes(a, checkpoint.dtype, checkpoint.quantization)
         self._alignment_heads = checkpoint.alignment_heads
         self._conv1 = self._convolution("encoder.conv1")
         self._conv2 = self._convolution("encoder.conv2")
@@ -125,7 +123,7 @@ class WhisperModel:
         self._decoder_norm = self._norm("decoder.layer_norm")
         self._cross = self._cross_projection()
         self._head_rows = self._tokens if a.tied else self._tensors["proj_out.weight"]
-        self._head = pack_linear(self._head_rows)
+        self._head = arrange_linear(self._head_rows, None, HEAD_GRID if self._grid else None)
         # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
         self._tensors = {}
 
@@ -133,7 +131,10 @@ class WhisperModel:
         return _Norm(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
 
     def _linear(self, name: str) -> LinearWeight:
-        return pack_linear(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+        return self._arrange(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+
+    def _arrange(self, weight: Tensor, bias: Tensor) -> LinearWeight:
+        return arrange_linear(weight, bias, self._grid)
 
     def _convolution(self, name: str) -> LinearWeight:
         """A width-3 convolution as a product over three neighbouring frames laid side by side."""
@@ -146,7 +147,7 @@ class WhisperModel:
         query, value = (self._tensors[f"{name}.{part}_proj.bias"] for part in "qv")
         bias = torch.cat([query, torch.zeros_like(query), value])
         return _Attention(
-            self._norm(f"{name}_layer_norm"), pack_linear(weight, bias), self._linear(f"{name}.out_proj")
+            self._norm(f"{name}_layer_norm"), self._arrange(weight, bias), self._linear(f"{name}.out_proj")
         )
 
     def _cross_attention(self, layer: str) -> _CrossAttention:
@@ -168,7 +169,7 @@ class WhisperModel:
         names = [f"decoder.layers.{i}.encoder_attn" for i in range(self._a.decoder_layers)]
         weights = [self._tensors[f"{n}.{part}.weight"] for part in ("k_proj", "v_proj") for n in names]
         values = torch.cat([self._tensors[f"{n}.v_proj.bias"] for n in names])
-        return pack_linear(torch.cat(weights), torch.cat([torch.zeros_like(values), values]))
+        return self._arrange(torch.cat(weights), torch.cat([torch.zeros_like(values), values]))
 
     def check_features(self, features: Features) -> None:
         """Raise ValueError unless these are a window, or the beginning of one, of finite float32 log-mel
@@ -254,7 +255,9 @@ class WhisperModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
         normed = self._decoder_norm(hidden)
-        return likeliest_in_float32(linear(normed, self._head).float(), normed, self._head_rows)
+        return likeliest_in_float32(
+            head_logits(normed, self._head), normed, self._head_rows, is_rounded=self._grid is not None
+        )
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""

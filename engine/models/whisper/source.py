@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig
 
+from ....kernels.codes import HEAD_GRID, Quantization
 from ....kernels.linear import Activation
+from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape, Model
-from ..info import Listens, generation_config
+from ..info import generation_config
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader, num_bytes, read_tensors
+from .side import side_of
 from .text import WhisperText
 
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "relu": "relu"}
@@ -65,6 +68,7 @@ class Checkpoint:
     """(layer, head) pairs whose cross-attention follows the audio."""
     device: torch.device
     dtype: torch.dtype
+    quantization: Quantization
 
     @property
     def kv_shape(self) -> KvShape:
@@ -74,16 +78,20 @@ class Checkpoint:
 
 def open_source(opening: Opening) -> ModelSource:
     """Check configs, tokenizer and tensor names of a Whisper folder."""
+    opening.refuse_published()
     folder, architecture = opening.folder, _read_architecture(opening)
     text = WhisperText.from_folder(folder, name=opening.name)
-    expected, heads = expected_tensors(architecture), _alignment_heads(folder, architecture)
+    heads = _alignment_heads(folder, architecture)
     _reader(opening, architecture)
 
     def load() -> Model:
         from .model import WhisperModel
 
         tensors = _tensors(opening, architecture)
-        return WhisperModel(Checkpoint(architecture, tensors, text, heads, opening.device, opening.dtype))
+        checkpoint = Checkpoint(
+            architecture, tensors, text, heads, opening.device, opening.dtype, opening.quantization
+        )
+        return WhisperModel(checkpoint)
 
     a = architecture
     window_bytes = a.decoder_layers * 2 * a.d_model * a.num_positions * opening.dtype.itemsize
@@ -92,16 +100,35 @@ def open_source(opening: Opening) -> ModelSource:
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=_kv_shape(architecture),
-        weight_bytes=num_bytes(expected, opening.dtype),
-        text=text,
+        weight_bytes=_loaded_bytes(architecture, opening),
+        side=side_of(text),
         load=load,
         encoder_bytes=lambda _: window_bytes,
-        listens=Listens(".whisper", text),
     )
 
 
 def _kv_shape(a: WhisperArchitecture) -> KvShape:
     return KvShape(a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
+
+
+def _loaded_bytes(a: WhisperArchitecture, opening: Opening) -> int:
+    """Bytes of weights once loaded. A rounded head stands beside its own rows, whose largest are exact."""
+    num = num_bytes(expected_tensors(a), opening.dtype, opening.quantization)
+    if opening.quantization == "none":
+        return num
+    head = a.vocab_size * a.d_model * opening.dtype.itemsize
+    return num + (num_packed_bytes(a.vocab_size, a.d_model, HEAD_GRID) if a.tied else head)
+
+
+def step_bytes(a: WhisperArchitecture, dtype: torch.dtype, quantization: Quantization) -> int:
+    """Bytes a decode step reads."""
+    shapes = {
+        name: shape
+        for name, shape in expected_tensors(a).items()
+        if name.startswith("decoder.") and "embed_positions" not in name
+    }
+    shapes["proj_out.weight"] = shapes.pop("decoder.embed_tokens.weight")
+    return num_bytes(shapes, dtype, quantization)
 
 
 def _reader(opening: Opening, architecture: WhisperArchitecture) -> TensorReader:

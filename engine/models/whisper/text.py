@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from .info import WhisperInfo, read_info
 from .tokenizer import ByteLevelTokenizer
 from .words import split_words
 
+_READ_WITH_NUMBERS: Final = "%$£€"
+"""Signs that stand for words only beside digits; whisperX counts most of them as numerals, too."""
 _KEPT_PROMPTS: Final = 64
 """A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
 
@@ -149,17 +151,31 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
+        spells_numbers: bool = False,
     ) -> SamplingParams:
-        """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens."""
+        """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens.
+
+        With `spells_numbers` no digit and no sign that is read with one may be said, so that words are.
+        """
         return SamplingParams(
             max_tokens=self.max_tokens(num_prompt),
             temperature=temperature,
             seed=seed,
             stop_token_ids=self._stop,
-            suppress_token_ids=self._suppress,
+            suppress_token_ids=self._without_numerals if spells_numbers else self._suppress,
             begin_suppress_token_ids=self._begin_suppress,
             logprobs=0 if logprobs else None,
         )
+
+    @cached_property
+    def _without_numerals(self) -> tuple[int, ...]:
+        """What may never be said, and tokens with a numeral."""
+        numerals = (
+            token_id
+            for token_id in range(self.end_id)
+            if any(map(_is_numeral, self.tokenizer.token_bytes(token_id).decode(errors="ignore")))
+        )
+        return tuple(dict.fromkeys((*self._suppress, *numerals)))
 
     def max_tokens(self, num_prompt: int) -> int:
         """How many tokens may follow a prompt: the decoder's positions, and `max_length` if configured."""
@@ -179,6 +195,7 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
+        spells_numbers: bool = False,
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
         prompt = self.prompt(language=language, task=task, previous_text=previous_text, before=before)
@@ -187,6 +204,7 @@ class WhisperText:
             temperature=temperature,
             seed=seed,
             logprobs=logprobs,
+            spells_numbers=spells_numbers,
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
 
@@ -256,6 +274,10 @@ class WhisperText:
             for group in split_words(pieces, language or "en")
             if group.text.strip()
         )
+
+
+def _is_numeral(character: str) -> bool:
+    return character.isdigit() or character in _READ_WITH_NUMBERS
 
 
 def _ids(value: int | Sequence[int] | None) -> tuple[int, ...]:

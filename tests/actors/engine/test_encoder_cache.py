@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
-from sensorium.actors.engine.engine import Engine, Fetch
+from sensorium.actors.engine.client import Fetch
+from sensorium.actors.engine.engine import Engine
 from sensorium.protocols.errors import OverloadedError, UnavailableError
 from sensorium.protocols.messages import ContentHash, Features, Lane
 from support.fake_engine import STEP_S, expect_all_free, make_fake_engine, request

@@ -33,6 +33,7 @@ from sensorium.protocols.messages import (
 from support.fake_engine import (
     CONFIG,
     STEP_S,
+    counted,
     expect_all_free,
     make_fake_engine,
     make_scheduler_config,
@@ -49,7 +50,7 @@ from support.fake_runner import (
     item,
 )
 from support.inline_worker import InlineWorker
-from support.remote_engine import RemoteEngine
+from support.remote_engine import Connection
 from trio.testing import MockClock
 
 
@@ -58,10 +59,15 @@ async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> Async
     """A ready engine with one or two plans in flight, or behind a wire; afterwards nothing is held."""
     num_plans = 2 if request.param == "two plans" else 1
     here = make_fake_engine(config=make_scheduler_config(plans_in_flight=num_plans))
-    engine = RemoteEngine(here) if request.param == "remote" else here
-    await nursery.start(engine.run)
-    yield engine
-    await expect_all_free(engine)
+    await nursery.start(here.run)
+    if request.param == "remote":
+        connection = Connection(here)
+        await nursery.start(connection.run)
+        yield connection.remote
+        await expect_all_free(connection.remote)
+    else:
+        yield here
+    await expect_all_free(here)
 
 
 def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Align:
@@ -101,7 +107,7 @@ async def test_one_encode_for_all_who_need_it_and_one_step_for_encode_and_prompt
         for number in range(5):
             nursery.start_soon(ask, f"r{number}")
     assert answers == [answer_alone(request("a"), b"A")[0]] * 5
-    statistics = engine.statistics()
+    statistics = await counted(engine)
     # One frame of features, which is less than one position: it counts as one.
     assert (statistics.num_windows_encoded, statistics.num_encoder_tokens) == (1, 1)
     assert (statistics.num_cache_misses, statistics.num_cache_hits) == (1, 4)
@@ -123,7 +129,7 @@ async def test_more_items_than_there_is_room_for_take_turns(
         for name in "ABCDEFG":
             nursery.start_soon(ask, name)
     assert sorted(done) == list("ABCDEFG")
-    assert engine.statistics().num_cache_entries == 2
+    assert (await counted(engine)).num_cache_entries == 2
 
 
 @pytest.mark.parametrize("steps", [0, 0.5, 1, 1.5, 3.5])
@@ -202,7 +208,7 @@ async def test_live_requests_do_not_wait_for_a_batch_that_has_all_slots(
         for each in batch:
             others.start_soon(ask, each)
         await trio.sleep(5 * STEP_S)
-        before = engine.statistics()
+        before = await counted(engine)
         assert (before.num_running_batch, before.num_waiting_batch) == (4, 2)
         for number in range(3):
             start = trio.current_time()
@@ -211,7 +217,7 @@ async def test_live_requests_do_not_wait_for_a_batch_that_has_all_slots(
                     msgspec.structs.replace(request(f"l{number}", on="A", max_tokens=3), lane=Lane("live"))
                 )
             assert trio.current_time() - start <= 4.01 * STEP_S, "the step in flight, then its own three"
-        assert engine.statistics().num_preemptions_batch == 1
+        assert (await counted(engine)).num_preemptions_batch == 1
     assert {answer.request_id: answer.token_ids for answer in answers} == {
         each.request_id: answer_alone(each)[0] for each in batch
     }
@@ -282,7 +288,7 @@ async def test_a_reader_too_far_behind_loses_its_own_request(nursery: trio.Nurse
             await trio.lowlevel.checkpoint()
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked()
-        assert engine.statistics().num_running == 0
+        assert (await counted(engine)).num_running == 0
         parts = [part async for part in stream]
     assert len(parts) == STREAM_CAPACITY + 1
     assert (parts[-1].finish_reason, parts[-1].text, parts[-1].fault) == ("error", "", "slow_reader")
@@ -314,7 +320,7 @@ async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
         nursery.start_soon(ask, "ba", "B", "A")
         nursery.start_soon(ask, "cd", "C", "D")
     assert len(answers) == 3
-    assert engine.statistics().num_windows_encoded == 4
+    assert (await counted(engine)).num_windows_encoded == 4
 
 
 async def test_no_items_need_no_encoder(autojump_clock: MockClock, engine: EngineClient) -> None:
@@ -335,7 +341,7 @@ async def test_what_nobody_asks_about_is_not_encoded(autojump_clock: MockClock, 
     async with engine.encoded(item("A")):
         await trio.sleep(10 * STEP_S)
     await trio.sleep(2 * STEP_S)
-    statistics = engine.statistics()
+    statistics = await counted(engine)
     assert (statistics.num_windows_encoded, statistics.num_cache_entries) == (0, 0)
 
 
@@ -350,7 +356,7 @@ async def test_a_stop_string_ends_the_request_everywhere(
     assert (whole.text, whole.finish_reason, whole.stop) == (text[: text.index(stop)], "stop", stop)
     assert whole.token_ids == tokens[: len(whole.text)]
     await trio.sleep(2 * STEP_S)
-    assert engine.statistics().num_running == 0
+    assert (await counted(engine)).num_running == 0
     async with engine.generate(generate) as stream:
         parts = [part async for part in stream]
     assert "".join(part.text for part in parts) == whole.text
@@ -362,21 +368,21 @@ async def test_a_stop_string_ends_the_request_everywhere(
 async def test_a_session_hands_on_what_it_computed_until_it_is_closed(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
-    def hits() -> int:
-        return engine.statistics().num_prefix_hits
+    async def hits() -> int:
+        return (await counted(engine)).num_prefix_hits
 
     prompt = tuple(range(1, 7))
     first = await engine.complete(request("a", prompt, session="s", max_tokens=5))
-    before = hits()
+    before = await hits()
     longer = request("b", prompt + first.token_ids + (9,), session="s", max_tokens=5)
     assert (await engine.complete(longer)).token_ids == answer_alone(longer)[0]
-    assert hits() - before >= 10
+    assert await hits() - before >= 10
     await trio.sleep(2 * STEP_S)
-    assert engine.statistics().num_sessions_parked == 1
+    assert (await counted(engine)).num_sessions_parked == 1
     engine.close_session(SessionKey("s"))
     engine.close_session(SessionKey("never heard of"))
     await trio.sleep(STEP_S)
-    assert engine.statistics().num_sessions_parked == 0
+    assert (await counted(engine)).num_sessions_parked == 0
 
 
 async def test_a_revision_ends_the_request_it_revises(

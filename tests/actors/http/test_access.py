@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import trio
-from sensorium.actors.http.access import AccessLog
+from sensorium.actors.http.access import AccessLog, RefusalLog
 from sensorium.actors.logs import FIELDS, REQUEST_ID, LogConfig
+from sensorium.actors.wire.refusals import Refusal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KEY = "s3cret"
@@ -69,6 +71,18 @@ def fields(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 @pytest.fixture(autouse=True)
 def _level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sensorium.access")
+
+
+def test_what_was_refused_before_it_was_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    refusal = Refusal(431, "invalid_value", "req_1", ("10.0.0.7", 4711), "GET", "/ping")
+    for config in (LogConfig(), LogConfig(access_log="off")):
+        log = RefusalLog(config)
+        log(refusal, 0)
+        log(replace(refusal, method="", path=""), 7)
+    assert [record.getMessage() for record in caplog.records] == [
+        "- - 431 refused invalid_value 10.0.0.7 (7 more before it)"
+    ]
+    assert fields(caplog)[0]["untold"] == 7
 
 
 async def test_a_clients_id_goes_through_to_tasks_and_answer(autojump_clock: object) -> None:

@@ -8,6 +8,7 @@ from sensorium.actors.callers import caller_by_key
 from sensorium.actors.http.client_secrets import ClientSecrets
 from sensorium.protocols.client_secrets import parse_client_secret
 from sensorium.protocols.errors import OverloadedError
+from sensorium.protocols.realtime_dialogue_session import DialoguePatch
 from sensorium.protocols.realtime_session import SessionPatch
 from trio.testing import MockClock
 
@@ -15,7 +16,7 @@ PATCH = SessionPatch(model="m")
 ALICE, BOB = caller_by_key("alice"), caller_by_key("bob")
 
 
-def patch_of(secrets: ClientSecrets, value: str) -> SessionPatch | None:
+def patch_of(secrets: ClientSecrets, value: str) -> SessionPatch | DialoguePatch | None:
     found = secrets.find(value)
     return None if found is None else found.patch
 

@@ -9,8 +9,10 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.actors.live.audio import Input, ListeningMachine, pieces
+from msgspec.structs import replace
+from sensorium.actors.live.audio import AudioBatch, ListeningMachine, pieces
 from sensorium.actors.speech.model import Samples
+from sensorium.media.resample import StreamingResampler
 from sensorium.media.voice_activity import FRAME_SAMPLES, VoiceActivityModel, VoiceActivityStream
 from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.realtime import (
@@ -18,10 +20,12 @@ from sensorium.protocols.realtime import (
     InputAudioBufferCommit,
     InputAudioBufferSpeechStarted,
 )
+from sensorium.protocols.realtime_session import AudioPatch, FormatPatch, InputPatch, SessionPatch
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Send
+from sensorium.realtime.events import SessionEvent
 from sensorium.realtime.session import Session
-from support.ears import Stream, settled
+from support.ears import LoudnessStream, Stream, settled
 
 CONFIG = SessionConfig(model="m", models=(RealtimeModel("m"),), max_append_bytes=100_000)
 FORMATS = [
@@ -51,15 +55,25 @@ def machine(audio_format: AudioFormat, config: SessionConfig = CONFIG) -> Listen
     session = Session(config, lambda prefix: f"{prefix}_{next(numbers)}")
     session.open(now=0.0, created=0)
     ears = ListeningMachine(session)
-    ears.configure(audio_format, now=0.0)
+    ears.configure(audio_format, session.num_channels, now=0.0)
     return ears
 
 
+def apart(audio_format: AudioFormat) -> ListeningMachine:
+    """It hears every channel for itself."""
+    wish = InputPatch(
+        FormatPatch("audio/pcm", audio_format.rate, audio_format.num_channels), multichannel=True
+    )
+    return machine(audio_format, replace(CONFIG, initial=SessionPatch(audio=AudioPatch(wish))))
+
+
 def append(ears: ListeningMachine, audio: bytes, stream: Stream = SILENCE) -> list[Effect]:
-    return [effect for piece in pieces(audio) for effect in receive(ears, piece, stream)]
+    return [effect for piece in pieces(audio) for effect in receive(ears, AudioBatch([piece]), stream)]
 
 
-def receive(ears: ListeningMachine, event: Input, stream: Stream = SILENCE) -> list[Effect]:
+def receive(
+    ears: ListeningMachine, event: AudioBatch | SessionEvent, stream: Stream = SILENCE
+) -> list[Effect]:
     return list(settled(ears, ears.receive(event, now=0.0), stream, now=0.0))
 
 
@@ -75,7 +89,7 @@ def test_a_commit_brings_every_sample_onto_the_timeline(audio_format: AudioForma
         append(ears, bytes(size * audio_format.bytes_per_sample))
     receive(ears, InputAudioBufferCommit())
     expected = (1 + 7 + 333 + 12_000) * 16_000 / audio_format.rate
-    assert abs(ears.store.end - expected) <= 1
+    assert abs(ears.tracks[0].store.end - expected) <= 1
 
 
 @settings(max_examples=30, deadline=None)
@@ -87,7 +101,41 @@ def test_samples_arrive_unchanged_however_they_are_cut(sizes: list[int], seed: i
     for size in sizes:
         append(ears, wave[start : start + size].tobytes())
         start += size
-    np.testing.assert_array_equal(ears.store.copy(0, ears.store.end), wave.astype(np.float32) / 32_768)
+    np.testing.assert_array_equal(
+        ears.tracks[0].store.copy(0, ears.tracks[0].store.end), wave.astype(np.float32) / 32_768
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=8),
+    cuts=st.lists(st.booleans(), min_size=40, max_size=40),
+    rate=st.sampled_from([16_000, 24_000]),
+)
+def test_pieces_that_come_together_are_heard_as_one_by_one(
+    sizes: list[int], cuts: list[bool], rate: int
+) -> None:
+    """Odd sizes are refused, by themselves."""
+    noise = np.random.default_rng(7).bytes(sum(sizes))
+    appends = [noise[sum(sizes[:place]) : sum(sizes[: place + 1])] for place in range(len(sizes))]
+    alone, together = (machine(AudioFormat("pcm16", rate)) for _ in range(2))
+    stream = LoudnessStream()
+    first = [effect for audio in appends for effect in append(alone, audio, stream)]
+    stream = LoudnessStream()
+    second, batch = [], []
+    for piece, ends in zip((piece for audio in appends for piece in pieces(audio)), cuts, strict=False):
+        batch.append(piece)
+        if ends:
+            second += receive(together, AudioBatch(batch), stream)
+            batch = []
+    second += receive(together, AudioBatch(batch), stream)
+    assert codes(first) == codes(second)
+    assert starts(first) == starts(second)
+    assert alone.tracks[0].store.end == together.tracks[0].store.end == together.num_samples_received
+    np.testing.assert_array_equal(
+        alone.tracks[0].store.copy(0, alone.tracks[0].store.end),
+        together.tracks[0].store.copy(0, together.tracks[0].store.end),
+    )
 
 
 def test_a_refused_append_changes_nothing() -> None:
@@ -96,25 +144,25 @@ def test_a_refused_append_changes_nothing() -> None:
     # Odd over several pieces: the whole append is refused by its first piece.
     assert codes(append(ears, bytes(50_001))) == ["invalid_audio"]
     assert len(codes(append(ears, bytes(200_000)))) == 1
-    assert ears.store.end == 1_000
+    assert ears.tracks[0].store.end == 1_000
     append(ears, bytes(2_000))
-    assert ears.store.end == 2_000
+    assert ears.tracks[0].store.end == 2_000
 
 
 def test_floats_that_are_no_numbers_are_refused() -> None:
     ears = machine(AudioFormat("float32", 16_000))
     assert codes(append(ears, np.full(10, np.nan, "<f4").tobytes())) == ["invalid_audio"]
-    assert ears.store.end == 0
+    assert ears.tracks[0].store.end == 0
 
 
 def test_clear_forgets_what_the_resampler_held() -> None:
     ears = machine(AudioFormat("pcm16", 24_000))
     append(ears, bytes(4_800))
     receive(ears, InputAudioBufferClear())
-    end = ears.store.end
+    end = ears.tracks[0].store.end
     append(ears, bytes(48_000))
     receive(ears, InputAudioBufferCommit())
-    assert abs(ears.store.end - end - 16_000) <= 1
+    assert abs(ears.tracks[0].store.end - end - 16_000) <= 1
 
 
 def test_a_change_of_format_loses_nothing() -> None:
@@ -123,7 +171,7 @@ def test_a_change_of_format_loses_nothing() -> None:
     ears.configure(AudioFormat("pcmu", 8_000), now=0.0)
     append(ears, bytes(4_000))
     receive(ears, InputAudioBufferCommit())
-    assert abs(ears.store.end - 16_000) <= 2
+    assert abs(ears.tracks[0].store.end - 16_000) <= 2
 
 
 def starts(effects: list[Effect]) -> list[int]:
@@ -172,3 +220,37 @@ def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     first, second = starts(effects)
     assert first == 0
     assert second == pytest.approx(10_062, abs=25)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    num_frames=st.lists(st.integers(0, 7_000), min_size=1, max_size=4),
+    num_channels=st.sampled_from([2, 3, 7]),
+    rate=st.sampled_from([16_000, 48_000]),
+    are_apart=st.booleans(),
+)
+def test_interleaved_channels_are_those_that_came(
+    num_frames: list[int], num_channels: int, rate: int, are_apart: bool
+) -> None:
+    """However frames lie across the pieces of an append."""
+    noise = np.random.default_rng(3).integers(-9_000, 9_000, (sum(num_frames), num_channels)).astype("<i2")
+    audio_format = AudioFormat("pcm16", rate, num_channels)
+    ears = apart(audio_format) if are_apart else machine(audio_format)
+    start = 0
+    for num in num_frames:
+        append(ears, noise[start : start + num].tobytes())
+        start += num
+    wanted = noise.T.astype(np.float32) / 32_768
+    for track, channel in zip(
+        ears.tracks, wanted if are_apart else wanted.mean(axis=0, keepdims=True), strict=True
+    ):
+        expected = StreamingResampler(rate).push(channel, last=True)
+        assert len(expected) - 800 < track.store.end <= len(expected), "but what the filter holds back"
+        np.testing.assert_array_equal(track.store.copy(0, track.store.end), expected[: track.store.end])
+
+
+def test_an_append_that_ends_inside_a_frame_is_refused() -> None:
+    ears = apart(AudioFormat("pcm16", 16_000, 3))
+    assert codes(append(ears, bytes(20_000))) == ["invalid_audio"]
+    assert codes(append(ears, bytes(24_000))) == []
+    assert [track.store.end for track in ears.tracks] == [4_000] * 3

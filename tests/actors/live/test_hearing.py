@@ -144,6 +144,33 @@ async def test_a_backlog_delays_nobody_by_more_than_a_batch() -> None:
         assert max(map(len, model.rows)) <= num_backlogs + 1
 
 
+async def test_pushed_audio_is_heard_one_session_at_a_time_and_beside_what_is_spoken() -> None:
+    model = SteppedModel()
+    async with running(model) as actor, trio.open_nursery() as nursery:
+        done: list[int] = []
+
+        async def push(mark: int) -> None:
+            await actor.open_ear().hear(marked(mark, 2), is_pushed=True)
+            done.append(mark)
+
+        async def speak(mark: int) -> None:
+            await actor.open_ear().hear(marked(mark, 1))
+            done.append(mark)
+
+        for mark in range(1, 6):
+            nursery.start_soon(push, mark)
+        await wait_all_tasks_blocked()  # one is being heard
+        for mark in range(11, 15):
+            nursery.start_soon(speak, mark)
+        await wait_all_tasks_blocked()
+        model.let(3)
+        await until(lambda: len(model.rows) == 3)
+        assert sorted(model.rows[2]) == [11, 12, 13, 14]
+        model.let()
+        await until(lambda: len(done) == 9)
+        assert all(sum(mark < 10 for mark in row) <= 1 for row in model.rows)
+
+
 async def test_a_lone_backlog_gets_long_batches_and_a_bound_of_streams_holds() -> None:
     model = SteppedModel()
     model.let()
@@ -228,10 +255,10 @@ class WatchedEar:
         self._ear = ear
         self.is_busy = False
 
-    async def hear(self, samples: FloatArray) -> Scores:
+    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
         self.is_busy = True
         try:
-            return await self._ear.hear(samples)
+            return await self._ear.hear(samples, is_pushed=is_pushed)
         finally:
             self.is_busy = False
 

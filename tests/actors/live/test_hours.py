@@ -24,6 +24,7 @@ from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear
 from support.fake_sessions import TOKEN, FakeModel, FakeTurn
 from support.footprint import Footprint, footprint
+from support.sounds import inline_sound
 from trio.testing import MockClock
 
 HOURS = 4
@@ -44,7 +45,7 @@ class Listener(FakeModel):
 class ListenerTurn(FakeTurn):
     """One turn: the words that begin in it and are not silent."""
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         said = await super().hypothesis(end, final=final)
         first = -(-self._start // WORD)
         samples = self._read(self._start, end)
@@ -96,6 +97,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
         SessionConfig(model="fake", models=(RealtimeModel("fake"),), force_turn_s=30.0),
         {"fake": model},
         loudness_ear,
+        inline_sound,
         SessionMeter(metrics),
         Replay(max_events=200, max_bytes=50_000),
         resume_token=TOKEN,
@@ -107,7 +109,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
     spoken: list[int] = []
     heard = 0
     async with trio.open_nursery() as nursery:
-        session.attach(line)
+        session.delivery.line = line
         nursery.start_soon(session.run)
         nursery.start_soon(line.outbox.run, client.send, client.close)
         await session.take(json.dumps(update()), line)

@@ -108,7 +108,7 @@ async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_on
     """The outbox overflows, and while what runs for the session is cancelled, its line goes away."""
 
     class StubbornTurn(FakeTurn):
-        async def hypothesis(self, end: int, *, final: bool) -> object:  # type: ignore[override]
+        async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> object:  # type: ignore[override]
             try:
                 return await super().hypothesis(end, final=final)
             finally:
@@ -156,7 +156,7 @@ class StuckEar:
     def __init__(self) -> None:
         self.is_stuck = False
 
-    async def hear(self, _: Samples) -> list[tuple[int, float]]:
+    async def hear(self, _: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         if self.is_stuck:
             await trio.sleep_forever()
         return []
@@ -180,3 +180,20 @@ async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojum
         socket.leave()
         await wait_all_tasks_blocked()
         assert (len(sessions.registry), sessions.model.num_held) == (0, 0), "and its end would wait for ever"
+
+
+@pytest.mark.parametrize("seconds_apart", [0.0, 1.0])
+async def test_only_what_is_pushed_comes_behind_speech(
+    autojump_clock: MockClock, loud: bytes, seconds_apart: float
+) -> None:
+    sessions = Sessions()
+    async with running(sessions) as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(UPDATE)
+        for _ in range(8):
+            socket.client_sends(loud, COMMIT)
+            await trio.sleep(seconds_apart)
+        await trio.sleep(5.0)
+        assert len(socket.of("completed")) == 8
+        pushed = sessions.model.num_pushed
+        assert pushed == 0 if seconds_apart else pushed >= 5, "all but the turns of the first two seconds"

@@ -16,15 +16,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 ITEM = ItemId("item_1")
 ASK = Transcribe(ITEM, 0, 16_000, final=False)
+SECOND = AudioStore()
+SECOND.append(np.zeros(16_000, np.float32))
 
 
 def make(model: FakeModel, outcomes: list[Outcome]) -> LiveTurns:
     async def report(outcome: Outcome) -> None:
         outcomes.append(outcome)
 
-    store = AudioStore()
-    store.append(np.zeros(16_000, np.float32))
-    return LiveTurns({"fake": model}, "fake", store.copy, report, session_id="s")
+    return LiveTurns({"fake": model}, "fake", report, session_id="s")
 
 
 @pytest.mark.parametrize("delay_s", [None, 0.0, 0.5])
@@ -35,7 +35,7 @@ async def test_a_turn_that_is_forgotten_is_given_back(
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery)
+        turns.start(ASK, nursery, SECOND.copy)
         if delay_s is not None:
             await trio.sleep(delay_s)
         turns.forget(ITEM)
@@ -51,7 +51,7 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery)
+        turns.start(ASK, nursery, SECOND.copy)
         turns.park()
     assert len(outcomes) == 1
     assert model.num_held == 0
@@ -61,7 +61,7 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
 class ThreadedTurn(FakeTurn):
     """Reads its audio where no cancellation reaches, as a worker thread does."""
 
-    async def hypothesis(self, end: int, *, final: bool) -> Transcript:
+    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
         with trio.CancelScope(shield=True):
             await trio.sleep(1.0)
         raise IndexError("the audio was forgotten")
@@ -79,7 +79,7 @@ async def test_audio_that_is_forgotten_while_it_is_examined_is_no_defect(
     model, outcomes = ThreadedModel(), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery)
+        turns.start(ASK, nursery, SECOND.copy)
         await trio.sleep(0.5)
         if is_forgotten:
             turns.forget(ITEM)

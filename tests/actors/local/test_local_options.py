@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from sensorium.actors.local.engine import as_prompts, spread
 from sensorium.actors.local.options import Prompt, SamplingOptions, read_prompt
-from sensorium.actors.text.prompts import Frames, Samples
+from sensorium.actors.text.opening import Frames, Samples
 from sensorium.protocols.chat_content import MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.generation import SamplingDefaults

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 import trio
-from sensorium.actors.speech.family import DetectedLanguage, Range
+from sensorium.actors.speech.family import DetectedLanguage, LanguageSource, Range
 from sensorium.actors.speech.languages import clear_language, cut_at_pauses, likely_language, merged
 from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.recipe import transcribe_ranges
@@ -24,7 +25,7 @@ class Pausing(Recording):
 
     pauses: tuple[int, ...] = ()
 
-    async def speech(self, part: Range) -> list[Range]:
+    async def speech(self, part: Range, *, min_silence: int = 0, threshold: float = 0.5) -> list[Range]:
         await trio.lowlevel.checkpoint()
         bounds = [part[0], *(at for at in self.pauses if part[0] < at < part[1]), part[1]]
         return list(itertools.pairwise(bounds))
@@ -50,8 +51,9 @@ async def transcribe(
     return transcript, "".join(deltas)
 
 
-async def test_each_range_is_asked_for_its_own_language_if_that_is_clear() -> None:
-    family = ScriptedFamily(("en", "a"), ("pl", "b"), ("pl", "c"), ("fr", "d"), language_from="detection")
+@pytest.mark.parametrize("source", ["detection", "answer"])
+async def test_each_range_is_asked_for_its_own_language_if_that_is_clear(source: LanguageSource) -> None:
+    family = ScriptedFamily(("en", "a"), ("pl", "b"), ("pl", "c"), ("fr", "d"), language_from=source)
     starts = (0, LONG, 2 * LONG, 3 * LONG, 3 * LONG + SECOND)
     transcript, deltas = await transcribe(
         family, [1] * 4 + [2] * 4 + [3] * 4 + [4], list(itertools.pairwise(starts))

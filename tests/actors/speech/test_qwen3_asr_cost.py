@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sensorium.actors.config import EngineConfig
-from sensorium.actors.live.audio import AudioPiece, ListeningMachine, LiveEffect, pieces
+from sensorium.actors.live.audio import AudioBatch, ListeningMachine, LiveEffect, pieces
 from sensorium.actors.speech import qwen3_asr
 from sensorium.actors.speech.family import RangeAnswer
 from sensorium.actors.speech.model import LiveTurn, ReadAudio, Samples, SpeechModel
@@ -149,14 +149,14 @@ class Drive:
         self.now += len(samples) / RATE
         data = (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
         for piece in pieces(data):
-            await self._receive(piece, model)
+            await self._receive(AudioBatch([piece]), model)
 
     @property
     def num_turns(self) -> int:
         """Turns that are kept."""
         return len(self._turns)
 
-    async def _receive(self, event: AudioPiece | SessionEvent, model: SpeechModel) -> None:
+    async def _receive(self, event: AudioBatch | SessionEvent, model: SpeechModel) -> None:
         await self._perform(self.machine.receive(event, now=self.now), model)
 
     async def _perform(self, effects: Sequence[LiveEffect], model: SpeechModel) -> None:
@@ -165,7 +165,9 @@ class Drive:
                 case Transcribe(item_id, start, end, final):
                     options = TranscriptionOptions(language="en")
                     if item_id not in self._turns:
-                        self._turns[item_id] = model.live(self.machine.store.copy, options, start=start)
+                        self._turns[item_id] = model.live(
+                            self.machine.tracks[0].store.copy, options, start=start
+                        )
                     said = await self._turns[item_id].hypothesis(end, final=final)
                     self.num_final += final
                     await self._receive(HypothesisReady(item_id, start, end, final, said), model)
@@ -173,7 +175,7 @@ class Drive:
                     if item_id in self._turns:
                         self._turns.pop(item_id).close()
                 case ForgetBefore(sample):
-                    self.machine.store.forget_before(sample)
+                    self.machine.tracks[0].store.forget_before(sample)
                 case _:
                     pass
 

@@ -47,28 +47,31 @@ async def transcribe(
     return transcript, "".join(deltas)
 
 
-async def test_the_first_range_with_speech_tells_the_language_of_all_behind_it() -> None:
-    family = ScriptedFamily((None, ""), ("zh", "你好"), ("en", "ignored"), ("en", "too"))
+@pytest.mark.parametrize("source", SOURCES)
+async def test_the_first_range_with_speech_is_asked_for_the_language_of_short_ones(
+    source: LanguageSource,
+) -> None:
+    family = ScriptedFamily(
+        (None, ""), ("zh", "你好"), ("en", "ignored"), ("en", "too"), language_from=source
+    )
     transcript, deltas = await transcribe(family)
-    assert (transcript.language, transcript.text) == ("zh", "你好ignoredtoo")
-    assert deltas == transcript.text
-    assert sorted(family.asked, key=str) == [(0, None), (1, None), (2, "zh"), (3, "zh")]
-    assert family.detected == []
+    assert (transcript.language, transcript.text, deltas) == ("zh", "你好ignoredtoo", "你好ignoredtoo")
+    assert family.detected == [0, 1]
+    assert sorted(family.asked) == [(0, "zh"), (1, "zh"), (2, "zh"), (3, "zh")]
     assert [(each.id, each.start, each.end) for each in transcript.segments] == [
         (0, 1.0, 2.0),
         (1, 2.0, 3.0),
         (2, 3.0, 4.0),
     ]
-
-
-async def test_the_first_range_with_speech_is_asked_for_the_language_of_all() -> None:
-    family = ScriptedFamily((None, ""), ("zh", "你好"), ("en", "ignored"), language_from="detection")
-    transcript, deltas = await transcribe(family)
-    assert (transcript.language, transcript.text, deltas) == ("zh", "你好ignored", "你好ignored")
-    assert family.detected == [0, 1]
-    assert sorted(family.asked) == [(0, "zh"), (1, "zh"), (2, "zh")]
-    nobody = ScriptedFamily(("pl", ""), ("zh", ""), language_from="detection")
+    nobody = ScriptedFamily(("pl", ""), ("zh", ""), language_from=source)
     assert (await transcribe(nobody))[0].language == "pl", "the first with sound"
+
+
+async def test_an_answer_about_a_single_range_names_the_language_by_itself() -> None:
+    family = ScriptedFamily(("zh", "你好"))
+    transcript, deltas = await transcribe(family)
+    assert (transcript.language, transcript.language_probability, deltas) == ("zh", 0.9, "你好")
+    assert (family.asked, family.detected) == ([(0, None)], [])
 
 
 async def test_a_model_of_one_language_is_asked_for_none() -> None:
@@ -78,16 +81,16 @@ async def test_a_model_of_one_language_is_asked_for_none() -> None:
 
 
 async def test_an_answer_may_name_no_language() -> None:
-    transcript, deltas = await transcribe(ScriptedFamily((None, "what"), ("zh", "ever")))
-    assert (transcript.language, transcript.text, deltas) == ("zh", "what ever", "what ever")
-    assert [segment.language for segment in transcript.segments] == [UNSET, "zh"]
+    transcript, deltas = await transcribe(ScriptedFamily((None, "what")))
+    assert (transcript.language, transcript.text, deltas) == ("", "what", "what")
+    assert [segment.language for segment in transcript.segments] == [UNSET]
 
 
 async def test_a_pinned_language_counts_only_where_nothing_was_told_before() -> None:
     pinned = Prior("de", is_pinned=True)
     family = ScriptedFamily((None, ""), ("zh", "a"))
     assert (await transcribe(family, prior=pinned))[0].language == "de"
-    assert sorted(family.asked, key=str) == [(0, None), (1, "de")]
+    assert sorted(family.asked) == [(0, "zh"), (1, "de")]
     family = ScriptedFamily(("zh", "a"), ("zh", "b"))
     assert (await transcribe(family, prior=pinned))[0].language == "zh"
 
@@ -211,9 +214,9 @@ async def test_a_turn_that_is_cleared_while_it_is_looked_at_is_no_error(
         outcomes.append(outcome)
 
     family.while_looking = look
-    turns = LiveTurns({"m": Transcriber(family)}, "m", store.copy, report, session_id="s")
+    turns = LiveTurns({"m": Transcriber(family)}, "m", report, session_id="s")
     async with trio.open_nursery() as nursery:
-        turns.start(Transcribe(ItemId("i"), 0, store.end, final=True), nursery)
+        turns.start(Transcribe(ItemId("i"), 0, store.end, final=True), nursery, store.copy)
         await is_looking.wait()
         turns.forget(ItemId("i"))
         store.forget_before(store.end)

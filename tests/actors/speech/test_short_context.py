@@ -8,6 +8,7 @@ from sensorium.actors.speech.short_context import (
     MOST_EFFORT,
     SILENCE_S,
     context_s,
+    next_effort,
     repeats_itself,
     token_limit,
 )
@@ -45,10 +46,32 @@ def test_more_effort_hears_more_and_the_most_hears_all() -> None:
         ((1, 2, 3, 2, 3, 2, 3), True),
         ((2, 3, 2, 3, 2, 3, 1), False),
         ((1, 2, 3, 4, 2, 3, 5, 2, 3), False),
+        ((1, *range(10, 17), *range(10, 17)), False),
+        ((1, *range(10, 18), *range(10, 18)), True),
+        ((*range(100, 132), *range(100, 132)), True),
     ],
 )
-def test_an_answer_that_ends_in_three_copies_repeats_itself(tokens: tuple[int, ...], expected: bool) -> None:
+def test_an_answer_that_ends_in_copies_repeats_itself(tokens: tuple[int, ...], expected: bool) -> None:
     assert repeats_itself(tokens) is expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ((5, 5, 5), False),
+        ((5,) * 7, False),
+        ((5,) * 8, True),
+        ((1, 2) * 3, False),
+        ((1, 2) * 4, True),
+        ((9, *range(10, 18), *range(10, 18)), True),
+    ],
+)
+def test_an_answer_is_left_only_for_a_longer_loop(tokens: tuple[int, ...], expected: bool) -> None:
+    assert repeats_itself(tokens, least=8) is expected
+
+
+def test_a_question_begins_with_less_than_the_last_one_took() -> None:
+    assert [next_effort(effort) for effort in range(MOST_EFFORT + 1)] == [0, 0, 1]
 
 
 @pytest.mark.slow
@@ -74,12 +97,12 @@ async def test_partials_encode_what_matters_and_finals_are_the_offline_answer() 
 
 
 @pytest.mark.slow
-async def test_an_answer_that_talks_on_costs_more_effort_from_then_on(
+async def test_an_answer_that_talks_on_costs_more_effort_and_the_next_question_begins_with_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A random model talks on as long as it may."""
     audio = sound(RATE * 3, seed=5)
-    async with running_speech(random_folder(seed=4, window_s=WINDOW_S)) as whisper:
+    async with running_speech(random_folder(seed=4, window_s=20)) as whisper:
         heard: list[int] = []
         encoded = whisper.engine.encoded
 
@@ -91,10 +114,10 @@ async def test_an_answer_that_talks_on_costs_more_effort_from_then_on(
         monkeypatch.setattr("sensorium.actors.speech.whisper.token_limit", lambda _: 2)
         live = whisper.speech.live(lambda a, b: audio[a:b], OPTIONS, start=0)
         await live.hypothesis(RATE, final=False)
-        assert heard == [1 + SILENCE_S[0], 1 + SILENCE_S[1], WINDOW_S]
+        assert heard == [1 + SILENCE_S[0], 1 + SILENCE_S[1], 20]
         heard.clear()
         await live.hypothesis(2 * RATE, final=False)
-        assert heard == [WINDOW_S]
+        assert heard == [2 + SILENCE_S[1], 20]
 
 
 def test_the_beginning_of_an_item_is_named_by_what_it_is() -> None:

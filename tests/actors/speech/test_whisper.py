@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
-from sensorium.protocols.messages import Align, TokensAligned
+import trio
+from sensorium.actors.speech.model import Samples
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import Align, Generate, TextGenerated, TokensAligned
 from sensorium.protocols.transcript import TranscriptionOptions
-from support.running_speech import random_folder, running_speech, sound
+from support.running_speech import random_asr_folder, random_folder, running_speech, sound
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +41,71 @@ async def test_the_draft_saves_steps_and_changes_nothing() -> None:
         await live.hypothesis(30_000 - 160, final=False)
         await live.hypothesis(30_000, final=True)
         assert whisper.engine.statistics().num_draft_tokens > 0
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
+    audio = sound(30_000, seed=3)
+    options = TranscriptionOptions(language="en")
+    async with running_speech() as whisper:
+        engine: Any = whisper.engine
+        loop = whisper.whisper().text.tokenizer.encode(" no")
+        num_said = 0
+
+        @asynccontextmanager
+        async def generate(request: Generate) -> AsyncIterator[AsyncIterator[TextGenerated]]:
+            async def tokens() -> AsyncGenerator[TextGenerated, None]:
+                nonlocal num_said
+                for number in range(400):
+                    await trio.lowlevel.checkpoint()
+                    token_id = loop[number % len(loop)]
+                    num_said += 1
+                    yield TextGenerated(request.request_id, "", (token_id,), (-0.1,), probe_probability=0.0)
+
+            async with aclosing(tokens()) as said:
+                yield said
+
+        engine.generate = generate
+        if is_live:
+            live = whisper.speech.live(lambda a, b: audio[a:b], options, start=0)
+            text = (await live.hypothesis(len(audio), final=True)).text
+        else:
+            text = (await whisper.speech.transcribe(audio, options)).text
+    assert text == "no no"
+    assert num_said == 24 * len(loop)
+
+
+async def test_numbers_are_spelled_if_that_is_asked_for() -> None:
+    plain = TranscriptionOptions(language="en")
+    spelled = TranscriptionOptions(language="en", numerals="words")
+    num_numerals = 0
+    async with running_speech() as whisper:
+        for seed in range(6):
+            audio = sound(30_000, seed=seed)
+            num_numerals += has_numerals((await whisper.speech.transcribe(audio, plain)).text)
+            live = whisper.speech.live(partial(between, audio), spelled, start=0)
+            text = (await whisper.speech.transcribe(audio, spelled)).text
+            assert text
+            assert not has_numerals(text)
+            assert (await live.hypothesis(len(audio), final=True)).text == text
+            if num_numerals:
+                break
+    assert num_numerals, "random models say anything"
+
+
+def between(audio: Samples, start: int, end: int) -> Samples:
+    return audio[start:end]
+
+
+def has_numerals(text: str) -> bool:
+    return any(each.isdigit() or each in "%$£€" for each in text)
+
+
+async def test_a_model_that_writes_numbers_as_it_likes_says_so() -> None:
+    async with running_speech(random_asr_folder()) as other:
+        with pytest.raises(BadRequestError) as caught:
+            await other.speech.transcribe(sound(16_000, seed=1), TranscriptionOptions(numerals="words"))
+    assert caught.value.param == "numerals"
 
 
 async def test_windows_are_transcribed_each_by_itself_and_joined() -> None:

@@ -125,3 +125,33 @@ async def test_looking_up_in_the_prompt_saves_steps_and_changes_nothing(model: T
     answer = await answer_one(replace(model, num_ngram_drafts=4), repeating, SamplingParams(max_tokens=30))
     assert answer.token_ids == wanted.token_ids
     assert model.engine.statistics().num_draft_tokens > 0
+
+
+async def test_what_nobody_waits_for_any_more_is_freed_a_part_at_a_time() -> None:
+    """A client that leaves behind 300,000 log-probabilities must not hold the loop while they go."""
+    answer = Answer(top_logprobs=[((1, -0.5),)] * 5000)
+    sizes: list[int] = []
+
+    async def look() -> None:
+        while answer.top_logprobs:
+            sizes.append(len(answer.top_logprobs))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        nursery.start_soon(answer.let_go)
+    assert len(sizes) >= 5000 // 512 - 1
+
+
+async def test_an_answer_that_is_cancelled_is_let_go(
+    model: TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[Answer] = []
+
+    async def let_go(answer: Answer) -> None:
+        gone.append(answer)
+
+    monkeypatch.setattr(Answer, "let_go", let_go)
+    with trio.move_on_after(0.05):
+        await answer_all(model, PROMPT, [SamplingParams(max_tokens=60)] * 2)
+    assert len(gone) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 import trio
 from PIL import Image
 from sensorium.actors.media_budget import MediaBudget
+from sensorium.actors.media_cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
-from sensorium.actors.text.prompts import Frames, MediaLimits, Prompter, Samples, Source
+from sensorium.actors.text.opening import Frames, MediaLimits, Samples, Source, media_bytes
+from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits
-from sensorium.media.video import VideoLimits
+from sensorium.media.video_container import VideoLimits
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart
@@ -47,8 +50,8 @@ def audio(tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
 
 def builder(folder: Path) -> PromptBuilder:
     source = open_model(folder, device="cpu", dtype="float32")
-    assert source.prompts is not None
-    return PromptBuilder(source.info, source.prompts)
+    assert source.side.prompts is not None
+    return PromptBuilder(source.info, source.side.prompts)
 
 
 def conversation(*parts: Part) -> Conversation:
@@ -298,3 +301,72 @@ async def test_raw_prompts(vision: PromptBuilder) -> None:
     for bad in ("", "word " * 2000, (10**7,)):
         with pytest.raises(BadRequestError):
             await prompter.completion(bad)
+
+
+class CountingOpener(ThreadOpener):
+    """Counts the files it is given."""
+
+    def __init__(self) -> None:
+        self.num_measured = 0
+        self.num_opened = 0
+
+    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+        self.num_measured += 1
+        return await super().measure_image(data, config, limits)
+
+    async def prepare_image(
+        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
+    ) -> EncoderItem:
+        self.num_opened += 1
+        return await super().prepare_image(data, config, limits)
+
+
+def remembering(vision: PromptBuilder) -> tuple[Prompter, CountingOpener]:
+    opener = CountingOpener()
+    return Prompter(vision, opener, cache=MediaCache(10**9, media_bytes)), opener
+
+
+async def ask(prompter: Prompter, scope: str | None, *parts: Part) -> Prompt:
+    async with prompter.chat(conversation(*parts), scope=scope) as prompt:
+        return prompt
+
+
+async def test_ten_turns_over_ten_images_open_ten(vision: PromptBuilder) -> None:
+    prompter, opener = remembering(vision)
+    parts = [part("image", png(seed), seed) for seed in range(10)]
+    turns = [await ask(prompter, "alice", *parts[: turn + 1]) for turn in range(10)]
+    assert (opener.num_measured, opener.num_opened) == (10, 10)
+    fresh = await chat(Prompter(vision, ThreadOpener()), conversation(*parts))
+    assert [item.key for item in turns[-1].items] == [item.key for item in fresh.items]
+    assert turns[-1].token_ids == fresh.token_ids
+
+
+async def test_what_one_scope_has_opened_is_opened_again_for_another(vision: PromptBuilder) -> None:
+    prompter, opener = remembering(vision)
+    image = part("image", png())
+    for scope in ("alice", "bob", None, None):
+        await ask(prompter, scope, image)
+    assert opener.num_opened == 4
+
+
+async def test_a_file_may_be_left_out_where_its_name_is_known(vision: PromptBuilder) -> None:
+    prompter, opener = remembering(vision)
+    whole = MediaPart("image", png(), "messages[0].content[0]", name="cat")
+    named = MediaPart("image", b"", "messages[0].content[0]", name="cat")
+    first = await ask(prompter, "alice", whole)
+    again = await ask(prompter, "alice", named)
+    assert [item.key for item in again.items] == [item.key for item in first.items]
+    assert opener.num_opened == 1
+    for scope, missing in (("bob", named), (None, named), ("alice", replace(named, name="dog"))):
+        with pytest.raises(MediaError, match="send it again") as caught:
+            await ask(prompter, scope, missing)
+        assert (caught.value.code, caught.value.param) == ("media_not_kept", "messages[0].content[0]")
+
+
+async def test_a_name_means_the_file_it_was_last_sent_with(vision: PromptBuilder) -> None:
+    prompter, _ = remembering(vision)
+    named = MediaPart("image", b"", "messages[0].content[0]", name="cat")
+    for seed in (1, 2):
+        sent = await ask(prompter, "alice", replace(named, data=png(seed)))
+        found = await ask(prompter, "alice", named)
+        assert [item.key for item in found.items] == [item.key for item in sent.items]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 from sensorium.actors.wire import exchange, http11
+from sensorium.actors.wire.allowance import Allowance
 from sensorium.actors.wire.guard import ConnectionLimits
-from support.wire import Peer, connected, serving
+from support.wire import Peer, Served, connected, serving
 
 pytestmark = pytest.mark.slow
 
@@ -215,3 +216,33 @@ async def test_the_end_answers_what_is_asked_already() -> None:
         await trio.testing.wait_all_tasks_blocked()
     for peer in peers:
         await peer.stream.aclose()
+
+
+async def post_large(server: Served, num_bytes: int) -> None:
+    """Send a body and read its echo."""
+    async with connected(server.port) as peer:
+        assert (await peer.request("POST /echo HTTP/1.1", bytes(num_bytes))).body == bytes(num_bytes)
+
+
+async def test_large_bodies_share_a_rate() -> None:
+    mebibyte, per_s = 1024 * 1024, 4 * 1024 * 1024
+    async with serving() as server:
+        server.guard.large_bodies = Allowance(burst=mebibyte, per_s=per_s)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(post_large, server, 3 * mebibyte)
+        # Of each body all but the first mebibyte counts, and all but the burst and the last parts is earned.
+        owed_bytes = 2 * 2 * mebibyte - mebibyte - 128 * 1024
+        assert trio.current_time() - began >= owed_bytes / per_s
+
+
+async def test_small_bodies_do_not_wait_for_large_ones() -> None:
+    async with serving() as server, trio.open_nursery() as nursery:
+        server.guard.large_bodies = Allowance(burst=1, per_s=1)  # the large one is days on its way
+        nursery.start_soon(post_large, server, 3 * 1024 * 1024)
+        async with connected(server.port) as peer:
+            for _ in range(5):
+                found = await peer.request("POST /echo HTTP/1.1", bytes(512 * 1024))
+                assert len(found.body) == 512 * 1024
+        nursery.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Grammar, RequestId, SamplingParams
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<|end|>", "<|turn|>"]
 END, TURN = 0, 1
@@ -230,7 +230,7 @@ def either(number: int) -> object:
 @pytest.mark.parametrize(
     ("kind", "source", "named"),
     [
-        ("json_schema", "{", "EOF"),
+        ("json_schema", "{", "Expecting property name"),
         ("json_schema", '{"type": "nonsense"}', "nonsense"),
         ("json_schema", '{"allOf": [{"type": "string"}, {"type": "integer"}]}', "Unsatisfiable"),
         ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 3}', "minimum"),
@@ -365,3 +365,30 @@ def test_many_threads_compile_at_once() -> None:
     assert not failures
     assert len(a_store._kept) == 10
     assert a_store._num_bytes == sum(map(grammar_module._cost, a_store._kept))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("choice", '["a <tool> b"]'),
+        Grammar("regex", "a <tool> b"),
+        Grammar("json_schema", '{"enum": ["a <tool> b"]}'),
+        Grammar("lark", 'start: "a <tool> b"'),
+    ],
+    ids=lambda grammar: str(grammar.kind),
+)
+def test_text_may_hold_the_name_of_an_added_token(grammar: Grammar) -> None:
+    """Such a token is not its characters; what is offered must be taken."""
+    with_tool = Tokenizer.from_str(tokenizer().to_str())
+    with_tool.add_tokens([AddedToken("<tool>", special=False)])
+    num_ids = int(with_tool.get_vocab_size())
+    matcher = GrammarStore(with_tool.to_str(), vocab_size=num_ids, stop_token_ids=(END,)).matcher(grammar)
+    told: list[int] = []
+    while len(told) < 60:
+        bits = matcher.masks((), (END,))[0]
+        allowed = [at for at in range(num_ids) if bits[at >> 3] >> (at & 7) & 1]
+        if allowed == [END]:
+            break
+        told.append(next(at for at in allowed if at != END))
+        matcher.advance(told[-1:])
+    assert json.dumps("a <tool> b").strip('"') in with_tool.decode(told)

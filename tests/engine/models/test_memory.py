@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sensorium.engine.control_groups import control_groups
 from sensorium.engine.models import memory
 from sensorium.engine.models.memory import MemoryPlan, MemorySize, MemoryWish, host_bytes, plan_memory
 from sensorium.protocols.errors import ModelLoadError
@@ -218,11 +219,11 @@ def test_control_groups_of_both_versions_are_read(tmp_path: Path) -> None:
         (root / folder).mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (root / folder / name).write_text(text)
-    folders = memory._control_groups(membership, root)
+    folders = control_groups("memory", membership, root)
     assert {root / "pod" / "box", root / "pod", root / "memory" / "old"} <= set(folders)
     left = [memory._limit_left(folder) for folder in folders]
     assert sorted(each for each in left if each is not None) == [420, 450]
-    assert memory._control_groups(tmp_path / "none", root) == []
+    assert control_groups("memory", tmp_path / "none", root) == []
 
 
 def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:

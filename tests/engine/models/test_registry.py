@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models import weights
+from sensorium.engine.models.dense.model import DenseModel
 from sensorium.engine.models.info import sampling_defaults
-from sensorium.engine.models.qwen3.model import Qwen3Model
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
@@ -59,8 +59,8 @@ def test_what_is_known_before_the_weights_are_read(folder: Path) -> None:
     assert source.kv_shape.num_bytes(source.dtype) == 2 * 2 * 2 * 8 * 2
     stored = sum(2 * tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
     assert source.weight_bytes == stored + 2 * 32 * info.vocab_size  # a tied head is a packed copy on CPUs
-    assert isinstance(source.text, TextTokenizer)
-    assert isinstance(source.load(), Qwen3Model)
+    assert isinstance(source.side.text, TextTokenizer)
+    assert isinstance(source.load(), DenseModel)
 
 
 def test_an_embedded_name_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +96,11 @@ def test_other_architectures_are_refused_with_what_is_supported(
     message = refusal(folder)
     assert message.startswith(f"{folder / 'config.json'}: {what}")
     assert message.endswith(
-        "is not supported; supported are WhisperForConditionalGeneration, Qwen3ForCausalLM, "
+        "is not supported; supported are WhisperForConditionalGeneration, LlamaForCausalLM, "
+        "MinistralForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
         "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration and the causal language models "
         "that come with transformers (no code of a checkpoint is run)"
     )
-
-
-def test_quantised_checkpoints_are_refused(folder: Path) -> None:
-    edit_json(folder / "config.json", quantization_config={"quant_method": "fp8"})
-    assert "quantization_config: quantised checkpoints are not read" in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 from sensorium.engine.execution.runner import Runner
-from sensorium.engine.models import registry
+from sensorium.engine.models import families
 from sensorium.engine.models.registry import open_model
 from sensorium.media.features import FeatureConfig, LogMel
 from sensorium.protocols.errors import ModelLoadError
@@ -29,12 +29,12 @@ def test_without_its_line_it_is_not_known(tmp_path: Path) -> None:
 def test_it_opens_encodes_and_is_read_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preempt_every: int | None
 ) -> None:
-    monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, ENTRY))
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, ENTRY))
     folder = make_ctc_folder(tmp_path / "ctc")
     source = open_model(folder, device="cpu", dtype="float32")
     assert source.info.describe() == "random_ctc · 52 tokens of context"
-    assert source.prompts is None
-    assert source.listens is not None
+    assert source.side.prompts is None
+    assert source.side.listens is not None
     speech = soundfile.read(SPEECH, dtype="float32")[0]
     windows = (speech[:32_000], speech[32_000:60_000])
     runner = Runner(source.load(), num_blocks=12)
@@ -43,7 +43,7 @@ def test_it_opens_encodes_and_is_read_out(
     encode(runner, [torch.from_numpy(log_mel.extract(window)) for window in windows])
     jobs = [Job((BLANK,), slot, SamplingParams(max_tokens=51, stop_token_ids=(END,))) for slot in (0, 1, 0)]
     run_jobs(runner, jobs, preempt_every=preempt_every)
-    texts = [source.text.decode(job.tokens) for job in jobs]
+    texts = [source.side.text.decode(job.tokens) for job in jobs]
     assert texts == [said(folder, windows[slot]) for slot in (0, 1, 0)]
     assert min(map(len, texts)) > 10
     assert [job.finish for job in jobs] == ["stop"] * 3

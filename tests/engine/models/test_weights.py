@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub.constants
 import pytest
@@ -55,7 +56,7 @@ def write_shards(folder: Path) -> Path:
     return folder
 
 
-def reader(folder: Path, **options: dict[str, str] | None) -> TensorReader:
+def reader(folder: Path, **options: Any) -> TensorReader:  # noqa: ANN401 (of `read_tensors`)
     return read_tensors(folder, SHAPES, CPU, torch.float32, renames=(("model.", ""),), **options)
 
 

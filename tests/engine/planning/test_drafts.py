@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.planning.drafts import MAX_LOOKBACK, HypothesisDrafter, NgramDrafter, make_drafters
+from sensorium.engine.planning.drafts import (
+    MAX_LOOKBACK,
+    MAX_NOTES,
+    PREDICTED_AT_ONCE,
+    HypothesisDrafter,
+    NgramDrafter,
+    PredictionDrafter,
+    make_drafters,
+)
 from sensorium.protocols.messages import Generate, NgramDraft, RequestId, SamplingParams
 
 tokens_lists = st.lists(st.integers(0, 2), max_size=30)
@@ -65,3 +76,52 @@ def test_the_hypothesis_comes_first() -> None:
     )
     assert [type(each) for each in make_drafters(request)] == [HypothesisDrafter, NgramDrafter]
     assert make_drafters(Generate(RequestId("r"), (1,), SamplingParams(max_tokens=9))) == ()
+    predicted = msgspec.structs.replace(request, rejoins_draft=True, ngram=None)
+    assert [type(each) for each in make_drafters(predicted)] == [PredictionDrafter]
+
+
+def guesses(predicted: Sequence[int], answer: Sequence[int], limit: int = 100) -> tuple[int, list[int]]:
+    """Steps to make an answer where all that is proposed is verified, and how much each step got right."""
+    drafter, tokens, right = PredictionDrafter(predicted, num_prompt=2), [7, 7], list[int]()
+    while len(tokens) < len(answer) + 2:
+        rest = answer[len(tokens) - 2 :]
+        guess = drafter.propose(tokens, limit)
+        assert len(guess) <= min(limit, PREDICTED_AT_ONCE)
+        pairs = enumerate(zip(guess, rest, strict=False))
+        right.append(next((place for place, (a, b) in pairs if a != b), min(len(guess), len(rest))))
+        tokens += answer[len(tokens) - 2 :][: right[-1] + 1]
+    return len(right), right
+
+
+def test_many_lengths_of_match_are_not_noted_for_all_that_was_read() -> None:
+    drafter = NgramDrafter(NgramDraft(8, 16, 1))
+    drafter.propose(range(100_000), 8)
+    assert len(drafter._ends) <= MAX_NOTES
+    near = [*range(1000), 7, 8, 9, *range(2000, 2500), 7, 8]
+    assert NgramDrafter(NgramDraft(2, 16, 1)).propose(near, 2) == [9, 2000]
+
+
+def test_a_prediction_is_met_again_behind_a_change() -> None:
+    old = list(range(100, 200))
+    assert guesses(old, old)[0] == 4, "32 right, and one more, a step"
+    for new in (
+        [*old[:40], 1, 2, 3, *old[43:]],  # replaced
+        [*old[:40], 1, 2, 3, *old[40:]],  # put in
+        [*old[:40], *old[60:]],  # left out
+        [1, 2, *old],  # in front
+    ):
+        steps, right = guesses(old, new)
+        assert sum(right) > len(new) - 20
+        assert steps < 16
+    assert guesses(old, [1, 2, 3, 4])[1] == [0, 0, 0, 0]
+    assert PredictionDrafter((5,), 2).is_over([7, 7, 5])
+
+
+@given(tokens_lists, tokens_lists, st.integers(0, 40))
+def test_a_prediction_is_a_piece_of_itself(predicted: list[int], answer: list[int], limit: int) -> None:
+    drafter = PredictionDrafter(predicted, num_prompt=0)
+    for length in range(len(answer) + 1):
+        guess = list(drafter.propose(answer[:length], limit))
+        assert len(guess) <= limit
+        pieces = (predicted[at : at + len(guess)] for at in range(len(predicted) + 1))
+        assert guess in pieces

@@ -66,6 +66,23 @@ def test_what_all_its_holders_called_passing_goes_first() -> None:
     assert freed == [2, 1, 0, 3], "the longest free first; D was also held by one who may come again"
 
 
+def test_of_what_is_passing_only_so_much_is_kept_when_nobody_holds_it() -> None:
+    cache = make(max_bytes=1000, max_passing_bytes=150)
+    for number, each in enumerate((A, B, C)):
+        cache.need(T[number], [each])
+        cache.encoded(number, 100)
+    assert cache.release(T[0], is_passing=True) == []
+    assert cache.release(T[1]) == [], "what may be asked for again has all the room"
+    assert cache.release(T[2], is_passing=True) == [Free(0)]
+    cache.check()
+    large = item("D200")
+    cache.need(T[3], [large])
+    cache.encoded(3, 200)
+    assert cache.release(T[3], is_passing=True) == [Free(2)], "the newest is kept, however large"
+    assert cache.need(T[4], [large]) == [Grant(T[4], (3,))]
+    cache.check()
+
+
 def test_all_items_come_at_once_and_what_is_wanted_is_not_evicted_for_the_rest() -> None:
     cache = make()
     cache.need(T[0], [A])
@@ -216,7 +233,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = make(max_bytes=300, max_waiting=4, max_overtakes=MOST).cache
+        self.cache = make(max_bytes=300, max_waiting=4, max_overtakes=MOST, max_passing_bytes=100).cache
         self.numbers = itertools.count()
         self.claims: dict[Ticket, list[str]] = {}
         self.waiting: dict[Ticket, int] = {}  # classes, in order of arrival

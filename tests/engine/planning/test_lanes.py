@@ -33,6 +33,14 @@ def test_what_worse_classes_want_is_bounded_and_promised(
     assert [share.is_guest for share in shares] == [index > 0 for index in range(len(shares))]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "tokens"), [([0, 0, 3], [128]), ([0, 3, 0], [512]), ([0, 1, 1], [504, 8]), ([1, 0, 0], [512])]
+)
+def test_batch_takes_short_steps_even_alone(wanted: list[int], tokens: list[int]) -> None:
+    lanes = Lanes(replace(CONFIG, max_batch_tokens_per_step=128))
+    assert [share.num_tokens for share in lanes.shares(wanted)] == tokens
+
+
 def test_live_is_there_for_a_while_after_its_last_request() -> None:
     lanes = Lanes(CONFIG)
     lanes.shares([1, 0, 1])

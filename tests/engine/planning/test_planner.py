@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.engine.planning.lanes import HEAVY_PATIENCE, SERVICES
+from sensorium.engine.planning.lanes import HEAVY_PATIENCE, LIVE_PATIENCE, SERVICES
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.scheduler import Scheduler
@@ -128,6 +128,22 @@ def test_worse_classes_get_their_share_under_endless_live_load() -> None:
     assert {"chat", "batch"} <= set(loop.ends)
 
 
+@pytest.mark.parametrize("num_prompt", [2, 3, 4])
+def test_who_lacks_a_block_gives_its_turn_to_those_who_could_have_its_blocks(num_prompt: int) -> None:
+    loop = make_loop(num_blocks=4, max_tokens_per_step=3, prefix_caching=False)
+    requests = [generate("a", (1,), max_tokens=9), generate("b", (1, 2, 3, 4)[:num_prompt], max_tokens=9)]
+    for request in requests:
+        loop.submit(request)
+    step(loop)
+    step(loop)
+    # Behind a live one there is a token a step for both: who waited longest is next, and cannot go on.
+    loop.submit(generate("l", (1,), max_tokens=1, service="live"))
+    loop.run()
+    for request in requests:
+        expect_answer(loop, request)
+    expect_all_free(loop)
+
+
 def test_a_better_class_takes_the_blocks_it_needs_to_begin() -> None:
     loop = make_loop(num_blocks=12)
     batch_running(loop, 3, max_tokens=14)
@@ -180,6 +196,42 @@ def test_encodes_for_live_in_every_step_leave_others_theirs(most: int) -> None:
     loop.run()
 
 
+def first_to_encode(loop: StepLoop, slot: int) -> int:
+    """How many steps pass before the encode of `slot` is planned."""
+    for number in range(100):
+        plan = loop.plan()
+        loop.finish()
+        if slot in [each.slot for each in plan.encodes]:
+            return number
+    raise AssertionError("never encoded")
+
+
+@pytest.mark.parametrize(
+    ("service", "name", "num_tokens", "steps"),
+    [
+        ("live", "long", 3, 2),  # as soon as the other has its answer
+        ("live", "long", 60, LIVE_PATIENCE),
+        ("live", "ab", 60, 0),
+        ("interactive", "long", 60, 0),
+    ],
+)
+def test_a_long_encode_lets_live_answers_that_are_being_written_be_finished(
+    service: Service, name: str, num_tokens: int, steps: int
+) -> None:
+    loop = make_loop(max_rows_beside_live=3, frames_per_row=1, num_blocks=400)
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("writing", on="A", service=service, max_tokens=num_tokens), 0)
+    step(loop)
+    loop.scheduler.encode(1, item(name).features)
+    loop.submit(generate("next", on=name, service=service, max_tokens=3), 1)
+    assert first_to_encode(loop, 1) == steps
+    loop.scheduler.encode(2, item("long2").features)
+    loop.submit(generate("last", on="long2", service=service, max_tokens=3), 2)
+    assert first_to_encode(loop, 2) <= LIVE_PATIENCE, "those who write need not all end"
+    loop.run()
+    assert len(loop.ends) == 3
+
+
 def test_alignments_follow_the_same_rule() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
@@ -219,7 +271,7 @@ def test_no_better_one_waits_while_worse_ones_have_more_than_their_share(
     """With blocks enough for all."""
     rng = random.Random(seed)
     config = SchedulerConfig(
-        num_blocks=2000,
+        num_blocks=600,
         block_size=4,
         max_context=60,
         max_running=max_running,
@@ -227,7 +279,7 @@ def test_no_better_one_waits_while_worse_ones_have_more_than_their_share(
         num_guest_tokens=num_guests,
         prefix_caching=False,
     )
-    loop = StepLoop(Scheduler(config), FakeRunner(num_blocks=2000))
+    loop = StepLoop(Scheduler(config), FakeRunner(num_blocks=600))
     services: dict[str, Service] = {}
     for _ in range(60):
         for _ in range(rng.choice([0, 0, 1, 3])):

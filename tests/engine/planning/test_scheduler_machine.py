@@ -50,6 +50,7 @@ configs = st.builds(
     max_waiting=st.just(6),
     max_tokens_per_step=st.sampled_from([3, 8, 100]),
     num_guest_tokens=st.sampled_from([1, 2, 8]),
+    max_batch_tokens_per_step=st.sampled_from([None, 2]),
     guest_interval=st.sampled_from([1, 3]),
     max_prefill_chunk=st.sampled_from([None, 2]),
     max_encodes_per_step=st.integers(1, 2),

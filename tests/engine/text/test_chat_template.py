@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.text.chat_template import ChatTemplate
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.chat import Conversation
+from sensorium.protocols.chat import Conversation, parse_chat
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from support.chat_templates import TEMPLATES
@@ -222,3 +222,24 @@ def test_what_is_nested_too_deeply_is_refused(where: str) -> None:
     options = all_options[where]
     with pytest.raises(BadRequestError, match="nested too deeply"):
         template_of(TEMPLATES["chatml"]).encode(conversation([message], **options))
+
+
+def test_ids_of_calls_stand_in_the_next_prompt_as_the_model_wrote_them() -> None:
+    source = (
+        "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+        "<call {{ call.id }}>{{ call.function.name }}{{ call.function.arguments | tojson }}"
+        "{% endfor %}{% if message.tool_call_id %}<result {{ message.tool_call_id }}>{% endif %}"
+        "{{ message.content }}{% endfor %}"
+    )
+    written = 'functions.now:0/"a" <|im_end|> ü'
+    call = {"id": written, "type": "function", "function": {"name": "now", "arguments": '{"b": null}'}}
+    asked = {
+        "messages": [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": written, "content": "noon"},
+        ]
+    }
+    found = template_of(source).encode(parse_chat(json.dumps(asked).encode())[1])
+    text = byte_level_tokenizer().decode(list(found), skip_special_tokens=False)
+    assert text == f'<call {written}>now{{"b": null}}<result {written}>noon'
+    assert control_ids(found) == []

@@ -6,13 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from open_text import OpenText
+from checkpoint_files import MESSAGE_END
+from open_text import Kind, OpenText
 from speech_grammar import LANGUAGES, Language
 from speech_synthesis import VOICES
 from spoken_clips import SHARD_SIZE, Clip, shard_path
 from support.word_samples import open_text
 from tiny_qwen3_asr_data import FIRST_SHARDS, STEPS_PER_UNIT, Batches, Pool
-from tiny_qwen3_asr_model import LANGUAGE_NAMES, MESSAGE_END, TEXT_TAG, AsrBatch, build_tokenizer
+from tiny_qwen3_asr_model import LANGUAGE_NAMES, TEXT_TAG, AsrBatch, build_tokenizer
 from tiny_whisper_data import NUM_MELS
 from tokenizers import Tokenizer
 
@@ -84,3 +85,12 @@ def test_rows_windows_and_answers_fit_the_audio(clips: Path, tokenizer: Tokenize
 def test_later_units_draw_from_more_shards(clips: Path) -> None:
     pool = Pool(clips, FIRST_SHARDS + 5)
     assert [pool.shards_of(unit) for unit in (0, 2, 50)] == [FIRST_SHARDS, FIRST_SHARDS + 2, FIRST_SHARDS + 5]
+
+
+def test_only_clips_of_the_wanted_kinds_are_drawn(clips: Path) -> None:
+    some: list[tuple[list[Kind], int]] = [(["words"], 2 * SHARD_SIZE // 10), (["digits", "grammar"], 0)]
+    for kinds, expected in some:
+        pool = Pool(clips, 2, kinds)
+        pool.load(0)
+        places = pool.places(0)
+        assert sum(len(group) for name, group in places.items() if name.startswith("language")) == expected

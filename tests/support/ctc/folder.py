@@ -7,14 +7,14 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models.registry import FamilyEntry
+from sensorium.engine.models.families import FamilyEntry
 from sensorium.media.features import FeatureConfig, LogMel
 from support.asr_folder import FloatArray
 from support.ctc.model import STRIDE
 from support.ctc.text import CHARACTERS, END, FIRST
 from transformers import WhisperFeatureExtractor
 
-ENTRY = FamilyEntry("RandomCtc", "random_ctc", "support.ctc.model")
+ENTRY = FamilyEntry("RandomCtc", "random_ctc", "support.ctc.model", "support.ctc.text")
 """The family's line in the registry."""
 WINDOW_S = 2
 NUM_MEL_BINS = 16

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
-from sensorium.engine.models.info import Listens, ModelInfo
+from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.models.source import ModelSource, Opening, tensor_reader
 from sensorium.engine.models.weights import Shape, TensorReader, num_bytes
 from sensorium.protocols.messages import Align, Features
-from support.ctc.text import BLANK, END, VOCAB_SIZE, CtcText
+from support.ctc.text import BLANK, END, VOCAB_SIZE, open_side
 from torch import Tensor
 
 STRIDE = 4
@@ -110,15 +110,13 @@ def open_source(opening: Opening) -> ModelSource:
     )
 
     reader = tensor_reader(opening, expected)
-    text = CtcText()
     return ModelSource(
         info=info,
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=CtcModel.kv_shape,
         weight_bytes=num_bytes(expected, opening.dtype),
-        text=text,
-        load=lambda: CtcModel(info, reader()),
+        side=open_side(info),
+        load=lambda: CtcModel(info, reader.read()),
         encoder_bytes=lambda item: 16 * num_labels,
-        listens=Listens("support.ctc_speech", text),
     )

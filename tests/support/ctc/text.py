@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sensorium.engine.models.info import Listens, ModelInfo
+from sensorium.engine.models.side import ModelSide
+
 CHARACTERS = " abcdefghijklmnopqrstuvwxyz"
 BLANK, FIRST = 0, 1
 """What is heard between characters, and also starts an answer; the first character."""
@@ -23,3 +26,12 @@ class CtcText:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Characters of ids."""
         return b"".join(self.byte_table[token_id] for token_id in token_ids).decode()
+
+
+INFO = ModelInfo
+
+
+def open_side(info: ModelInfo) -> ModelSide:
+    """It listens."""
+    text = CtcText()
+    return ModelSide(text=text, listens=Listens("support.ctc_speech", text))

@@ -66,7 +66,7 @@ def load(folder: Path) -> Vl:
     torch.set_num_threads(1)
     reference = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     source = open_model(folder, device="cpu", dtype="float32")
-    text = source.text
+    text = source.side.text
     assert isinstance(text, TextTokenizer)
     return Vl(source, source.load(), reference, text, read_vision_tokens(folder), read_vision_config(folder))
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sensorium.engine.models.base import EncoderOutput, Model
-from sensorium.engine.models.qwen3.model import EmbeddedRows
+from sensorium.engine.models.dense.model import EmbeddedRows
 from sensorium.engine.models.registry import open_model
 from sensorium.protocols.messages import Features
 from support.vl_folder import VlShape, make_vl_folder

@@ -32,8 +32,7 @@ _COMMON: dict[str, Any] = {
     "max_position_embeddings": 512,
 }
 _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("llama", {}),
-    ("llama", {"num_key_value_heads": 1, "attention_bias": True, "tie_word_embeddings": True}),
+    ("granite", {"attention_bias": True, "tie_word_embeddings": True, "embedding_multiplier": 3.0}),
     ("gemma", {"head_dim": 16}),
     ("gemma2", {"sliding_window": 6, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0}),
     (
@@ -44,7 +43,7 @@ _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
             "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
         },
     ),
-    ("mistral", {"sliding_window": 7}),
+    ("starcoder2", {"sliding_window": 7}),
     ("phi", {"num_key_value_heads": 4}),
     ("phi3", {"pad_token_id": 0}),
     ("gpt_neox", {"num_key_value_heads": 4}),
@@ -90,7 +89,7 @@ def test_greedy_equals_transformers_every_way(tmp_path: Path, seed: int) -> None
 
 
 def test_bfloat16_passes_its_own_check(tmp_path: Path) -> None:
-    model = open_model(make(tmp_path, "llama"), device="cpu", dtype="bfloat16").load()
+    model = open_model(make(tmp_path, "olmo2"), device="cpu", dtype="bfloat16").load()
     assert model.dtype is torch.bfloat16
 
 
@@ -134,7 +133,7 @@ def test_a_model_that_differs_when_packed_is_refused(tmp_path: Path, monkeypatch
         return torch.zeros_like(query)
 
     monkeypatch.setattr(transformers_model, "paged_attention", forgetful)
-    message = refusal(make(tmp_path, "llama"))
+    message = refusal(make(tmp_path, "granite"))
     assert "logits differ by" in message
     assert "when sequences share a step" in message
 
@@ -169,7 +168,7 @@ def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: P
 
 
 def test_tensors_are_accounted_for(tmp_path: Path) -> None:
-    folder = make(tmp_path, "llama")
+    folder = make(tmp_path, "granite")
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
     tensors["model.layers.7.mlp.up_proj.weight"] = torch.zeros(2)
@@ -182,7 +181,7 @@ def test_tensors_are_accounted_for(tmp_path: Path) -> None:
 
 
 def test_a_checkpoints_own_code_is_never_run(tmp_path: Path) -> None:
-    folder = make(tmp_path, "llama")
+    folder = make(tmp_path, "granite")
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoModelForCausalLM": "evil.Evil", "AutoConfig": "evil.EvilConfig"}
     (folder / "config.json").write_text(json.dumps(config))
@@ -191,6 +190,6 @@ def test_a_checkpoints_own_code_is_never_run(tmp_path: Path) -> None:
 
 
 def test_it_takes_text_only(tmp_path: Path) -> None:
-    model = opened(make(tmp_path, "llama")).load()
+    model = opened(make(tmp_path, "granite")).load()
     with pytest.raises(ValueError, match="takes text only"):
         model.check_features(Features((1, 1), bytes(4)))

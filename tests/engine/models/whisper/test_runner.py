@@ -100,7 +100,8 @@ def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, r
     with torch.inference_mode():
         hidden = encoder(frames[None]).last_hidden_state[0]
         keys = layer.k_proj(hidden).view(30, layer.num_heads, -1).transpose(0, 1)
-    torch.testing.assert_close(kept(runner, 0).memory[0, 0], keys, rtol=1e-4, atol=1e-5)
+    # Processors sum in different orders: on one of them 1.6e-5 apart.
+    torch.testing.assert_close(kept(runner, 0).memory[0, 0], keys, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(80, 202), (80, 3), (80, 0), (79, 200), (200,)])

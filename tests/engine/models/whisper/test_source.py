@@ -42,7 +42,7 @@ def edit_json(path: Path, **changes: object) -> None:
 
 def test_a_complete_folder_opens_and_loads(folder: Path) -> None:
     source = open_model(folder, device="cpu", dtype="bfloat16")
-    assert isinstance(source.text, WhisperText)
+    assert isinstance(source.side.text, WhisperText)
     assert isinstance(source.info, WhisperInfo)
     assert (source.info.family, source.info.folder) == ("whisper", folder)
     assert (source.kv_shape.num_layers, source.kv_shape.num_kv_heads, source.kv_shape.head_dim) == (2, 2, 16)

@@ -51,6 +51,18 @@ def test_prompt(text: WhisperText) -> None:
         text.prompt(language=None)
 
 
+def test_numbers_are_spelled_where_no_numeral_may_be_said(text: WhisperText) -> None:
+    usual = text.request(language="en").sampling.suppress_token_ids
+    spelled = text.request(language="en", spells_numbers=True).sampling.suppress_token_ids
+    more = set(spelled) - set(usual)
+    assert set(usual) <= set(spelled)
+    assert more
+    for token_id in range(text.end_id):
+        has_numeral = any(each.isdigit() or each in "%$£€" for each in text.decode([token_id]))
+        assert (token_id in spelled) == (has_numeral or token_id in usual)
+    assert not more & set(text.tokenizer.encode(" twenty-one per cent"))
+
+
 @pytest.mark.parametrize("sentence", [*SENTENCES, "  spaces around  ", "日本語 and ñ 🎈"])
 def test_previous_text_is_encoded_as_transformers_does(
     text: WhisperText, theirs: WhisperTokenizer, sentence: str

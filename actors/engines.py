@@ -1,0 +1,128 @@
+"""Starts the engines of a server's models: in this process, or in one of their own.
+
+Either way what comes is a `LoadedModel` for each, in order, and who faces clients cannot tell. This file
+imports no torch; where engines run here, `actors/models.py` does. Read `actors/remote/process.py` for the
+other way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ..engine.models.side import open_side
+from ..media.voice_activity import VoiceActivityModel
+from ..protocols.errors import DeviceLostError
+from .config import ServerConfig
+from .engine.client import EngineClient
+from .kernel.nursery import first_error
+from .loaded import LoadedModel, loaded_model
+from .remote.client import RemoteEngine
+from .remote.orders import ModelOrder, Orders
+from .remote.process import EngineProcess
+
+if TYPE_CHECKING:
+    from .engine.engine import Engine
+    from .models import OpenedModel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Engines:
+    """The engines of one server.
+
+    One that runs here and loses its device ends the server: `stop` is called, and `lost` says why.
+    """
+
+    config: ServerConfig
+    stop: Callable[[], None]
+    lost: DeviceLostError | None = None
+    process: EngineProcess | None = None
+    """What runs them, if this process does not."""
+
+    async def start(
+        self, actors: trio.Nursery, activity: VoiceActivityModel
+    ) -> Sequence[LoadedModel[EngineClient]]:
+        """Start all of them in `actors`. Raises ModelLoadError."""
+        if self.config.process.engine_process == "on":
+            return await self._start_apart(actors, activity)
+        return await self._start_here(actors, activity)
+
+    async def _start_apart(
+        self, actors: trio.Nursery, activity: VoiceActivityModel
+    ) -> Sequence[LoadedModel[EngineClient]]:
+        self.process = process = EngineProcess(
+            _orders(self.config), silence_s=self.config.process.engine_silence_s
+        )
+        await actors.start(process.run)
+        assert process.opened is not None, "it has started"
+        loaded: list[LoadedModel[EngineClient]] = []
+        for engine, fields in zip(process.engines, process.opened.models, strict=True):
+            work = partial(self._side_of, engine, fields, activity)
+            loaded.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
+        return loaded
+
+    def _side_of(
+        self, engine: RemoteEngine, fields: dict[str, Any], activity: VoiceActivityModel
+    ) -> LoadedModel[EngineClient]:
+        info, side = open_side(fields)
+        engine.set_info(info)
+        parser = self.config.engine_of(engine.name).tool_parser
+        return loaded_model(engine, info, side, activity=activity, tool_parser=parser)
+
+    async def _start_here(
+        self, actors: trio.Nursery, activity: VoiceActivityModel
+    ) -> Sequence[LoadedModel[EngineClient]]:
+        from .models import open_next
+
+        orders = _orders(self.config)
+        opened: list[OpenedModel] = []
+        for order in orders.models:
+            started = time.monotonic()
+            work = partial(open_next, orders, tuple(opened))
+            opened.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
+            await actors.start(self._run, opened[-1].engine)
+            logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
+        return [
+            loaded_model(
+                each.engine,
+                each.info,
+                each.side,
+                activity=activity,
+                tool_parser=self.config.engine_of(each.info.name).tool_parser,
+            )
+            for each in opened
+        ]
+
+    async def _run(self, engine: Engine, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run one, `started` when it is ready; raises what its first start raised."""
+        is_ready = False
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(engine.run)
+                is_ready = True
+                task_status.started()
+        except* DeviceLostError as group:
+            if not is_ready:
+                raise
+            error = first_error(group)
+            assert isinstance(error, DeviceLostError)
+            logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
+            self.lost = error
+            self.stop()
+
+
+def _orders(config: ServerConfig) -> Orders:
+    models = zip(config.public_names, config.models, strict=True)
+    return Orders(
+        tuple(ModelOrder(name, model, config.engine_of(name)) for name, model in models),
+        max_pixels=config.files.max_image_pixels,
+        logs=config.logs,
+    )

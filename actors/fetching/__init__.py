@@ -1,0 +1,1 @@
+"""Files by address: which may be fetched, and how."""

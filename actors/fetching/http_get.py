@@ -1,0 +1,146 @@
+"""One request over a connection of its own, to a numeric address that was vetted: h11 on a trio stream.
+
+Nothing is kept, reused or unpacked; heads are bounded by h11, bodies by whoever takes the pieces. Knows no
+policy: which answers are good, and whether to try again, says `fetcher.py`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import h11
+import httpx
+import trio
+
+from ..wire.heads import bound_heads
+
+_CONNECT_S: Final = 5.0
+"""To one address; a name may have others."""
+_MAX_HEAD_BYTES: Final = 64 * 1024
+_RECEIVE_BYTES: Final = 64 * 1024
+_HEADERS: Final = (
+    ("User-Agent", "sensorium"),
+    ("Accept", "*/*"),
+    ("Accept-Encoding", "identity"),
+    ("Connection", "close"),
+)
+
+bound_heads()
+
+
+class BrokenError(Exception):
+    """The host could not be reached, broke off or does not speak HTTP; the message is fit for clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Of an answer; names of fields in lower case, of several with one name the last."""
+
+    status: int
+    fields: dict[str, str]
+
+
+class Get:
+    """An answer that arrives: first `head`, then `body` once."""
+
+    def __init__(self, stream: trio.abc.Stream, target: httpx.URL) -> None:
+        self._stream = stream
+        self._target = target
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+
+    async def head(self, body: bytes | None = None, fields: Sequence[tuple[str, str]] = ()) -> Head:
+        """Ask, or post a body, and read until the answer's. Raises BrokenError."""
+        host = self._target.netloc.decode("ascii")
+        length = () if body is None else (("Content-Length", str(len(body))),)
+        request = h11.Request(
+            method="GET" if body is None else "POST",
+            target=self._target.raw_path,
+            headers=[("Host", host), *_HEADERS, *length, *fields],
+        )
+        with _telling():
+            sent = self._http.send(request) or b""
+            if body:
+                sent += self._http.send(h11.Data(data=body)) or b""
+            sent += self._http.send(h11.EndOfMessage()) or b""
+            await self._stream.send_all(sent)
+            while True:
+                event = await self._next()
+                if isinstance(event, h11.Response):
+                    return Head(event.status_code, _fields(event))
+
+    async def body(self, take: Callable[[bytes], None]) -> None:
+        """Give `take` each piece. Raises BrokenError if it ends before it is whole."""
+        while True:
+            with _telling():
+                event = await self._next()
+            if isinstance(event, h11.Data):
+                take(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                return
+
+    async def _next(self) -> h11.Event:
+        while True:
+            # A piece may hold thousands of events, as chunks of a byte; between two, others have a turn.
+            await trio.lowlevel.checkpoint()
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(bytes(await self._stream.receive_some(_RECEIVE_BYTES)))
+            elif isinstance(event, h11.Event) and not isinstance(event, h11.ConnectionClosed):
+                return event
+            else:
+                raise BrokenError("The connection broke off.")
+
+
+@asynccontextmanager
+async def open_get(
+    target: httpx.URL, addresses: Sequence[str], tls: ssl.SSLContext | None
+) -> AsyncIterator[Get]:
+    """Connect to the first of `addresses` that answers; with `tls`, to nobody but the name of `target`.
+
+    Raises BrokenError. The connection ends with the context."""
+    port = target.port or (80 if tls is None else 443)
+    stream: trio.abc.Stream = await _connect(addresses, port)
+    try:
+        if tls is not None:
+            name = target.raw_host.decode("ascii").rstrip(".")
+            secure = trio.SSLStream(stream, tls, server_hostname=name, https_compatible=True)
+            stream = secure
+            with _telling():
+                await secure.do_handshake()
+        yield Get(stream, target)
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _connect(addresses: Sequence[str], port: int) -> trio.SocketStream:
+    for address in addresses:
+        with trio.move_on_after(_CONNECT_S):
+            try:
+                return await trio.open_tcp_stream(address, port)
+            except OSError:
+                continue
+    raise BrokenError("The host could not be reached.")
+
+
+def _fields(response: h11.Response) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+
+
+class _telling:  # noqa: N801 (a context manager)
+    """What goes wrong on a connection is a BrokenError."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        match error:
+            case h11.RemoteProtocolError():
+                raise BrokenError("The host does not answer in proper HTTP, or broke off.") from error
+            case trio.BrokenResourceError() if isinstance(error.__cause__, ssl.SSLError):
+                raise BrokenError("The host does not speak TLS that can be trusted.") from error
+            case trio.BrokenResourceError() | OSError():
+                raise BrokenError("The connection broke off.") from error

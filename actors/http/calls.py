@@ -1,0 +1,203 @@
+"""`/v1/calls`: telephone calls as providers stream them, and `/v1/calls/events`: what is told of all of them.
+
+Who may come in is decided as for live sessions, by key and origin; a secret of a browser opens no calls. A
+call's options are in its address, because a provider's frames have no place for them: `model`, `language`,
+`delay`, `prompt`, `callback`, and `events=off` where the provider expects no frames of ours. The call itself
+is `actors/live/calls.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import trio
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from ...protocols.audio import AudioFormat, Encoding
+from ...protocols.calls import CallEvent, encode_call_event
+from ...protocols.codec import decode_client_event
+from ...protocols.errors import (
+    BadRequestError,
+    OverloadedError,
+    SensoriumError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from ...protocols.realtime import SessionUpdate
+from ...protocols.realtime_session import SessionPatch
+from ...realtime.replay import Replay
+from ..callers import Caller
+from ..live.callbacks import read_address
+from ..live.calls import CallActor, OpenCallback
+from ..live.line import Line, Socket
+from ..live.meter import SessionMeter
+from ..live.outbox import Outbox, SlowReaderError
+from ..live.session import SessionActor
+from .routes import error_response
+from .service import Service, sent_key
+from .websocket import RealtimeSocket, close_code, has_place
+
+_OPTIONS: Final = frozenset({"model", "language", "delay", "prompt", "events", "callback"})
+_TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
+_MAX_SUPERVISORS: Final = 16
+"""Of one caller."""
+
+
+def call_routes(service: Service) -> list[WebSocketRoute]:
+    """The routes of calls."""
+
+    async def call(websocket: WebSocket) -> None:
+        caller = await _admitted(service, websocket)
+        if caller is not None:
+            await _serve_call(service, websocket, caller)
+
+    async def events(websocket: WebSocket) -> None:
+        caller = await _admitted(service, websocket)
+        if caller is not None:
+            await _serve_events(service, websocket, caller)
+
+    return [WebSocketRoute("/v1/calls", call), WebSocketRoute("/v1/calls/events", events)]
+
+
+async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
+    """Who comes in, after the handshake; None: refused."""
+    key = sent_key(websocket)
+    try:
+        caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
+    except UnauthorizedError as error:
+        await websocket.send_denial_response(error_response(error))
+        return None
+    await websocket.accept()
+    return caller
+
+
+async def _serve_call(service: Service, websocket: WebSocket, caller: Caller) -> None:
+    socket, outbox = RealtimeSocket(websocket), _outbox(service)
+    asked = websocket.query_params
+    try:
+        unknown = sorted(set(asked) - _OPTIONS)
+        if unknown:
+            raise BadRequestError(f"{unknown[0][:40]!r} is no option of a call", param=unknown[0][:40])
+        if asked.get("events", "on") not in ("on", "off"):
+            raise BadRequestError("`events` must be on or off", param="events")
+        open_callback = _callback(service, asked, caller)
+        # Says now what is wrong with the address.
+        _session(service, asked, AudioFormat("pcmu", 8_000), caller)
+        actor = CallActor(
+            socket,
+            outbox,
+            partial(_open_track, service, asked, caller),
+            service.sessions.serve,
+            service.audience,
+            caller,
+            is_quiet=asked.get("events") == "off",
+            open_callback=open_callback,
+        )
+    except SensoriumError as error:
+        told = CallEvent(
+            event="error", call="", seq=1, code=error.code, message=error.message, param=error.param
+        )
+        await socket.send(encode_call_event(told))
+        await socket.close(close_code(error), error.message)
+        return
+    service.calls.add(actor)
+    try:
+        await actor.run()
+    finally:
+        service.calls.discard(actor)
+
+
+def _callback(service: Service, asked: Mapping[str, str], caller: Caller) -> OpenCallback | None:
+    """Raises BadRequestError for an address that may not be one."""
+    if "callback" not in asked:
+        return None
+    target = read_address(asked["callback"], service.config.calls)
+    return partial(service.posting.open, target, caller, is_shared=service.is_shared)
+
+
+def _open_track(
+    service: Service, asked: Mapping[str, str], caller: Caller, socket: Socket, audio_format: AudioFormat
+) -> Line:
+    return Line(socket, _outbox(service), _session(service, asked, audio_format, caller), caller=caller)
+
+
+def _session(
+    service: Service, asked: Mapping[str, str], audio_format: AudioFormat, caller: Caller
+) -> SessionActor:
+    """A session for a track. Raises SensoriumError for options that are wrong, or where there is no room."""
+    limits = service.config.realtime
+    if service.is_draining:
+        raise UnavailableError("The server is shutting down.", code="draining")
+    if not has_place(service, caller):
+        num_taken = service.sessions.num_places
+        raise OverloadedError(
+            f"There is no room for a track: {num_taken} of {limits.max_sessions} sessions are taken.",
+            code="too_many_sessions",
+        )
+    return SessionActor(
+        service.session_config(asked.get("model"), _patch(asked, audio_format), None),
+        {name: served.transcriber for name, served in service.transcribing.items()},
+        service.open_ear,
+        service.open_sound,
+        SessionMeter(service.metrics),
+        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
+        caller=caller,
+    )
+
+
+def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
+    """What a track's session begins with; read as an update is, so that it is refused as one."""
+    transcription = {name: asked[name] for name in ("language", "delay", "prompt") if name in asked}
+    sound: dict[str, object] = {"type": _TYPES[audio_format.encoding]}
+    if audio_format.encoding == "pcm16":
+        sound["rate"] = audio_format.rate
+    audio_input = {"format": sound, "transcription": transcription}
+    session = {"type": "transcription", "audio": {"input": audio_input}}
+    event = decode_client_event(json.dumps({"type": "session.update", "session": session}))
+    if not isinstance(event, SessionUpdate) or not isinstance(event.session, SessionPatch):
+        param = (getattr(event, "param", None) or "").rpartition(".")[2]
+        raise BadRequestError(getattr(event, "message", "the address is wrong"), param=param or None)
+    return event.session
+
+
+async def _serve_events(service: Service, websocket: WebSocket, caller: Caller) -> None:
+    """Tell all that is told of the caller's calls; what a supervisor sends is passed over."""
+    socket, outbox = RealtimeSocket(websocket), _outbox(service)
+    if service.audience.num_listening(caller) >= _MAX_SUPERVISORS:
+        await socket.close(1013, f"{_MAX_SUPERVISORS} sockets listen to your calls already")
+        return
+    service.audience.join(caller, outbox)
+    try:
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(_watch, outbox)
+            tasks.start_soon(_until_gone, socket, tasks.cancel_scope)
+            await outbox.run(socket.send, socket.close)
+            tasks.cancel_scope.cancel()
+    finally:
+        service.audience.leave(caller, outbox)
+
+
+async def _until_gone(socket: RealtimeSocket, scope: trio.CancelScope) -> None:
+    while await socket.receive() is not None:
+        pass
+    scope.cancel()
+
+
+async def _watch(outbox: Outbox) -> None:
+    try:
+        await outbox.watch()
+    except SlowReaderError as error:
+        outbox.close(1008, str(error), drop=True)
+
+
+def _outbox(service: Service) -> Outbox:
+    limits = service.config.realtime
+    return Outbox(
+        max_events=limits.outbox_events,
+        max_bytes=limits.outbox_bytes,
+        send_timeout_s=service.config.listen.send_timeout_s / 2,
+    )

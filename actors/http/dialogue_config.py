@@ -1,0 +1,38 @@
+"""How a live session begins that a model answers in: what it may be shown, how much of that is remembered.
+
+From what the model is; `service.py` puts it into a session's configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ...realtime.dialogue.config import DialogueConfig, VideoConfig
+from ..text.generation import TextModel
+
+_LIVE_FPS: Final = 2.0
+"""Frames of a second for a model that does not say how many it looks at."""
+
+
+def dialogue_config(answers: TextModel) -> DialogueConfig:
+    """Of sessions that `answers` answers in."""
+    builder = answers.prompter.builder
+    return DialogueConfig(
+        model=answers.name,
+        kinds=builder.media.kinds,
+        calls_tools=builder.answers.tools is not None,
+        video=_video_config(answers),
+    )
+
+
+def _video_config(answers: TextModel) -> VideoConfig:
+    """What may be shown to the model, and how much of it is remembered."""
+    builder, config = answers.prompter.builder, VideoConfig()
+    if "video" not in builder.media.kinds:
+        return config
+    # Half of the context is for questions and answers.
+    most = min(config.retention_tokens, builder.info.max_context // 2)
+    fps = answers.prompter.video_fps or _LIVE_FPS
+    return msgspec.structs.replace(config, max_fps=fps, retention_tokens=most)

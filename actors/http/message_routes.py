@@ -1,0 +1,165 @@
+"""`/v1/messages` and its token count: how content blocks become a prompt, and answers blocks or events.
+
+Requests are `protocols/message_request.py`, what is written `actors/http/message_writer.py`; the work is
+`actors/http/answering.py`. Errors have this API's own body (`Gate` in `actors/http/routes.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...engine.models.prompts import Prompt
+from ...engine.text.tools.events import Event, TextAdded
+from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...protocols.chat import chat_params
+from ...protocols.errors import SensoriumError
+from ...protocols.generation import CompletionUsage
+from ...protocols.message_answer import (
+    MessageAnswer,
+    MessageEvent,
+    MessageTokenCount,
+    MessageUsage,
+    message_error,
+    message_frame,
+)
+from ...protocols.message_request import AskedMessage, parse_message, parse_message_count
+from ...protocols.messages import SamplingParams, TextGenerated
+from ..text.generation import Answer, TextModel
+from ..text.reading import AnswerReading
+from .answering import Answering, UsageSoFar
+from .message_writer import MessageWriter
+from .service import Service
+from .text_requests import JSON, admission, read_and_parse, text_model
+
+MESSAGE_PATHS: Final = ("/v1/messages", "/v1/messages/count_tokens")
+_NOTHING: Final = MessageUsage(input_tokens=0, output_tokens=0)
+
+
+class MessageRoutes:
+    """The endpoints. They take a request and give a response or raise a `SensoriumError`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def create(self, request: Request) -> Response:
+        """Answer a conversation."""
+        service = self._service
+        caller = service.caller(request)
+        hold = admission(service, request, caller)
+        with hold():
+            asked = await read_and_parse(service, request, parse_message)
+            model = text_model(service, asked.request.model)
+            info = model.prompter.builder.info
+            params = chat_params(
+                asked.chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+            )
+            answering = Answering(
+                model,
+                asked.chat,
+                params,
+                _MessageShape(model, asked),
+                has_limit=True,
+                lane=service.lane(caller, priority=asked.chat.priority or 0),
+                cache_salt=service.cache_salt(caller, asked.chat.cache_salt),
+                max_entries=service.config.engine.max_logprob_entries,
+            )
+            return await answering.respond(request, hold)
+
+    async def count_tokens(self, request: Request) -> Response:
+        """How long the prompt of a conversation is."""
+        service = self._service
+        with admission(service, request, service.caller(request))():
+            asked = await read_and_parse(service, request, parse_message_count)
+            prompter = text_model(service, asked.request.model).prompter
+            AnswerReading(prompter.builder, asked.conversation)
+            caller = service.lane(service.caller(request)).caller
+            async with prompter.chat(asked.conversation, caller=caller) as prompt:
+                body = msgspec.json.encode(MessageTokenCount(len(prompt.token_ids)))
+            return Response(body, media_type=JSON)
+
+
+class _MessageShape:
+    """One conversation with its one answer."""
+
+    def __init__(self, model: TextModel, asked: AskedMessage) -> None:
+        self._model = model
+        self._asked = asked
+        self._reading = AnswerReading(model.prompter.builder, asked.conversation)
+        answer = MessageAnswer(
+            id=f"msg_{secrets.token_hex(12)}", model=model.name, content=[], usage=_NOTHING
+        )
+        self._writer = MessageWriter(answer)
+        self._machine: AnswerMachine | None = None
+        self._num_prompt = 0
+        self._has_begun = False
+        self._reason: str | None = None
+        self._stop: str | None = None
+
+    @asynccontextmanager
+    async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
+        """See `Shape`."""
+        conversation = self._asked.conversation
+        async with self._model.prompter.chat(conversation, scope=scope, caller=caller) as prompt:
+            yield (prompt,)
+
+    def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
+        """See `Shape`."""
+        self._num_prompt = len(prompt.token_ids)
+        fit = self._reading.fit(prompt, params)
+        self._machine = self._reading.machine()
+        return fit
+
+    def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
+        """See `Shape`."""
+        answer = answers[0][0]
+        self._writer.begin(self._num_prompt)
+        events: list[Event] = [TextAdded(answer.text)] if answer.text else []
+        if self._machine is not None:
+            events = read_whole(self._machine, answer.text)
+        self._writer.add(events)
+        self._writer.finish(_usage(found), answer.finish_reason, answer.stop)
+        return msgspec.json.encode(self._writer.message)
+
+    def begin(self, _: int, __: UsageSoFar) -> bytes:
+        """See `Shape`."""
+        self._has_begun = True
+        return _frames(self._writer.begin(self._num_prompt))
+
+    def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
+        """See `Shape`."""
+        self._reason, self._stop = piece.finish_reason, piece.stop
+        if self._machine is None:
+            events: list[Event] = [TextAdded(piece.text)] if piece.text else []
+        else:
+            events = self._machine.push(piece.text)
+            if piece.finish_reason is not None:
+                events += self._machine.finish()
+        return _frames(self._writer.add(events)) or None
+
+    def end(self, found: CompletionUsage) -> bytes:
+        """See `Shape`."""
+        return _frames(self._writer.finish(_usage(found), self._reason, self._stop))
+
+    def fail(self, error: SensoriumError) -> bytes | None:
+        """See `Shape`."""
+        return message_frame(message_error(error)) if self._has_begun else None
+
+
+def _usage(found: CompletionUsage) -> MessageUsage:
+    cached = found.prompt_tokens_details.cached_tokens
+    return MessageUsage(
+        input_tokens=found.prompt_tokens - cached,
+        output_tokens=found.completion_tokens,
+        cache_read_input_tokens=cached,
+    )
+
+
+def _frames(events: Sequence[MessageEvent]) -> bytes:
+    return b"".join(map(message_frame, events))

@@ -1,0 +1,254 @@
+"""Responses in an SQLite file, within bounds that callers share fairly. Everything here blocks: it is called
+by one thread at a time, and never by the loop.
+
+A file in a conversation is stored once for each caller, however many responses hold it, in pieces: what is
+handed to SQLite is copied, and nothing else runs meanwhile. A transaction is whole or not there at all, also
+where the server is killed. Rows are `actors/http/response_rows.py`; read next:
+`actors/http/response_store.py`, who calls.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ..callers import Caller, greediest
+from ..option_checks import ConfigError
+from .response_rows import ENDED, KeptResponse, Row, from_row, to_row
+
+MAX_KEPT: Final = 1_000_000
+APPLICATION_ID: Final = 0x73656E73
+"""Of our files, in their header: "sens"."""
+_VERSION: Final = 1
+_PIECE_BYTES: Final = 1 << 20
+_LEAST_BYTES: Final = 512
+"""What SQLite needs for a row beside its body."""
+_SCHEMA: Final = f"""
+CREATE TABLE responses (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, has_key INTEGER NOT NULL, written REAL NOT NULL,
+    is_finished INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX by_owner ON responses (owner, has_key, written);
+CREATE INDEX by_age ON responses (written);
+CREATE INDEX unfinished ON responses (id) WHERE NOT is_finished;
+CREATE TABLE media (
+    place INTEGER PRIMARY KEY, owner TEXT NOT NULL, has_key INTEGER NOT NULL, digest TEXT NOT NULL,
+    size INTEGER NOT NULL, UNIQUE (owner, has_key, digest));
+CREATE TABLE pieces (
+    media INTEGER NOT NULL REFERENCES media ON DELETE CASCADE, number INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (media, number));
+CREATE TABLE uses (
+    response TEXT NOT NULL REFERENCES responses ON DELETE CASCADE, media INTEGER NOT NULL REFERENCES media,
+    PRIMARY KEY (response, media)) WITHOUT ROWID;
+CREATE INDEX users ON uses (media);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {_VERSION};
+"""
+
+
+class ResponseFile:
+    """One file, opened. Raises sqlite3.Error where it cannot be read or written, and changes nothing then."""
+
+    def __init__(
+        self, path: Path, *, now: float, max_bytes: int, kept_s: float, max_kept: int = MAX_KEPT
+    ) -> None:
+        """Open or make the file; `now` is in Unix seconds. Raises ConfigError for one that cannot be used.
+
+        What was not finished when the server ended has failed."""
+        self._max_bytes, self._max_kept, self.kept_s = max_bytes, max_kept, kept_s
+        with _naming(path):
+            self._base = _opened(path)
+            self._held, self.num_kept = self._counted()
+            for name in [name for (name,) in self._rows("SELECT id FROM responses WHERE NOT is_finished")]:
+                kept = self.load(name, now=0.0)
+                assert kept is not None, "just listed"
+                failed = msgspec.structs.replace(kept.response, status="failed", error=ENDED)
+                self.save(KeptResponse(kept.owner, failed, kept.input_items, kept.messages), now=now)
+
+    @property
+    def num_bytes(self) -> int:
+        """What is kept."""
+        return self._held.total()
+
+    def save(self, kept: KeptResponse, *, now: float) -> None:
+        """Keep one, or what has become of it. Others go for it where there is no more room."""
+        row, name, owner = to_row(kept), kept.response.id, kept.owner
+        size = _LEAST_BYTES + len(row.body)
+        with self._changing():
+            before = [place for (place,) in self._rows("SELECT media FROM uses WHERE response = ?", name)]
+            self._forget_row(name)
+            if size + sum(map(len, row.media.values())) > self._max_bytes:  # nobody else goes for it
+                self._forget_unused(before)
+                return
+            self._base.execute(
+                "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (name, owner.name, owner.has_key, now, kept.is_finished, size, row.body),
+            )
+            self._held[owner] += size
+            self.num_kept += 1
+            for digest, data in row.media.items():
+                self._base.execute("INSERT INTO uses VALUES (?, ?)", (name, self._media(owner, digest, data)))
+            self._forget_unused(before)
+            self._make_room(owner, now)
+
+    def load(self, name: str, *, now: float) -> KeptResponse | None:
+        """One that is kept; None if it is not, or not any more."""
+        oldest = now - self.kept_s
+        columns = "owner, has_key, body"
+        found = self._rows(f"SELECT {columns} FROM responses WHERE id = ? AND written >= ?", name, oldest)
+        for owner, has_key, body in found:
+            places = self._rows(
+                "SELECT digest, place FROM uses JOIN media ON media = place WHERE response = ?", name
+            )
+            media = {digest: self._whole(place) for digest, place in places}
+            return from_row(Caller(owner, bool(has_key)), Row(body, media))
+        return None
+
+    def delete(self, name: str) -> None:
+        """Forget one, if it is there."""
+        with self._changing():
+            self._forget(name)
+
+    def close(self) -> None:
+        """Nothing may be called after."""
+        self._base.close()
+
+    def _media(self, owner: Caller, digest: str, data: bytes) -> int:
+        """Where a file is, which is stored if it was not."""
+        key = (owner.name, owner.has_key, digest)
+        where = "owner = ? AND has_key = ? AND digest = ?"
+        for (place,) in self._rows(f"SELECT place FROM media WHERE {where}", *key):
+            return int(place)
+        columns = "owner, has_key, digest, size"
+        made = self._base.execute(f"INSERT INTO media ({columns}) VALUES (?, ?, ?, ?)", (*key, len(data)))
+        place = made.lastrowid
+        assert place is not None, "just inserted"
+        for number, at in enumerate(range(0, len(data), _PIECE_BYTES)):
+            piece = memoryview(data)[at : at + _PIECE_BYTES]
+            self._base.execute("INSERT INTO pieces VALUES (?, ?, ?)", (place, number, piece))
+        self._held[owner] += len(data)
+        return place
+
+    def _whole(self, place: int) -> bytes:
+        pieces = self._rows("SELECT data FROM pieces WHERE media = ? ORDER BY number", place)
+        # By way of a file: the system puts them together while others run, and Python would not.
+        with tempfile.TemporaryFile("w+b", buffering=0, prefix="sensorium-") as file:
+            size = sum(file.write(piece) for (piece,) in pieces)
+            file.seek(0)
+            return file.read(size)
+
+    def _make_room(self, asks: Caller, now: float) -> None:
+        too_old = self._rows("SELECT id FROM responses WHERE written < ?", now - self.kept_s)
+        for (name,) in list(too_old):
+            self._forget(name)
+        while self._held.total() > self._max_bytes or self.num_kept > self._max_kept:
+            greedy = greediest(self._held, asks)
+            oldest = "SELECT id FROM responses WHERE owner = ? AND has_key = ? ORDER BY written LIMIT 1"
+            found = list(self._rows(oldest, greedy.name, greedy.has_key))
+            assert found, "who holds something keeps something"
+            self._forget(found[0][0])
+
+    def _forget(self, name: str) -> None:
+        before = [place for (place,) in self._rows("SELECT media FROM uses WHERE response = ?", name)]
+        self._forget_row(name)
+        self._forget_unused(before)
+
+    def _forget_row(self, name: str) -> None:
+        found = self._base.execute(
+            "DELETE FROM responses WHERE id = ? RETURNING owner, has_key, size", (name,)
+        ).fetchall()
+        for owner, has_key, size in found:
+            self._let_go(Caller(owner, bool(has_key)), size)
+            self.num_kept -= 1
+
+    def _forget_unused(self, places: list[int]) -> None:
+        for place in places:
+            found = self._base.execute(
+                "DELETE FROM media WHERE place = ? AND NOT EXISTS (SELECT 1 FROM uses WHERE media = place) "
+                "RETURNING owner, has_key, size",
+                (place,),
+            ).fetchall()
+            for owner, has_key, size in found:
+                self._let_go(Caller(owner, bool(has_key)), size)
+
+    def _let_go(self, owner: Caller, size: int) -> None:
+        self._held[owner] -= size
+        if self._held[owner] <= 0:
+            del self._held[owner]
+
+    def _counted(self) -> tuple[Counter[Caller], int]:
+        held: Counter[Caller] = Counter()
+        for table in ("responses", "media"):
+            for owner, has_key, size in self._rows(
+                f"SELECT owner, has_key, SUM(size) FROM {table} GROUP BY owner, has_key"
+            ):
+                held[Caller(owner, bool(has_key))] += size
+        ((num_kept,),) = self._rows("SELECT COUNT(*) FROM responses")
+        return held, num_kept
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._base.execute("COMMIT")
+        except BaseException:
+            if self._base.in_transaction:  # a full disk has ended it already
+                self._base.execute("ROLLBACK")
+            self._held, self.num_kept = self._counted()
+            raise
+
+    def _rows(self, statement: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        return iter(self._base.execute(statement, values))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What is wrong with a file, in one line that names the option."""
+    option = f"--response-store is {str(path)!r}"
+    try:
+        yield
+    except sqlite3.Error as error:
+        is_locked = "locked" in str(error)
+        raise ConfigError(f"{option}: {'another server uses it' if is_locked else error}") from None
+    except OSError as error:
+        raise ConfigError(f"{option}: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, KeyError):
+        raise ConfigError(f"{option}: it holds what this version cannot read") from None
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what clients say is nobody else's business
+    base = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+    try:
+        base.execute("PRAGMA locking_mode = EXCLUSIVE")
+        base.execute("PRAGMA secure_delete = ON")
+        base.execute("BEGIN EXCLUSIVE")
+        ((made_by,),) = base.execute("PRAGMA application_id")
+        ((version,),) = base.execute("PRAGMA user_version")
+        ((num_tables,),) = base.execute("SELECT COUNT(*) FROM sqlite_master")
+        is_new = not (made_by or version or num_tables)
+        if not is_new and made_by != APPLICATION_ID:
+            raise sqlite3.DatabaseError("it is no store of responses")
+        if not is_new and version != _VERSION:
+            raise sqlite3.DatabaseError(f"it is of version {version}; this server reads {_VERSION}")
+        base.execute("ROLLBACK")
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("PRAGMA synchronous = NORMAL")
+        base.execute("PRAGMA foreign_keys = ON")
+        if is_new:
+            base.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+        ((found,),) = base.execute("PRAGMA quick_check(1)")
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged ({' '.join(str(found).split())[:200]})")
+    except BaseException:
+        base.close()
+        raise
+    return base

@@ -1,0 +1,139 @@
+"""A kept response ↔ bytes for a file; the files in its conversation stay apart, known by their digests.
+
+Knows no database; `actors/http/response_file.py` is that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...protocols.chat_content import ChatMessage, MediaAddress, MediaKind, MediaPart, Part, Role, TextPart
+from ...protocols.response_items import ResponseFault, ResponseObject
+from ..callers import Caller
+
+ENDED: Final = ResponseFault("server_error", "The server ended before this response was made.")
+_UNFINISHED: Final = ("queued", "in_progress")
+
+
+@dataclass(slots=True)
+class KeptResponse:
+    """A response, what it was asked with, and the conversation it ends, without instructions."""
+
+    owner: Caller
+    response: ResponseObject
+    input_items: list[Raw]
+    messages: tuple[ChatMessage, ...]
+    """Up to and with its input; the answer's own message is added when it is there."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.response.status not in _UNFINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One in a file."""
+
+    body: bytes
+    media: Mapping[str, bytes] = field(repr=False)
+    """Files by their digests."""
+
+
+class _Text(Struct, frozen=True, array_like=True, tag="text"):
+    text: str
+
+
+class _Media(Struct, frozen=True, array_like=True, tag="media"):
+    kind: MediaKind
+    digest: str
+    param: str
+    url: str | None
+    url_param: str
+    name: str
+    is_low: bool = False
+
+
+class _Message(Struct, frozen=True, array_like=True):
+    role: Role
+    content: str | list[_Text | _Media] | None
+    extra: dict[str, Any]
+    param: str
+
+
+class _Body(Struct, frozen=True, array_like=True):
+    response: ResponseObject
+    input_items: list[bytes]
+    messages: list[_Message]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Body).decode
+
+
+def to_row(kept: KeptResponse) -> Row:
+    """Takes a while where there are large files: not for the loop."""
+    media: dict[str, bytes] = {}
+    messages = [
+        _Message(each.role, _written(each.content, media), each.extra, each.param) for each in kept.messages
+    ]
+    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages)
+    return Row(_encode(body), media)
+
+
+def from_row(owner: Caller, row: Row) -> KeptResponse:
+    """Raises msgspec.DecodeError or KeyError for what this program has not written."""
+    body = _decode(row.body)
+    messages = tuple(
+        ChatMessage(
+            role=each.role, content=_read(each.content, row.media), extra=each.extra, param=each.param
+        )
+        for each in body.messages
+    )
+    return KeptResponse(owner, body.response, [Raw(item) for item in body.input_items], messages)
+
+
+def _written(
+    content: str | tuple[Part, ...] | None, media: dict[str, bytes]
+) -> str | list[_Text | _Media] | None:
+    if content is None or isinstance(content, str):
+        return content
+    return [_written_part(part, media) for part in content]
+
+
+def _written_part(part: Part, media: dict[str, bytes]) -> _Text | _Media:
+    if isinstance(part, TextPart):
+        return _Text(part.text)
+    digest = hashlib.sha256(part.data).hexdigest() if part.data else ""
+    if digest:
+        media[digest] = part.data
+    address = part.address
+    return _Media(
+        part.kind,
+        digest,
+        part.param,
+        None if address is None else address.url,
+        "" if address is None else address.param,
+        part.name,
+        part.is_low,
+    )
+
+
+def _read(
+    content: str | list[_Text | _Media] | None, media: Mapping[str, bytes]
+) -> str | tuple[Part, ...] | None:
+    if content is None or isinstance(content, str):
+        return content
+    return tuple(TextPart(each.text) if isinstance(each, _Text) else _part(each, media) for each in content)
+
+
+def _part(part: _Media, media: Mapping[str, bytes]) -> MediaPart:
+    address = None if part.url is None else MediaAddress(part.url, part.url_param)
+    data = media[part.digest] if part.digest else b""
+    return MediaPart(part.kind, data, part.param, address, part.name, part.is_low)

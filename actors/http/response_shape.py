@@ -1,0 +1,261 @@
+"""One request of `/v1/responses`: its prompt, and its answer as a response, whole or in events (a `Shape`).
+
+Requests are `protocols/responses.py`, what is written `actors/http/response_writer.py`. Read next:
+`actors/http/responses.py`, whose routes make these.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from ...engine.models.prompts import Prompt
+from ...engine.text.tools.events import Event, TextAdded
+from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...protocols.chat import Conversation
+from ...protocols.chat_content import ChatMessage
+from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.generation import CompletionUsage
+from ...protocols.messages import SamplingParams, TextGenerated
+from ...protocols.response_items import (
+    FunctionCall,
+    InputTokensDetails,
+    OutputMessage,
+    OutputTokensDetails,
+    Reasoning,
+    ResponseEvent,
+    ResponseFault,
+    ResponseObject,
+    ResponseUsage,
+    event_frame,
+)
+from ...protocols.responses import AskedResponse, ResponsesRequest, TextFormat
+from ..callers import Caller
+from ..text.generation import Answer, TextModel
+from ..text.reading import AnswerReading
+from .answering import UsageSoFar
+from .logprobs import chat_logprobs
+from .response_rows import KeptResponse
+from .response_writer import ResponseWriter
+from .service import Service
+
+
+class ResponseShape:
+    """One conversation with its one answer."""
+
+    def __init__(
+        self,
+        service: Service,
+        model: TextModel,
+        asked: AskedResponse,
+        params: SamplingParams,
+        caller: Caller,
+        before: tuple[ChatMessage, ...],
+    ) -> None:
+        self._service = service
+        self._model = model
+        self._asked = asked
+        self._caller = caller
+        self._before = before
+        self._conversation: Conversation = asked.conversation(before)
+        wish = asked.request
+        self._reading = AnswerReading(
+            model.prompter.builder, self._conversation, shows_special=asked.chat.shows_special
+        )
+        self._has_logprobs = wish.wants_logprobs
+        self._writer = ResponseWriter(_begun(model.name, wish, params), has_logprobs=self._has_logprobs)
+        self._machine: AnswerMachine | None = None
+        self._has_begun = False
+        self._messages = (*self._before, *self._asked.messages)
+        """What was asked, after `prompts` with the files that it names by address."""
+        self._thought = self._reading.count()
+        self._is_cut = False
+
+    @property
+    def response(self) -> ResponseObject:
+        """As far as it is there."""
+        return self._writer.response
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes to it."""
+        return self.response.status in ("completed", "incomplete", "failed")
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The conversation with its answer, without instructions."""
+        said = _said(self.response)
+        return (*self._messages, *(() if said is None else (said,)))
+
+    @asynccontextmanager
+    async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
+        """See `Shape`."""
+        prompter = self._model.prompter
+        async with (
+            prompter.fetched(self._conversation, caller=caller) as whole,
+            prompter.chat(whole, scope=scope) as prompt,
+        ):
+            num_asked = len(self._before) + len(self._asked.messages)
+            self._messages = whole.messages[len(whole.messages) - num_asked :]
+            yield (prompt,)
+
+    def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
+        """See `Shape`."""
+        fit = self._reading.fit(prompt, params)
+        self._machine = self._reading.machine()
+        self._thought = self._reading.count()
+        if self._has_logprobs and self._machine is not None:
+            param = "top_logprobs" if self._asked.request.top_logprobs else "include"
+            raise BadRequestError(
+                f"`{param}`: log-probabilities are served for answers that are text only, without tools and "
+                "by models that do not reason.",
+                param=param,
+            )
+        return fit
+
+    def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
+        """See `Shape`."""
+        answer = answers[0][0]
+        self._writer.begin()
+        events: list[Event] = [TextAdded(answer.text)] if answer.text else []
+        if self._machine is not None:
+            events = read_whole(self._machine, answer.text)
+        self._thought.push(answer.token_ids)
+        self._writer.add(events, self._logprobs(answer))
+        self._writer.finish(self._usage(found), is_cut=answer.finish_reason == "length", now=int(time.time()))
+        return msgspec.json.encode(self.response)
+
+    def begin(self, _: int, __: UsageSoFar) -> bytes | None:
+        """See `Shape`."""
+        return None if self._has_begun else self.begun()
+
+    def begun(self) -> bytes:
+        """The first events, which in the background come before there is a place in the engine's queue."""
+        self._has_begun = True
+        return _frames(self._writer.begin())
+
+    def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
+        """See `Shape`."""
+        self._thought.push(piece.token_ids)
+        self._is_cut = piece.finish_reason == "length"
+        if self._machine is None:
+            events: list[Event] = [TextAdded(piece.text)] if piece.text else []
+        else:
+            events = self._machine.push(piece.text)
+            if piece.finish_reason is not None:
+                events += self._machine.finish()
+        return _frames(self._writer.add(events, self._logprobs(piece))) or None
+
+    def end(self, found: CompletionUsage) -> bytes:
+        """See `Shape`."""
+        told = self._writer.finish(self._usage(found), is_cut=self._is_cut, now=int(time.time()))
+        self._keep()
+        return _frames(told)
+
+    def fail(self, error: SensoriumError) -> bytes | None:
+        """See `Shape`."""
+        code = "rate_limit_exceeded" if error.status == 503 else "server_error"
+        told = self._writer.fail(ResponseFault(code, error.message))
+        return _frames(told) if self._has_begun else None
+
+    async def settle(self) -> None:
+        """Keep it, if it is to be: its client has all of it when that is done."""
+        if not self._asked.request.stream:
+            self._keep()
+        await self._service.responses.saved(self.response.id)
+
+    def _keep(self) -> None:
+        if self._asked.request.is_kept and not self._asked.request.background:
+            self._service.responses.put(self.kept())
+
+    def kept(self) -> KeptResponse:
+        """What is kept of it."""
+        return KeptResponse(self._caller, self.response, self._asked.items, self.messages)
+
+    def _logprobs(self, piece: TextGenerated | Answer) -> list[Any]:
+        if not self._has_logprobs:
+            return []
+        tokens = self._model.prompter.builder.tokens
+        return chat_logprobs(tokens, piece.token_ids, piece.logprobs, piece.top_logprobs).content
+
+    def _usage(self, found: CompletionUsage) -> ResponseUsage:
+        return ResponseUsage(
+            input_tokens=found.prompt_tokens,
+            input_tokens_details=InputTokensDetails(found.prompt_tokens_details.cached_tokens),
+            output_tokens=found.completion_tokens,
+            output_tokens_details=OutputTokensDetails(self._thought.num),
+            total_tokens=found.total_tokens,
+        )
+
+
+def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> ResponseObject:
+    """A response of which nothing is there yet."""
+    wanted = None if wish.text is None else wish.text.format
+    return ResponseObject(
+        id=f"resp_{secrets.token_hex(24)}",
+        created_at=int(time.time()),
+        status="queued",
+        model=model,
+        output=[],
+        parallel_tool_calls=wish.parallel_tool_calls is not False,
+        tool_choice="auto" if wish.tool_choice is None else wish.tool_choice,
+        tools=[{"strict": None, "parameters": None, **tool} for tool in wish.tools or ()],
+        text={"format": {"type": "text"} if wanted is None else _plain(wanted)},
+        reasoning={"effort": None if wish.reasoning is None else wish.reasoning.effort, "summary": None},
+        instructions=wish.instructions,
+        max_output_tokens=wish.max_output_tokens,
+        metadata=wish.metadata or {},
+        previous_response_id=wish.previous_response_id,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_logprobs=wish.top_logprobs,
+        background=bool(wish.background),
+        store=wish.is_kept,
+        user=wish.user,
+    )
+
+
+def _plain(wanted: TextFormat) -> dict[str, Any]:
+    """A form as it was asked for."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wanted))
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _said(response: ResponseObject) -> ChatMessage | None:
+    """A response's items as the message they are in a conversation."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for item in response.output:
+        match item:
+            case OutputMessage():
+                texts += (part.text for part in item.content)
+            case Reasoning():
+                thoughts += (part.text for part in item.content)
+            case FunctionCall():
+                function = {"name": item.name, "arguments": _arguments(item.arguments)}
+                calls.append({"id": item.call_id, "type": "function", "function": function})
+    if not texts and not thoughts and not calls:
+        return None
+    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
+    if calls:
+        extra["tool_calls"] = calls
+    return ChatMessage(role="assistant", content="".join(texts), extra=extra, param="previous_response_id")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """What a model wrote as an object; what is none cannot be shown to a template."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _frames(events: Sequence[ResponseEvent]) -> bytes:
+    return b"".join(map(event_frame, events))

@@ -1,0 +1,270 @@
+"""Responses that can be asked for again, answered further or given up: kept in memory, within bounds, and in
+a file where the operator named one.
+
+Each belongs to who made it: a key's to that key, another's to whoever knows its id. The oldest of whoever
+keeps most goes first. Responses made in the background are made here, by a task each. A file is written by a
+thread of its own, in the order in which things were kept; `saved` waits for it. Read next:
+`actors/http/response_file.py`, and `actors/http/responses.py` for who asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from ...engine.text.chat_size import message_strings
+from ...protocols.chat_content import MediaPart
+from ...protocols.errors import InternalError, NotFoundError, OverloadedError
+from ...protocols.response_items import ResponseObject
+from ..callers import Caller, greediest
+from .response_events import EventBook
+from .response_file import ResponseFile
+from .response_rows import KeptResponse
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_KEPT: Final = 10_000
+KEPT_S: Final = 3600.0
+_LEAST_BYTES: Final = 2048
+"""Of one that says next to nothing."""
+_LAST_SAVES_S: Final = 5.0
+"""How long a server that ends waits for its file."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """One in memory."""
+
+    kept: KeptResponse
+    expires_at: float
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """One in the background."""
+
+    kept: KeptResponse
+    scope: trio.CancelScope
+
+
+class ResponseStore:
+    """The responses of one server."""
+
+    def __init__(
+        self,
+        file: ResponseFile | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_kept: int = MAX_KEPT,
+        kept_s: float = KEPT_S,
+    ) -> None:
+        """The bounds are those of memory; `file` has its own."""
+        self._file = file
+        self._max_bytes = max_bytes
+        self._max_kept = max_kept
+        self._kept_s = kept_s
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._bytes: Counter[Caller] = Counter()
+        self._unsaved: OrderedDict[str, KeptResponse] = OrderedDict()
+        """As they are to be written; requests wait for theirs, so that there are no more than those."""
+        self._changed = trio.Event()
+        self._thread = trio.CapacityLimiter(1)
+        self.events = EventBook()
+        """Of those that are streamed while they are made in the background."""
+        self._nursery: trio.Nursery | None = None
+        self._made: dict[str, _Making] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, response_id: str) -> bool:
+        return response_id in self._places
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Make responses in the background, and write the file, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._save_all)
+                task_status.started()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    self._nursery = None
+        finally:
+            if self._file is not None:
+                with trio.move_on_after(_LAST_SAVES_S, shield=True):
+                    while self._unsaved:
+                        await self._save_next(self._file)
+                with trio.CancelScope(shield=True):
+                    await self._in_thread(self._file.close)
+
+    def put(self, kept: KeptResponse) -> None:
+        """Keep one, or what has become of it. Others go for it where there is no more room."""
+        self._forget_old()
+        self._put_in_memory(kept)
+        if self._file is not None:
+            # As it is now: what becomes of it is put again.
+            self._unsaved[kept.response.id] = KeptResponse(
+                kept.owner, kept.response, kept.input_items, kept.messages
+            )
+            self._tell()
+
+    async def saved(self, response_id: str) -> None:
+        """Wait until what was put is in the file, or could not be written."""
+        while response_id in self._unsaved:
+            await self._changed.wait()
+
+    async def get(self, caller: Caller, response_id: str) -> KeptResponse:
+        """One of `caller`'s. Raises NotFoundError."""
+        self._forget_old()
+        kept = self._at_hand(response_id)
+        if kept is None and self._file is not None:
+            kept = await self._loaded(self._file, response_id)
+        if kept is None or not caller.may_resume(kept.owner):
+            longest_s = self._kept_s if self._file is None else self._file.kept_s
+            raise NotFoundError(
+                f"No response `{response_id[:80]}` is kept; they are for {longest_s / 3600:g} h at most.",
+                code="response_not_found",
+            )
+        return kept
+
+    async def forget(self, response_id: str) -> None:
+        """Forget one, if it is there; it is made no further."""
+        self._drop(response_id)
+        self.events.forget(response_id)
+        if (making := self._made.pop(response_id, None)) is not None:
+            making.scope.cancel()
+        if self._unsaved.pop(response_id, None) is not None:
+            self._tell()
+        if self._file is not None:
+            await self._in_thread(partial(self._file.delete, response_id))
+            self._drop(response_id)  # somebody may have read it from the file meanwhile
+
+    def start(self, kept: KeptResponse, work: Callable[[], Awaitable[None]]) -> None:
+        """Keep one, and do `work`, which raises nothing, in the background."""
+        if self._nursery is None:
+            raise OverloadedError("The server is shutting down.", code="draining", retry_after_s=5.0)
+        name, making = kept.response.id, _Making(kept, trio.CancelScope())
+        self._made[name] = making
+        self.put(kept)
+
+        async def make() -> None:
+            with making.scope:
+                await work()
+            if self._made.get(name) is making:
+                del self._made[name]
+
+        self._nursery.start_soon(make)
+
+    def become(self, kept: KeptResponse, response: ResponseObject) -> None:
+        """How far one that is made in the background is, unless it was forgotten or given up meanwhile."""
+        if kept.response.status != "cancelled" and response.id in self._made:
+            kept.response = response
+            self.put(kept)
+
+    def give_up(self, kept: KeptResponse) -> None:
+        """One that is made in the background is made no further."""
+        if (making := self._made.get(kept.response.id)) is not None:
+            self.become(kept, msgspec.structs.replace(kept.response, status="cancelled"))
+            making.scope.cancel()
+
+    def _at_hand(self, response_id: str) -> KeptResponse | None:
+        """Without the file."""
+        if (making := self._made.get(response_id)) is not None:
+            return making.kept
+        place = self._places.get(response_id)
+        return self._unsaved.get(response_id) if place is None else place.kept
+
+    def _put_in_memory(self, kept: KeptResponse) -> None:
+        self._drop(kept.response.id)
+        place = _Place(kept, trio.current_time() + self._kept_s, _size(kept))
+        self._places[kept.response.id] = place
+        self._bytes[kept.owner] += place.num_bytes
+        while len(self._places) > self._max_kept or self._bytes.total() > self._max_bytes:
+            greedy = greediest(self._bytes, kept.owner)
+            oldest = next(
+                (
+                    name
+                    for name, each in self._places.items()
+                    if each.kept.owner == greedy and each is not place
+                ),
+                kept.response.id,
+            )
+            self._drop(oldest)
+
+    def _drop(self, response_id: str) -> None:
+        place = self._places.pop(response_id, None)
+        if place is not None:
+            owner = place.kept.owner
+            self._bytes[owner] -= place.num_bytes
+            if self._bytes[owner] <= 0:
+                del self._bytes[owner]
+
+    def _forget_old(self) -> None:
+        now = trio.current_time()
+        while self._places:
+            name, oldest = next(iter(self._places.items()))
+            if oldest.expires_at > now:
+                return
+            self._drop(name)
+
+    async def _loaded(self, file: ResponseFile, response_id: str) -> KeptResponse | None:
+        kept = await self._in_thread(partial(file.load, response_id, now=time.time()))
+        if kept is not None and response_id not in self._places:
+            self._put_in_memory(kept)
+        return kept
+
+    async def _save_all(self) -> None:
+        while self._file is not None:
+            while self._unsaved:
+                await self._save_next(self._file)
+            await self._changed.wait()
+
+    async def _save_next(self, file: ResponseFile) -> None:
+        name, kept = next(iter(self._unsaved.items()))
+        with suppress(InternalError):  # it is logged, and in memory
+            await self._in_thread(partial(file.save, kept, now=time.time()))
+        if self._unsaved.get(name) is kept:
+            del self._unsaved[name]
+            self._tell()
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        """Raises InternalError where the file fails."""
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._thread)
+        except (sqlite3.Error, msgspec.MsgspecError, KeyError) as error:
+            logger.error("the store of responses failed: %r", error)
+            raise InternalError("The store of responses failed.") from error
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _size(kept: KeptResponse) -> int:
+    """About how much memory it takes."""
+    media = sum(
+        len(part.data)
+        for message in kept.messages
+        if isinstance(message.content, tuple)
+        for part in message.content
+        if isinstance(part, MediaPart)
+    )
+    texts = sum(len(text) for message in kept.messages for text in message_strings(message))
+    items = sum(len(memoryview(item)) for item in kept.input_items)
+    return _LEAST_BYTES + media + texts + items + len(msgspec.json.encode(kept.response))

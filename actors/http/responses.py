@@ -1,0 +1,192 @@
+"""`/v1/responses`: how input items become a prompt, and answers a response, events, or something to ask for.
+
+Requests are `protocols/responses.py`, what is written `actors/http/response_writer.py`, what is kept
+`actors/http/response_store.py`; the work is `actors/http/answering.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import nullcontext
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...protocols.body import refuse
+from ...protocols.chat import chat_params
+from ...protocols.chat_content import ChatMessage
+from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
+from ...protocols.response_items import (
+    DeletedResponse,
+    InputItemList,
+    ResponseObject,
+)
+from ...protocols.responses import parse_response
+from ..callers import Caller
+from .answering import Answering
+from .event_stream import EventStream, Put
+from .response_rows import ENDED, KeptResponse
+from .response_shape import ResponseShape
+from .service import Hold, Service
+from .text_requests import JSON, admission, read_and_parse, text_model
+
+logger = logging.getLogger(__name__)
+
+_FINISHED = ("completed", "incomplete")
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+_NOTHING_READ: Final = -1
+"""Of a stream, before its first event."""
+
+
+class ResponseRoutes:
+    """The endpoints. They take a request and give a response or raise a `SensoriumError`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def create(self, request: Request) -> Response:
+        """Answer a conversation."""
+        service = self._service
+        caller = service.caller(request)
+        hold = admission(service, request, caller)
+        with hold():
+            asked = await read_and_parse(service, request, parse_response)
+            wish, chat = asked.request, asked.chat
+            model = text_model(service, wish.model)
+            before = await self._before(caller, wish.previous_response_id)
+            info = model.prompter.builder.info
+            params = chat_params(
+                chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+            )
+            shape = ResponseShape(service, model, asked, params, caller, before)
+            answering = Answering(
+                model,
+                chat,
+                params,
+                shape,
+                has_limit=chat.wanted_tokens is not None,
+                lane=service.lane(caller, priority=wish.priority or 0),
+                cache_salt=service.cache_salt(caller, wish.cache_salt),
+                max_entries=service.config.engine.max_logprob_entries,
+            )
+            if wish.background:
+                begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
+                await service.responses.saved(begun.id)
+                return self._followed(begun.id, _NOTHING_READ) if wish.stream else _json(begun)
+            return await answering.respond(request, hold, shape.settle)
+
+    async def one(self, request: Request) -> Response:
+        """A kept response, as far as it is there; or forget it."""
+        kept = await self._kept(request)
+        if request.method != "DELETE":
+            after = _starting_after(request)
+            return _json(kept.response) if after is None else self._followed(kept.response.id, after)
+        await self._service.responses.forget(kept.response.id)
+        return _json(DeletedResponse(id=kept.response.id))
+
+    async def cancel(self, request: Request) -> Response:
+        """Give up a response that is made in the background."""
+        kept = await self._kept(request)
+        if not kept.response.background:
+            raise BadRequestError("Only a response with `background` can be cancelled.", param="background")
+        self._service.responses.give_up(kept)
+        return _json(kept.response)
+
+    async def input_items(self, request: Request) -> Response:
+        """What a kept response was asked with."""
+        items = (await self._kept(request)).input_items
+        ids = [msgspec.json.decode(item)["id"] for item in (items[0], items[-1])]
+        return _json(InputItemList(data=items, first_id=ids[0], last_id=ids[1]))
+
+    async def _kept(self, request: Request) -> KeptResponse:
+        return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
+
+    async def _before(self, caller: Caller, previous: str | None) -> tuple[ChatMessage, ...]:
+        """The conversation that is answered further."""
+        if previous is None:
+            return ()
+        try:
+            kept = await self._service.responses.get(caller, previous)
+        except NotFoundError as error:
+            error.param = "previous_response_id"
+            raise
+        if kept.response.status not in _FINISHED:
+            raise BadRequestError(
+                f"`previous_response_id` names a response that is {kept.response.status}.",
+                param="previous_response_id",
+            )
+        return kept.messages
+
+    def _followed(self, response_id: str, after: int) -> Response:
+        """The events behind number `after`; who leaves ends nothing."""
+        store = self._service.responses
+        log = store.events.get(response_id)
+
+        async def follow(put: Put) -> None:
+            await log.follow(after, put)
+            await store.saved(response_id)
+
+        return EventStream(follow, nullcontext)
+
+    def _start(
+        self, answering: Answering, shape: ResponseShape, hold: Hold, *, is_streamed: bool
+    ) -> ResponseObject:
+        """Have it made while nobody waits."""
+        kept, service, store = shape.kept(), self._service, self._service.responses
+
+        def settle() -> None:
+            if shape.is_over and not kept.is_finished:
+                kept.messages = shape.messages
+                store.become(kept, shape.response)
+
+        def put(frames: bytes) -> None:
+            settle()  # first: who reads that it is over may ask for it at once
+            store.events.add(kept.response.id, frames)
+
+        async def work() -> None:
+            with hold(), service.answering() as in_time:
+                store.become(kept, msgspec.structs.replace(kept.response, status="in_progress"))
+                try:
+                    if is_streamed:
+                        put(shape.begun())
+                        await answering.stream(put)
+                    else:
+                        await answering.whole()
+                except Exception as error:  # there is nobody to raise it to
+                    if not isinstance(error, SensoriumError):
+                        logger.exception("a response in the background failed")
+                        error = InternalError("The server failed on this request.")
+                    put(shape.fail(error) or b"")
+                settle()
+            if in_time.cancelled_caught and not shape.is_over:
+                put(shape.fail(InternalError(ENDED.message)) or b"")
+
+        async def work_and_close() -> None:
+            try:
+                await work()
+            finally:
+                store.events.close(kept.response.id)
+
+        store.start(kept, work_and_close)
+        if is_streamed:
+            store.events.open(kept.response.id, kept.owner)
+        return kept.response
+
+
+def _starting_after(request: Request) -> int | None:
+    """The number of the last event that was read; None where none are asked for."""
+    stream, number = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
+    if stream not in ("true", "false"):
+        raise refuse("stream", stream, "true, false")
+    if number is not None and (stream == "false" or not _NUMBER.fullmatch(number)):
+        raise refuse("starting_after", number, "with `stream=true`, an event's sequence_number")
+    if stream == "false":
+        return None
+    return _NOTHING_READ if number is None else int(number)
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type=JSON)

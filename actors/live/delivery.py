@@ -1,0 +1,112 @@
+"""What one session says: to the client on its line, if there is one, and kept for a client that was lost.
+
+Every event of the first dialect is kept for a while (`realtime/replay.py`), so that a client whose socket
+was lost can go on where it was. Knows frames and lines, not what they are about. Used by
+`actors/live/session.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...protocols.codec import encode_event
+from ...protocols.errors import InternalError
+from ...protocols.flat import FlatServerEvent
+from ...protocols.realtime import Error, ErrorDetail, ServerEvent
+from ...protocols.realtime_lifecycle import SessionResumed
+from ...realtime.replay import Replay
+from .meter import SessionMeter
+from .outbox import SlowReaderError
+
+if TYPE_CHECKING:
+    from .line import Line
+
+logger = logging.getLogger(__name__)
+
+TOO_SLOW: Final = "the client reads too slowly"
+
+
+class Delivery:
+    """The way out of a session; `line` is where its client is."""
+
+    def __init__(
+        self, session_id: str, replay: Replay, meter: SessionMeter, new_id: Callable[[str], str]
+    ) -> None:
+        self.line: Line | None = None
+        self.closing: tuple[int, str] | None = None
+        """Code and reason of the close, once the session has ended by itself."""
+        self._session_id = session_id
+        self._replay = replay
+        self._meter = meter
+        self._new_id = new_id
+        self._newest = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Something was said that no client can be told any more."""
+        return not self._replay.intact
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest event that is kept."""
+        return self._replay.last_seq
+
+    def send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None = None) -> None:
+        """Say one event, or what stands for it in the flat dialect. Raises SlowReaderError."""
+        self._newest = event.server_event_seq
+        self._meter.sent(event, now=trio.current_time())
+        frames = [encode_event(told) for told in ((event,) if instead is None else instead)]
+        if instead is None:
+            self._replay.record(frames[0])
+        if self.line is not None:
+            for frame in frames:
+                self.line.outbox.put(frame)
+
+    def close(self, code: int, reason: str, *, drop: bool = False) -> None:
+        """End the line behind what was said (`drop`: at once). The first call decides."""
+        self.closing = self.closing or (code, reason)
+        if self.line is not None:
+            self.line.outbox.close(code, reason, drop=drop)
+
+    def give_up(self, error: SlowReaderError) -> None:
+        """The client does not read."""
+        logger.info("session %s: %s; closed", self._session_id, error)
+        self.close(1008, TOO_SLOW, drop=True)
+
+    def fail(self, words: Callable[[ServerEvent], tuple[FlatServerEvent, ...] | None]) -> None:
+        """The session's own code broke: say so in its dialect (`words`), then close."""
+        error = Error(
+            event_id=self._new_id("event"),
+            server_event_seq=self._newest + 1,
+            error=ErrorDetail(
+                type=InternalError.type, code=InternalError.default_code, message="the session failed"
+            ),
+        )
+        try:
+            self.send(error, words(error))
+        except SlowReaderError:
+            self.close(1011, "the session failed", drop=True)
+        self.close(1011, "the session failed")
+
+    def detach(self) -> None:
+        """The line has ended: from here on events wait."""
+        self.line = None
+        self._replay.detach()
+
+    def since(self, after_seq: int) -> Sequence[str]:
+        """The frames after that event, for a client that then gets the following ones. Raises ClientError."""
+        return self._replay.resume(after_seq)
+
+    def move(self, line: Line, resumed: SessionResumed, frames: Sequence[str]) -> None:
+        """Go on on another line, and tell it what it missed; the old one closes. Raises SlowReaderError."""
+        old, self.line = self.line, line
+        if old is not None:
+            old.outbox.close(1008, "the session was resumed on another connection", drop=True)
+        for frame in (encode_event(resumed), *frames):
+            line.outbox.put(frame)
+        if self.closing is not None:
+            line.outbox.close(*self.closing)

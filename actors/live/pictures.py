@@ -1,0 +1,200 @@
+"""The media of one session's conversation: opened once, named by their hashes, opened again only if need be.
+
+A file is opened as soon as its item is there, so that what cannot be opened is refused at once. Its features
+are large: they wait a moment for the first answer, then only their hash and size are kept (the file itself is
+the conversation's). An engine that has encoded them, or has computed what follows from them, asks for no
+features; one that has not any more (evicted, restarted) does, and then the file is opened again. Used by
+`actors/live/answers.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import msgspec
+import trio
+
+from ...engine.models.prompts import PreparedMedia, Prompt, media_parts
+from ...protocols.chat import Conversation
+from ...protocols.chat_content import MediaPart
+from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.messages import ContentHash, EncoderItem, Features, ItemId, Lane, VideoItems
+from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
+from ..text.generation import TextModel
+from ..text.opening import items_of
+from .video import Seen, SessionVideo
+
+logger = logging.getLogger(__name__)
+
+_WAIT_S: Final = 5.0
+"""How long features wait for their first use; a question follows its picture sooner."""
+_MAX_HOT: Final = 4
+"""Items whose features wait so."""
+_AT_A_TIME: Final = 2
+"""Items of one session that are opened at a time."""
+
+MediaOutcome = MediaOpened | MediaRefused
+
+
+class SessionMedia:
+    """What is known of the media of one session's items; `report` gets what becomes of new ones."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        report: Callable[[MediaFact], Awaitable[None]],
+        *,
+        session_id: str,
+        num_frames: int,
+    ) -> None:
+        """`num_frames`: of live video, at most."""
+        self.video = SessionVideo(model.prompter, report, session_id=session_id, num_frames=num_frames)
+        self._model = model
+        self._report = report
+        self._session_id = session_id
+        self._known: dict[str, PreparedMedia] = {}
+        """By the name of a part, without features."""
+        self._parts: dict[ItemId, tuple[str, ...]] = {}
+        self._hot: dict[ContentHash, Features] = {}
+        self._waiting: dict[ItemId, trio.CancelScope] = {}
+        """Items whose features wait, longest first."""
+        self._opening: dict[ItemId, trio.CancelScope] = {}
+        self._limiter = trio.CapacityLimiter(_AT_A_TIME)
+
+    @property
+    def num_known(self) -> int:
+        """Parts that something is remembered of."""
+        return len(self._known)
+
+    def open(self, effect: OpenMedia, nursery: trio.Nursery) -> None:
+        """Open the files of a new item, in a task of its own."""
+        self._opening[effect.item_id] = scope = trio.CancelScope()
+        nursery.start_soon(self._open, effect, scope)
+
+    def forget(self, item_id: ItemId) -> None:
+        """The item is gone."""
+        if (scope := self._opening.get(item_id)) is not None:
+            scope.cancel()
+        for name in self._parts.pop(item_id, ()):
+            self._known.pop(name, None)
+
+    @asynccontextmanager
+    async def held(self, conversation: Conversation, lane: Lane, seen: Seen) -> AsyncIterator[Prompt]:
+        """The prompt of a conversation with live video, while the engine holds the encodings it needs.
+
+        Raises as `Prompter.chat` does, and as `EngineClient.held`.
+        """
+        prompter, parts = self._model.prompter, media_parts(conversation)
+        known = {**self._known, **seen.items}
+        fresh = [part for part in parts if part.param not in known]
+        async with AsyncExitStack() as stack:
+            async with prompter.opened(fresh) as opened:
+                given = dict(zip((part.param for part in fresh), opened, strict=True))
+                media = {part.param: known.get(part.param) or given[part.param] for part in parts}
+                prompt = await prompter.build(conversation, [media[part.param] for part in parts])
+                sources = _Sources(self._model, self._hot, parts, media, self.video, seen)
+                keys = tuple(item.key for item in prompt.items)
+                await stack.enter_async_context(self._model.engine.held(keys, sources.fetch, lane=lane))
+            self.video.was_read()
+            for item_id in tuple(self._waiting):
+                if not set(self._parts.get(item_id, ())).isdisjoint(media):
+                    self._waiting[item_id].cancel()
+            yield prompt
+
+    async def _open(self, effect: OpenMedia, scope: trio.CancelScope) -> None:
+        outcome: MediaOutcome | None = None
+        try:
+            with scope:
+                await self._open_and_wait(effect)
+        except SensoriumError as error:
+            outcome = MediaRefused(effect.item_id, error)
+        except Exception:
+            logger.exception("session %s: opening media failed", self._session_id)
+            outcome = MediaRefused(effect.item_id, InternalError("opening the item's media failed"))
+        finally:
+            del self._opening[effect.item_id]
+        if outcome is not None:
+            await self._report(outcome)
+
+    async def _open_and_wait(self, effect: OpenMedia) -> None:
+        async with AsyncExitStack() as stack:
+            async with self._limiter:
+                media = await stack.enter_async_context(self._model.prompter.opened(effect.media))
+            names = tuple(part.param for part in effect.media)
+            self._parts[effect.item_id] = names
+            self._known.update(zip(names, map(_lean, media), strict=True))
+            hot = {item.content_hash: item.features for each in media for item in items_of(each)}
+            self._hot.update(hot)
+            try:
+                await self._report(MediaOpened(effect.item_id))
+                with trio.move_on_after(_WAIT_S) as wait:
+                    self._waiting[effect.item_id] = wait
+                    if len(self._waiting) > _MAX_HOT:
+                        next(iter(self._waiting.values())).cancel()
+                    await trio.sleep_forever()
+            finally:
+                self._waiting.pop(effect.item_id, None)
+                for content_hash, features in hot.items():
+                    if self._hot.get(content_hash) is features:
+                        del self._hot[content_hash]
+
+
+class _Sources:
+    """Where the features of one prompt's items come from."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        hot: dict[ContentHash, Features],
+        parts: Sequence[MediaPart],
+        media: dict[str, PreparedMedia],
+        video: SessionVideo,
+        seen: Seen,
+    ) -> None:
+        self._model = model
+        self._hot = hot
+        self._video = video
+        self._frames = seen.files
+        self._fresh = {item.content_hash: item for each in media.values() for item in items_of(each)}
+        self._part_of = {item.content_hash: part for part in parts for item in items_of(media[part.param])}
+
+    async def fetch(self, missing: Sequence[ContentHash]) -> Sequence[Features]:
+        """What is at hand, or else is opened again."""
+        found: dict[ContentHash, Features] = {}
+        for content_hash in missing:
+            features = self._fresh[content_hash].features
+            if not features.data:
+                features = self._hot.get(content_hash, features)
+            if features.data:
+                found[content_hash] = features
+            elif content_hash in self._frames:
+                found[content_hash] = await self._video.features(content_hash, self._frames[content_hash])
+            elif content_hash not in found:
+                found |= await self._open_again(self._part_of[content_hash])
+        return [found[content_hash] for content_hash in missing]
+
+    async def _open_again(self, part: MediaPart) -> dict[ContentHash, Features]:
+        async with self._model.prompter.opened([part]) as (media,):
+            return {item.content_hash: item.features for item in items_of(media)}
+
+
+def _lean(media: PreparedMedia) -> PreparedMedia:
+    """Without the features' values."""
+    match media:
+        case EncoderItem():
+            return _lean_item(media)
+        case VideoItems():
+            return msgspec.structs.replace(media, items=_lean_items(media.items))
+        case _:
+            return _lean_items(media)
+
+
+def _lean_items(items: Iterable[EncoderItem]) -> tuple[EncoderItem, ...]:
+    return tuple(map(_lean_item, items))
+
+
+def _lean_item(item: EncoderItem) -> EncoderItem:
+    return msgspec.structs.replace(item, features=msgspec.structs.replace(item.features, data=b""))

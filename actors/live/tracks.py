@@ -1,0 +1,59 @@
+"""One channel of a session's sound: the samples that may still be asked for, and how likely they are speech.
+
+`actors/live/audio.py` fills it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+
+from ...media.resample import StreamingResampler
+from ...media.segments import best_cut
+from ...media.voice_activity import FRAME_SAMPLES
+from ...realtime.effects import FindCut
+from .store import AudioStore, Samples
+
+_KEPT_FRAMES: Final = 320
+"""10 s of scores, more than a session has searched for a cut."""
+_NOTHING: Final = np.zeros(0, np.float32)
+
+
+class Track:
+    """Its store is read by whoever transcribes."""
+
+    def __init__(self) -> None:
+        self.store = AudioStore()
+        self._resampler = StreamingResampler(1, 1)
+        self._activity: deque[tuple[int, float]] = deque(maxlen=_KEPT_FRAMES)
+        """The newest scores, for where endless speech is cut."""
+
+    def begin(self, rate: int) -> None:
+        """Samples come at this rate from now on; what the filter held back is dropped."""
+        self._resampler = StreamingResampler(rate)
+
+    def resampled(self, samples: Samples) -> Samples:
+        """What became final with [n] more, at 16 kHz."""
+        return self._resampler.push(samples)
+
+    def flushed(self) -> Samples:
+        """What the filter held back. What comes next begins with a fresh one."""
+        tail = self._resampler.push(_NOTHING, last=True)
+        self.begin(self._resampler.source_rate)
+        return tail
+
+    def scored(self, end_sample: int, probability: float) -> None:
+        """The voice activity of the next frame."""
+        self._activity.append((end_sample, probability))
+
+    def best_cut(self, asked: FindCut) -> int:
+        """Where speech is cut best. Whole frames are searched: about a millisecond for 8 s."""
+        frames = [
+            (end - FRAME_SAMPLES, probability)
+            for end, probability in self._activity
+            if asked.after <= end - FRAME_SAMPLES and end <= asked.before
+        ]
+        start = frames[0][0] if frames else asked.after
+        return start + best_cut(self.store.copy(start, asked.before), [each for _, each in frames])

@@ -1,0 +1,55 @@
+"""A served model as those who face clients have it: its engine, wherever that runs, and what asks it.
+
+Torch-free, and so in a process that runs no model. Read `actors/models.py` and `actors/remote/process.py` for
+where engines come from, `actors/speech/family.py` and `engine/models/prompts.py` for the two ways of asking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Generic, TypeVar, cast
+
+from ..engine.models.info import ModelInfo
+from ..engine.models.prompts import PromptBuilder
+from ..engine.models.side import ModelSide
+from ..engine.text.tools.machine import ToolParser
+from ..media.voice_activity import VoiceActivityModel
+from .engine.client import EngineClient
+from .speech.family import SpeechFamily
+from .speech.model import SpeechModel
+from .speech.transcriber import Transcriber
+
+EngineT = TypeVar("EngineT", bound=EngineClient)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel(Generic[EngineT]):
+    """A model's engine, not necessarily running yet, and the side of it that needs no device."""
+
+    name: str
+    engine: EngineT
+    info: ModelInfo
+    """`max_context` is what is served of it."""
+    speech: SpeechModel | None
+    """Transcribes: speech models."""
+    prompts: PromptBuilder | None
+    """Builds prompts: models that answer those of clients."""
+
+
+def loaded_model(
+    engine: EngineT,
+    info: ModelInfo,
+    side: ModelSide,
+    *,
+    activity: VoiceActivityModel | None,
+    tool_parser: ToolParser,
+) -> LoadedModel[EngineT]:
+    """What asks a model's `engine`. `activity` says what speech models need not be asked about."""
+    speech = None
+    if side.listens is not None:
+        module = import_module(side.listens.file, f"{__package__}.speech")
+        family = cast(SpeechFamily, module.open_family(engine, info, side.listens.text))
+        speech = Transcriber(family, activity)
+    prompts = None if side.prompts is None else PromptBuilder(info, side.prompts, tool_parser)
+    return LoadedModel(info.name, engine, info, speech, prompts)

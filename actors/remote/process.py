@@ -1,0 +1,198 @@
+"""Starts the process that runs the engines, connects to it, watches it, and starts it again when it dies.
+
+It is a new interpreter, not a copy of this one, which has threads; both hold one end of a pair of sockets. It
+ends with this process however that ends: it sees the end of the stream, and on Linux the kernel kills it.
+Signals of a terminal do not reach it. Read `actors/remote/__main__.py` for what it does,
+`actors/remote/line.py` for what is said.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from ...protocols.errors import SensoriumError, UnavailableError
+from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
+from . import messages
+from .client import RemoteEngine
+from .line import Line
+from .link import LinkLostError
+from .messages import Message
+from .orders import Orders, written
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_S: Final = 2.0
+"""How long it may take to end by itself, once nobody talks to it any more."""
+_LOOK_S: Final = 0.5
+_SOCKET_BYTES: Final = 1024 * 1024
+
+
+class EngineProcessError(UnavailableError):
+    """The process is gone, or says nothing any more."""
+
+
+class EngineProcess:
+    """One process and its engines, over all its incarnations. Start `run`."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        *,
+        silence_s: float,
+        policy: RestartPolicy | None = None,
+        command: Sequence[str] = (sys.executable, "-P", "-m", "sensorium.actors.remote"),
+    ) -> None:
+        self._orders = orders
+        self._silence_s = silence_s
+        self._command = command
+        self._supervisor = Supervisor("engines", self._start, policy=policy)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.engines = tuple(
+            RemoteEngine(order.name, index, self._down) for index, order in enumerate(orders.models)
+        )
+        self.opened: messages.Opened | None = None
+        """What it said of its models, once it was ready for the first time."""
+
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def num_restarts(self) -> int:
+        """Times it was started again."""
+        return self._supervisor.num_restarts
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep it running until cancelled; `started` once its models are loaded.
+
+        Raises what its first start failed with (ModelLoadError, for one).
+        """
+        await self._supervisor.run(task_status=task_status)
+
+    def _down(self) -> Health:
+        health = self._supervisor.health
+        return "restarting" if health == "ready" else health
+
+    def _start(self) -> Sequence[Child]:
+        return (Child("process", self._run_process),)
+
+    async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            for each in (ours, theirs):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+            process = self._process = self._spawn(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        try:
+            await self._talk(process, stream, task_status)
+        finally:
+            self._process = None
+            stream.socket.close()
+            with trio.CancelScope(shield=True):
+                await _ended(process)
+
+    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        names = [order.name for order in self._orders.models]
+        # Not by trio, which starts processes in a thread: where a parent's thread ends, it is killed.
+        return subprocess.Popen(
+            [*self._command, str(theirs.fileno()), *names],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # whatever a library prints is no answer of ours
+            pass_fds=[theirs.fileno()],
+            process_group=0,
+        )
+
+    async def _talk(
+        self, process: subprocess.Popen[bytes], stream: trio.SocketStream, task_status: trio.TaskStatus[None]
+    ) -> None:
+        news = _News(self.engines, self._ready(task_status))
+        line = news.line = Line(stream, news.take)
+        try:
+            await stream.send_all(written(self._orders))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, line, news)
+                await line.run(news.lost)
+        except* (LinkLostError, trio.BrokenResourceError):
+            raise news.error or EngineProcessError(await _obituary(process)) from None
+
+    def _ready(self, task_status: trio.TaskStatus[None]) -> Callable[[messages.Opened], None]:
+        def ready(opened: messages.Opened) -> None:
+            self.opened = self.opened or opened
+            logger.info("the engines run in process %s", self.pid())
+            task_status.started()
+
+        return ready
+
+    async def _watch(self, line: Line, news: _News) -> None:
+        """Raise when it says nothing any more; while it loads models it says nothing."""
+        await news.ready.wait()
+        while line.silent_s < self._silence_s:  # noqa: ASYNC110 (whoever counts it knows no limit)
+            await trio.sleep(_LOOK_S)
+        raise EngineProcessError(f"the engines' process has said nothing for {self._silence_s:g} s")
+
+
+class _News:
+    """What one incarnation says without being asked."""
+
+    def __init__(self, engines: Sequence[RemoteEngine], on_ready: Callable[[messages.Opened], None]) -> None:
+        self.line: Line | None = None
+        self.error: SensoriumError | None = None
+        """Why it cannot go on, as it says itself."""
+        self.ready = trio.Event()
+        self._engines = engines
+        self._on_ready = on_ready
+
+    def take(self, message: Message) -> None:
+        """Something was said."""
+        match message:
+            case messages.State():
+                for engine in self._engines:
+                    engine.take(message)
+            case messages.Opened():
+                assert self.line is not None
+                self.ready.set()
+                for engine in self._engines:
+                    engine.connect(self.line)
+                self._on_ready(message)
+            case messages.Failed():
+                self.error = messages.raised(message)
+
+    def lost(self) -> SensoriumError:
+        """It is gone; what becomes of calls in flight."""
+        for engine in self._engines:
+            engine.disconnect()
+        return UnavailableError("the engines' process failed and is being restarted", code="engine_lost")
+
+
+async def _obituary(process: subprocess.Popen[bytes]) -> str:
+    """How it ended, if it has."""
+    code = await trio.to_thread.run_sync(_wait, process, 1.0)
+    if code is None:
+        return "the engines' process has closed its connection"
+    how = f"by signal {-code}" if code < 0 else f"with status {code}"
+    return f"the engines' process {process.pid} ended {how}"
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Return when it is gone; it is killed if that takes long."""
+    if await trio.to_thread.run_sync(_wait, process, _LEAVE_S) is None:
+        process.kill()
+        await trio.to_thread.run_sync(_wait, process, None)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,0 +1,182 @@
+"""What one range of a recording holds: asked of the family once, judged, timed, remembered.
+
+Knows no other range and no order of them: `actors/speech/recipe.py` has all of a recording, and
+`actors/speech/settling.py` says in which language a range is asked about. What an answer has to be to be kept
+is decided by `answer_guard.py` and `plausibility.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import trio
+from msgspec import UNSET
+
+from ...media.speech_gate import SPEECH_PROBABILITY
+from ...protocols.audio import INTERNAL_RATE
+from ...protocols.languages import check_language
+from ...protocols.messages import EncoderItem, Lane, SessionKey
+from ...protocols.transcript import TranscriptionOptions, Word
+from .answer_guard import is_alike, is_made_of
+from .attempts import best_answer, may_be_replaced
+from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
+from .joining import Part, shifted
+from .memory import Memory
+from .plausibility import is_implausible, is_trustworthy
+from .recording import Recording
+from .unheard import silences, without_unheard
+
+
+@dataclass(slots=True)
+class Asker:
+    """Questions about the ranges of one recording. What the memory knows is not asked again."""
+
+    family: SpeechFamily
+    recording: Recording
+    memory: Memory
+    options: TranscriptionOptions
+    lane: Lane
+    growing: Range | None
+    """The range that may still grow, if any."""
+    _asking: dict[Range, trio.Lock] = field(default_factory=lambda: defaultdict(trio.Lock))
+
+    @property
+    def context(self) -> str:
+        """What the model knows beforehand; only its letters count."""
+        return " ".join((*self.options.keywords, self.options.prompt)).strip()
+
+    async def language(self, part: Range) -> DetectedLanguage | None:
+        """The language of a range; None if it is silent."""
+        async with self._asking[part]:
+            if part not in self.memory.detected:
+                items = await self.recording.items(part)
+                if not items:
+                    return None
+                known = self.family.facts.languages
+                codes = [check_language(each, known, param="languages") for each in self.options.languages]
+                request = self._request(part, None, session=self.recording.session(part))
+                detected = await self.family.language(items, codes, request)
+                self.memory.detected[part] = detected
+                if not detected.is_speech:
+                    self.recording.release(part)  # others come first
+            return self.memory.detected[part]
+
+    async def answer(
+        self,
+        part: Range,
+        language: str | None,
+        on_text: Callable[[str], None] | None = None,
+        *,
+        before: str = "",
+    ) -> RangeAnswer:
+        """What was said in a range, behind what was said `before`, unless that is known already."""
+        key = (part, language)
+        if key not in self.memory.answers:
+            answer = await self._ask(part, language, on_text, before)
+            if answer.text and self.options.max_silence_s is not None:
+                answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
+            self.memory.answers[key] = answer
+            if language is None and answer.language is not None and answer.text:
+                self.memory.detected[part] = answer.language
+        return self.memory.answers[key]
+
+    @property
+    def _may_take_back(self) -> bool:
+        """Whether what was said may not be what counts."""
+        return may_be_replaced(self.options) or self.options.max_silence_s is not None
+
+    async def _ask(
+        self, part: Range, language: str | None, on_text: Callable[[str], None] | None, before: str
+    ) -> RangeAnswer:
+        """What was said, asked without a context where that gave only itself, or nothing to rely on."""
+        items = await self.recording.items(part)
+        if not items:
+            return self.family.silence(part[1] - part[0])
+        request = self._request(part, language, session=self.recording.session(part))
+        request = replace(request, before=before)
+        if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
+            on_text = None
+        answer = await best_answer(self.family, items, request, on_text)
+        is_echo = await self.recording.is_echo(answer.text, self.context, part)
+        is_doubtful = bool(before) and not is_trustworthy(answer)
+        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {before}")):
+            answer = await self._ask_alone(items, request, answer)
+        self.memory.previous[part[0]] = answer
+        if is_echo or await self._is_invented(answer, part, language):
+            return self.family.silence(part[1] - part[0])
+        return answer
+
+    async def _ask_alone(
+        self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
+    ) -> RangeAnswer:
+        """The same without any context, unless `answer` says that, too."""
+        options = msgspec.structs.replace(request.options, prompt="", keywords=())
+        request = replace(request, options=options, before="", previous=None)
+        alone = await best_answer(self.family, items, request)
+        return answer if is_alike(answer.text, alone.text) else alone
+
+    async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
+        """Whether it is no answer one would expect, and hardly anybody speaks."""
+        is_named = self.options.language is not None or bool(self.options.languages)
+        is_odd = not is_named and language in self.family.facts.odd_languages
+        return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)
+
+    async def _without_unheard(
+        self, part: Range, language: str | None, answer: RangeAnswer, silence_s: float
+    ) -> RangeAnswer:
+        """The answer without what was said in long silences; its words are remembered."""
+        speech = await self.recording.speech(
+            part, min_silence=round(silence_s * INTERNAL_RATE), threshold=SPEECH_PROBABILITY
+        )
+        quiet = silences(speech, part, silence_s)
+        if not quiet:
+            return answer
+        words = await self._words(part, language, answer)
+        request = self._request(part, language)
+        sentences = self.family.segments(answer, words, request, offset_s=0.0)
+        kept, self.memory.words[part, language] = without_unheard(answer, words, sentences, quiet)
+        return kept
+
+    async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
+        """When the answer's words were said, from the range's start."""
+        items, samples = await self.recording.items(part), await self.recording.samples(part)
+        return await self.family.times(items, answer, self._request(part, language), samples)
+
+    async def time(self, part: Range, language: str | None) -> None:
+        """Find when the answer's words were said, if that is asked for; segments need it, too."""
+        options, key = self.options, (part, language)
+        is_wanted = options.word_timestamps or options.segment_timestamps
+        answer = self.memory.answers[key]
+        if is_wanted and answer.text and key not in self.memory.words:
+            self.memory.words[key] = await self._words(part, language, answer)
+
+    def part(self, part: Range, language: str | None, *, offset_s: float) -> Part:
+        """The share of the transcript of a range that begins at `offset_s` of it. It has been answered."""
+        key = (part, language, (part, language) in self.memory.words)
+        if key not in self.memory.parts:
+            answer, words = self.memory.answers[key[:2]], self.memory.words.get(key[:2], ())
+            request = self._request(part, language)
+            named = answer.language.code if answer.language is not None else language
+            segments = tuple(
+                msgspec.structs.replace(segment, language=named or UNSET)
+                for segment in self.family.segments(answer, words, request, offset_s=offset_s)
+            )
+            timed = shifted(words, offset_s) if self.options.word_timestamps else ()
+            self.memory.parts[key] = Part(answer, segments, timed, named)
+        return self.memory.parts[key]
+
+    def _request(
+        self, part: Range, language: str | None, *, session: SessionKey | None = None
+    ) -> RangeRequest:
+        return RangeRequest(
+            options=self.options,
+            num_samples=part[1] - part[0],
+            lane=self.lane,
+            language=language,
+            previous=self.memory.previous.get(part[0]),
+            may_grow=part == self.growing,
+            session=session,
+        )

@@ -1,0 +1,91 @@
+"""A transcript of each channel of a recording, where each is somebody else's: both ends of a telephone call.
+
+Channels are transcribed side by side, each as a recording of its own (`actors/speech/transcriber.py`), and
+read together in the order in which their sentences begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
+from ..kernel.nursery import open_work
+from .joining import join_texts
+from .model import Samples
+
+
+async def transcribe_channels(
+    transcribe: Callable[[Samples, TranscriptionOptions], Awaitable[Transcript]],
+    samples: Samples,
+    options: TranscriptionOptions,
+) -> Transcript:
+    """The transcript of `samples` [channels, n], with that of each channel in `channels`.
+
+    Its segments and words are all of theirs, by when they begin, and say which channel they are of.
+    """
+    timed = msgspec.structs.replace(options, multichannel=False, segment_timestamps=True)
+    found: dict[int, Transcript] = {}
+
+    async def one(channel: int) -> None:
+        found[channel] = await transcribe(samples[channel], timed)
+
+    async with open_work() as nursery:
+        for channel in range(len(samples)):
+            nursery.start_soon(one, channel)
+    return together([_marked(found[channel], channel) for channel in range(len(samples))])
+
+
+def together(channels: Sequence[Transcript]) -> Transcript:
+    """One transcript of all channels, at least one, whose segments say which they are of."""
+    segments = [
+        msgspec.structs.replace(segment, id=number)
+        for number, segment in enumerate(
+            sorted((segment for channel in channels for segment in channel.segments), key=_place)
+        )
+    ]
+    main = max(channels, key=_speaking_time_s)
+    heard = [main.language, *(code for channel in channels for code in channel.languages)]
+    logprobs = [
+        (channel.avg_logprob, channel.num_output_tokens)
+        for channel in channels
+        if channel.avg_logprob is not None and channel.num_output_tokens
+    ]
+    num_tokens = sum(count for _, count in logprobs)
+    return Transcript(
+        text=join_texts((segment.text.strip(), segment.language or None) for segment in segments),
+        language=main.language,
+        duration=main.duration,
+        languages=tuple(dict.fromkeys(code for code in heard if code)),
+        language_probability=main.language_probability,
+        segments=tuple(segments),
+        words=tuple(
+            sorted(
+                (word for channel in channels for word in channel.words),
+                key=lambda word: (word.start, word.channel or 0),
+            )
+        ),
+        num_input_tokens=sum(channel.num_input_tokens for channel in channels),
+        num_output_tokens=sum(channel.num_output_tokens for channel in channels),
+        avg_logprob=sum(mean * count for mean, count in logprobs) / num_tokens if num_tokens else None,
+        no_speech_prob=min(channel.no_speech_prob for channel in channels),
+        channels=tuple(channels),
+    )
+
+
+def _marked(transcript: Transcript, channel: int) -> Transcript:
+    """The transcript of one channel, whose parts say so."""
+    return msgspec.structs.replace(
+        transcript,
+        segments=tuple(msgspec.structs.replace(each, channel=channel) for each in transcript.segments),
+        words=tuple(msgspec.structs.replace(each, channel=channel) for each in transcript.words),
+    )
+
+
+def _place(segment: Segment) -> tuple[float, int]:
+    return segment.start, segment.channel or 0
+
+
+def _speaking_time_s(transcript: Transcript) -> float:
+    return sum(segment.end - segment.start for segment in transcript.segments)

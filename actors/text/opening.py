@@ -1,0 +1,311 @@
+"""The files of a request → what a model's encoder takes, opened where and when that is safe.
+
+Memory for media is reserved before any is decoded (`actors/media_budget.py`) and held as long as the prompt;
+what was opened before is not opened again (`actors/media_cache.py`). A server opens files in the media
+actor's killable workers, `LocalEngine` (whose files are its user's own) in threads: `actors/text/openers.py`.
+Read next: `actors/text/prompts.py`, which makes prompts of the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+import trio
+
+from ...engine.models.prompts import PreparedMedia, PromptBuilder
+from ...media.decode import DecodeLimits, FloatArray
+from ...media.features import FeatureConfig
+from ...media.frames import SeenFrame
+from ...media.images import ImageLimits, PixelArray, image_bytes, image_item, patch_item
+from ...media.video import prepare_frames, video_bytes
+from ...media.video_container import VideoLimits
+from ...media.vision_config import WHITE, Background, VisionConfig, read_vision_config
+from ...media.vision_wish import low_detail, wished_vision
+from ...media.windows import WindowedLogMel
+from ...protocols.audio import INTERNAL_RATE
+from ...protocols.body import unsupported
+from ...protocols.chat_content import MediaPart
+from ...protocols.errors import BadRequestError, MediaError, SensoriumError, TooLargeError
+from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
+from ...protocols.messages import EncoderItem, VideoItems
+from ..config import SAMPLE_BYTES_PER_S
+from ..kernel.nursery import open_work
+from ..media_budget import MediaBudget
+from ..media_cache import MediaCache, MediaKey, digest_of
+from .openers import MediaOpener
+
+_T = TypeVar("_T")
+
+_FEATURE_BYTES_PER_S: Final = 4 * 128 * 100
+"""Of audio: log-mel frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """What one request may bring."""
+
+    max_items: int = 64
+    """Images, videos and audio clips of one request."""
+    max_clip_s: float = 3600.0
+    """Of one video or audio clip."""
+    max_image_pixels: int | None = None
+    """Larger images and frames are made smaller, as the model's own bound does."""
+    background: Background = WHITE
+    """What transparent pictures lie on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """A video as its user chose the frames: uint8 [height, width, 3] each, with their times in seconds."""
+
+    pictures: Sequence[PixelArray]
+    times_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Mono audio at 16 kHz."""
+
+    samples: FloatArray
+
+
+Source = bytes | PixelArray | Frames | Samples
+"""A file, or what is in one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Given:
+    """A part with its content; with `key`, what that comes to may be kept, and with `kept` was found so."""
+
+    part: MediaPart
+    source: Source
+    vision: VisionConfig | None
+    key: MediaKey | None = None
+    kept: PreparedMedia | None = None
+
+
+class MediaOpening:
+    """Opens files for one model. Shared by all its requests; `budget` and `cache` also by other models."""
+
+    def __init__(
+        self,
+        builder: PromptBuilder,
+        opener: MediaOpener,
+        *,
+        budget: MediaBudget,
+        limits: MediaLimits,
+        cache: MediaCache[PreparedMedia],
+    ) -> None:
+        self.builder = builder
+        self._opener = opener
+        self._budget = budget
+        self._limits = limits
+        self._cache = cache
+        self._audio_limits = DecodeLimits(max_seconds=limits.max_clip_s)
+        self._video_limits = VideoLimits(max_seconds=limits.max_clip_s)
+        self._image_limits = ImageLimits()
+        self._vision: VisionConfig | None = None
+        self._audio: FeatureConfig | None = None
+        if builder.media.pixels is not None:
+            found = read_vision_config(builder.info.folder).bounded(limits.max_image_pixels)
+            self._vision = found.on(limits.background)
+        if builder.media.audio is not None:
+            self._audio = FeatureConfig.from_folder(builder.info.folder)
+        ways = (self._video_limits, self._audio, builder.media.audio)
+        self._way = repr((ways, self._audio_limits))
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        parts: Sequence[MediaPart],
+        sources: Mapping[str, Source] | None = None,
+        *,
+        scope: str | None = None,
+        wishes: MediaWishes = NOTHING_WISHED,
+    ) -> AsyncIterator[list[PreparedMedia]]:
+        """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
+        vision = self.wished(wishes)
+        given = [
+            _Given(part, (sources or {}).get(part.param, part.data), _closely(vision, part)) for part in parts
+        ]
+        await _for_each(given, partial(self._recognise, scope))
+        sizes = await _for_each(given, self._measure)
+        async with self._budget.reserved(sum(sizes)) as reservation:
+            media = await _for_each(given, self._open)
+            reservation.settle(sum(map(media_bytes, media)))
+            yield media
+
+    def wished(self, wishes: MediaWishes) -> VisionConfig | None:
+        """How a request's pictures are looked at. Raises BadRequestError naming the key."""
+        if wishes == NOTHING_WISHED:
+            return self._vision
+        if self._vision is None:
+            raise unsupported(
+                FIELD, f"is for images and videos; the model {self.builder.info.name} takes none"
+            )
+        return wished_vision(self._vision, wishes)
+
+    @property
+    def video_fps(self) -> float | None:
+        """Frames of a second that the model looks at; None where it takes no video, or a number whatever its
+        length."""
+        return None if self._vision is None else self._vision.video.fps
+
+    async def look_at_frame(self, data: bytes, *, num_frames: int) -> SeenFrame:
+        """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
+        assert self._vision is not None, "kinds are checked"
+        return await self._opener.look_at_frame(
+            data, self._vision.video, num_frames=num_frames, limits=self._image_limits
+        )
+
+    @asynccontextmanager
+    async def paired(self, frames: Sequence[PixelArray]) -> AsyncIterator[EncoderItem]:
+        """What a vision tower encodes of frames that follow each other; its memory is held until it is left.
+
+        Raises OverloadedError if there is no memory for media now."""
+        assert self._vision is not None, "kinds are checked"
+        pixels = self._vision.video.pixels
+        height, width, _ = frames[0].shape
+        size = pixels.temporal_patch_size * height * width * pixels.bytes_per_pixel
+        async with self._budget.reserved(size):
+            yield await trio.to_thread.run_sync(patch_item, frames, pixels, "video")
+
+    async def _recognise(self, scope: str | None, given: _Given) -> None:
+        """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
+        part, content = given.part, given.source
+        if scope is not None and isinstance(content, bytes) and self._cache.max_bytes:
+            digest = await digest_of(content) if content else self._cache.named(scope, part.name) or ""
+            if part.name and content:
+                self._cache.call(scope, part.name, digest)
+            given.key = MediaKey(scope, digest, f"{part.kind} {self._way} {given.vision}")
+            given.kept = self._cache.peek(given.key)
+        if isinstance(content, bytes) and not content and part.name and given.kept is None:
+            raise MediaError(
+                f"No {part.kind} with the uuid {part.name[:80]!r} is kept here; send it again with its file.",
+                code="media_not_kept",
+            )
+
+    async def _measure(self, given: _Given) -> int:
+        """Bytes of memory that opening takes."""
+        if given.kept is not None:
+            return media_bytes(given.kept)
+        return await self._measure_file(given.part, given.source, given.vision)
+
+    async def _measure_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> int:
+        if part.kind == "audio":
+            seconds = 0.0
+            match source:
+                case bytes():
+                    seconds = await self._opener.measure_audio(source, limits=self._audio_limits)
+                case Samples(samples):
+                    seconds = len(samples) / INTERNAL_RATE
+            return int(seconds * (SAMPLE_BYTES_PER_S + _FEATURE_BYTES_PER_S))
+        assert vision is not None, "kinds are checked"
+        match part.kind, source:
+            case "image", bytes():
+                return await self._opener.measure_image(source, vision.image, self._image_limits)
+            case "image", np.ndarray():
+                return image_bytes(source.shape[0], source.shape[1], vision.image)
+            case "video", bytes():
+                return await self._opener.measure_video(source, vision.video, self._video_limits)
+            case "video", Frames(pictures) if pictures:
+                height, width, _ = pictures[0].shape
+                return video_bytes(len(pictures), height, width, vision.video)
+        return 0
+
+    async def _open(self, given: _Given) -> PreparedMedia:
+        if given.key is None:
+            return await self._open_file(given.part, given.source, given.vision)
+        return await self._cache.get(given.key, partial(self._open_kept, given))
+
+    async def _open_kept(self, given: _Given) -> PreparedMedia:
+        return given.kept or await self._open_file(given.part, given.source, given.vision)
+
+    async def _open_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> PreparedMedia:
+        if part.kind == "audio":
+            return await self._open_audio(source)
+        assert vision is not None, "kinds are checked"
+        match part.kind, source:
+            case "image", bytes():
+                return await self._opener.prepare_image(source, vision.image, self._image_limits)
+            case "image", np.ndarray():
+                return await trio.to_thread.run_sync(image_item, source, vision.image)
+            case "video", bytes():
+                return await self._opener.prepare_video(source, vision.video, self._video_limits)
+            case "video", Frames(pictures, times_s):
+                return await trio.to_thread.run_sync(prepare_frames, pictures, times_s, vision.video)
+        raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
+
+    async def _open_audio(self, source: Source) -> tuple[EncoderItem, ...]:
+        match source:
+            case bytes():
+                samples = (await self._opener.decode(source, limits=self._audio_limits)).samples
+            case Samples(samples):
+                if len(samples) > self._limits.max_clip_s * INTERNAL_RATE:
+                    raise TooLargeError(
+                        f"The audio has {len(samples) / INTERNAL_RATE:.1f} s; the limit is "
+                        f"{self._limits.max_clip_s:g} s."
+                    )
+            case _:
+                raise BadRequestError(f"{type(source).__name__} is no audio.")
+        return await trio.to_thread.run_sync(self._windows, samples)
+
+    def _windows(self, samples: FloatArray) -> tuple[EncoderItem, ...]:
+        rule = self.builder.media.audio
+        assert self._audio is not None, "kinds are checked"
+        assert rule is not None
+        windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
+        windows.append(samples)
+        return tuple(change.item for change in windows.changes())
+
+
+def media_bytes(media: PreparedMedia) -> int:
+    """Bytes of the features of one part."""
+    return sum(len(item.features.data) for item in items_of(media))
+
+
+def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | None:
+    return low_detail(vision) if part.is_low and vision is not None else vision
+
+
+def items_of(media: PreparedMedia) -> tuple[EncoderItem, ...]:
+    """The encoder items of one part."""
+    match media:
+        case EncoderItem():
+            return (media,)
+        case VideoItems(items):
+            return items
+        case _:
+            return media
+
+
+async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
+    """Results in order; the first failure, which names its part, ends the others."""
+    found: dict[int, _T] = {}
+
+    async def one(index: int, each: _Given) -> None:
+        with _naming(each.part.param):
+            found[index] = await work(each)
+
+    async with open_work() as nursery:
+        for index, each in enumerate(given):
+            nursery.start_soon(one, index, each)
+    return [found[index] for index in range(len(given))]
+
+
+@contextmanager
+def _naming(param: str) -> Iterator[None]:
+    """Let errors name the request's part; openers know only a file."""
+    try:
+        yield
+    except SensoriumError as error:
+        if error.status < 500:
+            error.message = f"`{param}`: {error.message}"
+            error.param = param
+            error.args = (error.message,)
+        raise

@@ -1,0 +1,89 @@
+"""How one request's answers are read, and what sampling must do so that they can be.
+
+Joins what the request says of tools, what the model's template writes and how its prompt ends. Read next:
+`engine/text/tools/machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...engine.models.prompts import Prompt, PromptBuilder
+from ...engine.text.tools.grammars import behind_thinking, call_grammar
+from ...engine.text.tools.machine import AnswerMachine
+from ...engine.text.tools.thinking import Thinking
+from ...protocols.chat import Conversation
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import SamplingParams
+from .thought_count import ThoughtCount
+
+
+class AnswerReading:
+    """Of one conversation; with `shows_special` all special tokens are text. `fit` comes first.
+
+    Raises BadRequestError where the model has no way to call."""
+
+    def __init__(
+        self, builder: PromptBuilder, conversation: Conversation, *, shows_special: bool = False
+    ) -> None:
+        self._builder = builder
+        self._conversation = conversation
+        self._use = use = conversation.tool_use
+        self._kind = builder.answers
+        self._marks = builder.shown[bool(use.tools)]
+        self._shown = builder.text.special_tokens if shows_special else self._marks
+        self._thinking: Thinking = "may"
+        if use.tools and self._kind.tools is None:
+            raise BadRequestError(
+                f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
+                param="tools",
+                code="unsupported_parameter",
+            )
+
+    def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
+        """How to sample the answers to this prompt: what must show, and the grammar of forced calls."""
+        self._thinking = self._builder.thinking(prompt, self._conversation)
+        text, use, grammar = self._builder.text, self._use, params.grammar
+        if use.is_forced:
+            grammar = call_grammar(
+                self._kind,
+                use.tools,
+                text.added_id,
+                is_parallel=use.max_calls is None,
+                thinking=self._thinking,
+            )
+        elif grammar is not None:
+            grammar = behind_thinking(self._kind, grammar, text.added_id, self._thinking)
+        if grammar == params.grammar and self._shown == params.shown:
+            return params
+        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown)
+
+    def machine(self) -> AnswerMachine | None:
+        """A reader of one answer; None where all of it is text."""
+        schemas = self._use.schemas
+        if schemas is None and not self._kind.reasons:
+            return None
+        return AnswerMachine(
+            self._kind,
+            schemas,
+            thinking=self._thinking,
+            max_calls=self._use.max_calls,
+            asides=[name for key, name in self._shown if (key, name) not in self._marks],
+        )
+
+    @property
+    def may_think(self) -> bool:
+        """Whether the model has a way to think in front of its answers."""
+        return self._kind.reasons
+
+    def count(self) -> ThoughtCount:
+        """Counts what is thought in one answer."""
+        return ThoughtCount(self._builder, self._thinking)
+
+    def num_thought(self, token_ids: Sequence[int]) -> int:
+        """Of a whole answer's tokens, those of what the model thinks, its marks included."""
+        count = self.count()
+        count.push(token_ids)
+        return count.num

@@ -1,0 +1,157 @@
+"""The socket of a live session for synchronous code: frames out, events in, another connection after a
+lost one.
+
+Knows neither what is sent nor what it means: that is a `LiveCore`'s (`client/live_core.py`). Sessions on
+it are `client/realtime.py` (transcribing) and `client/dialogue.py` (answering).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from ..protocols.codec import decode_server_event
+from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
+from .errors import SessionClosedError
+from .events import Event
+from .live_core import LiveCore, SessionShell
+from .options import ClientOptions
+from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
+
+Connect = Callable[[float], AbstractContextManager[ClientConnection]]
+"""Connects, within a time limit in seconds."""
+
+
+class LeftError(Exception):
+    """We have closed the session ourselves."""
+
+
+@contextmanager
+def open_connection(url: str, options: ClientOptions, limit_s: float) -> Iterator[ClientConnection]:
+    """websockets' threading client. Raises OSError and WebSocketException."""
+    with connect(url, **socket_arguments(options, limit_s)) as connection:
+        notice_loss(connection.socket)
+        yield connection
+
+
+class LiveShell(SessionShell):
+    """An open live session. Sending and receiving may happen in different threads.
+
+    A connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
+    and receiving wait meanwhile. A `Resumed` event tells of it.
+    """
+
+    def __init__(self, core: LiveCore, *, timeout_s: float, connect: Connect) -> None:
+        super().__init__(core)
+        self._timeout_s = timeout_s
+        self._connect = connect  # with its time limit
+        self._connection: ClientConnection
+        self._own = ExitStack()  # holds the connection open
+        self._state = threading.Lock()  # around the core, never held while the socket blocks
+        self._sending = threading.Lock()  # keeps the frames of one call together
+        self._pending: deque[Event] = deque()
+        self._closed = threading.Event()
+
+    def connect(self) -> None:
+        """Open the first connection. Raises OSError and WebSocketException."""
+        self._connection = self._own.enter_context(self._connect(OPEN_TIMEOUT_S))
+
+    def open(self) -> None:
+        """Configure the session; returns when the server has accepted the settings."""
+        with suppress(SessionClosedError):  # it says why in what is still to be read
+            self._send(self._core.opening)
+        while not self._core.ready:
+            self._receive()
+
+    def close(self) -> None:
+        """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
+        self._closed.set()
+        self._own.close()
+
+    def _receive(self) -> list[Event]:
+        """Events of the next frame; none if nothing came in time, or another connection was needed.
+
+        Raises LeftError once we have closed it.
+        """
+        connection = self._connection
+        try:
+            frame = connection.recv(timeout=self._timeout_s)
+        except TimeoutError:
+            self._core.check_silence(self._timeout_s)
+            return []
+        except ConnectionClosed as error:
+            try:
+                with self._sending:
+                    self._resume(connection, error)
+            except SessionClosedError:
+                if self._closed.is_set():
+                    raise LeftError from None
+                raise
+            return []
+        with self._state:
+            return self._core.receive(frame)
+
+    def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> int:
+        """Send what the core makes, in one piece; how many frames it was."""
+        with self._sending:
+            with self._state:
+                frames = list(make_frames())
+            for frame in frames:
+                connection = self._connection
+                self._core.resumption.sent(frame)
+                try:
+                    connection.send(frame)
+                except ConnectionClosed as error:
+                    self._resume(connection, error)  # which sends the frame, too
+            return len(frames)
+
+    def _resume(self, lost: ClientConnection, error: ConnectionClosed) -> None:
+        """Go on with another connection in place of `lost`; nobody sends meanwhile.
+
+        Raises SessionClosedError for `error` if that cannot be.
+        """
+        if self._connection is not lost:
+            return  # the other thread has done it
+        resumption = self._core.resumption
+        if self._core.can_resume(error) and not self._closed.is_set():
+            give_up_at, waits = resumption.attempts(time.monotonic())
+            for wait_s in waits:
+                if self._closed.wait(wait_s) or (left_s := give_up_at - time.monotonic()) <= 0:
+                    break
+                try:
+                    self._connection = self._reconnect(min(CONNECT_TIMEOUT_S, left_s))
+                except ATTEMPT_ERRORS as reason:
+                    resumption.failed(reason)
+                else:
+                    resumption.succeeded()
+                    if self._closed.is_set():  # meanwhile, by another thread
+                        self._own.close()
+                    return
+            resumption.forgo()
+        raise self._core.closed(error) from error
+
+    def _reconnect(self, limit_s: float) -> ClientConnection:
+        """A connection that goes on with the session, everything that was lost sent again.
+
+        No single step of it takes longer than `limit_s`.
+        """
+        with ExitStack() as stack:
+            connection = stack.enter_context(self._connect(limit_s))
+            connection.send(self._core.resumption.wish())
+            while True:
+                event = decode_server_event(connection.recv(timeout=limit_s))
+                frames = self._core.resumption.answer(event)
+                if frames is not None:
+                    break
+            for frame in frames:
+                connection.send(frame)
+            self._own.close()
+            self._own = stack.pop_all()
+        self._pending.append(event)
+        return connection

@@ -1,0 +1,1 @@
+"""Decoders of Llama's shape: every layer attends and has one gated middle."""

@@ -1,0 +1,264 @@
+"""A decoder of Llama's shape as one ragged pass over paged keys and values, and the text models made of it.
+
+Llama, Mistral, Qwen2, Qwen3 and SmolLM3 are its options. `Decoder` is also the language model of Qwen3-ASR
+and Qwen3-VL: rows of a step may be replaced by rows of an encoding, encodings may add to the first layers
+(deepstack), positions may have three axes. Layout and roundings follow transformers' `modeling_llama.py` and
+`modeling_qwen3.py`. Read `traits.py` for what architectures differ in, `config.py` for configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from ....kernels.attention_inputs import HeadNorms, attention_inputs
+from ....kernels.codes import HEAD_GRID
+from ....kernels.linear import LinearWeight, arrange_linear, linear
+from ....kernels.linear_bits import BitsWeight
+from ....kernels.logits import head_logits
+from ....kernels.paged_attention import PagedBatch, paged_attention
+from ....kernels.rms_norm import rms_norm
+from ....kernels.rotary import RotaryTable, rotary_table
+from ....kernels.silu_mul import silu_mul
+from ....protocols.messages import Features
+from ...text.tokenizer import TextTokenizer
+from ..base import EncoderOutput, MediaEmbedding, StepBatch
+from ..info import ModelInfo
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import TensorReader
+from .config import (
+    DecoderConfig,
+    decoder_config,
+    decoder_tensors,
+    loaded_bytes,
+    parse_config,
+    step_bytes,
+    stop_token_ids,
+)
+from .side import side_of
+from .traits import architecture_traits
+
+RENAMES = (("model.", ""),)
+"""Tensors are stored with this prefix, except by those who saved the decoder alone."""
+TIED = {"lm_head.weight": "embed_tokens.weight"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRows:
+    """An encoding that takes the place of placeholder tokens: rows [tokens, hidden], and what is added to
+    the same rows after each of the first layers (deepstack)."""
+
+    rows: Tensor
+    deepstack: tuple[Tensor, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        return self.rows.nbytes + sum(each.nbytes for each in self.deepstack)
+
+    @property
+    def num_rows(self) -> int:
+        """Prompt rows it embeds."""
+        return self.rows.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """`qkv` is one projection to queries, keys and values, `gate_up` one to both halves of the middle."""
+
+    attention_norm: Tensor
+    qkv: LinearWeight
+    head_norms: HeadNorms | None
+    out: LinearWeight
+    mlp_norm: Tensor
+    gate_up: LinearWeight
+    down: LinearWeight
+    window: int | None
+    has_rotary: bool
+
+
+class Decoder:
+    """The weights of one decoder, taken from `tensors` under `prefix` and arranged for `forward`."""
+
+    def __init__(
+        self, config: DecoderConfig, tensors: TensorReader, *, prefix: str = "", axes: Tensor | None = None
+    ) -> None:
+        """`axes` (see `kernels/rotary.py`) if positions have three."""
+        self.config = c = config
+        self._dtype = tensors.dtype
+        self._tokens: Tensor | BitsWeight = tensors.take(f"{prefix}embed_tokens.weight")
+        self._layers = [_layer(c, tensors, f"{prefix}layers.{i}", i) for i in range(c.num_layers)]
+        self._norm = tensors.take(f"{prefix}norm.weight")
+        self._head = self._output_projection(tensors, prefix)
+        self._frequencies = torch.tensor(c.inverse_frequencies, dtype=torch.float32, device=tensors.device)
+        self._axes = None if axes is None else axes.to(tensors.device)
+        self.weight_bytes = step_bytes(c, tensors.dtype, tensors.quantization) - tensors.saved_bytes
+        """Bytes of weights a step reads."""
+
+    def _output_projection(self, tensors: TensorReader, prefix: str) -> LinearWeight:
+        name = f"{prefix}lm_head.weight"
+        # A stored copy decides: like transformers, believe a head that differs over a config that ties it.
+        own = tensors.take(name) if name in tensors else None
+        tokens = self._tokens
+        assert isinstance(tokens, Tensor), "not rounded yet"
+        is_tied = own is None or (self.config.tied and torch.equal(own, tokens))
+        grid = None if tensors.quantization == "none" else HEAD_GRID
+        head = arrange_linear(tokens if own is None or is_tied else own, None, grid)
+        if is_tied and isinstance(head, BitsWeight):
+            self._tokens = head  # the only copy
+        return head
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        if isinstance(self._tokens, BitsWeight):
+            return self._tokens.rows(token_ids).to(self._dtype)
+        return F.embedding(token_ids, self._tokens)
+
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """Hidden states [rows, hidden] before the final norm; see `models/base.py`."""
+        c, batches = self.config, batch.paged
+        x = _place(self._embed(batch.token_ids), batch.media)
+        table = rotary_table(batch.positions, self._frequencies, axes=self._axes, scaling=c.rotary_scaling)
+        still = table
+        if not all(c.has_rotary):
+            still = RotaryTable(torch.ones_like(table.cos), torch.zeros_like(table.sin))
+        for i, layer in enumerate(self._layers):
+            turns = table if layer.has_rotary else still
+            mixed = self._attend(
+                layer, rms_norm(x, layer.attention_norm, c.norm_eps), turns, cache[i], batches
+            )
+            x = linear(mixed, layer.out, residual=x)
+            gate_up = linear(rms_norm(x, layer.mlp_norm, c.norm_eps), layer.gate_up)
+            x = linear(silu_mul(gate_up), layer.down, residual=x)
+            _add_deepstack(x, batch.media, i)
+        return x
+
+    def _attend(
+        self, layer: _Layer, x: Tensor, table: RotaryTable, cache: Tensor, batch: PagedBatch
+    ) -> Tensor:
+        c = self.config
+        rows = x.shape[0]
+        qkv = linear(x, layer.qkv).view(rows, c.num_heads + 2 * c.num_kv_heads, c.head_dim)
+        query = attention_inputs(qkv, layer.head_norms, table, cache, batch.write_slots)
+        return paged_attention(query, cache, batch, window=layer.window).reshape(rows, -1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab] of hidden states as `forward` gives them."""
+        return head_logits(rms_norm(hidden, self._norm, self.config.norm_eps), self._head)
+
+
+def _layer(c: DecoderConfig, tensors: TensorReader, name: str, number: int) -> _Layer:
+    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+    head_norms = None
+    if c.has_head_norms:
+        query, key = (tensors.take(f"{attention}.{part}_norm.weight") for part in ("q", "k"))
+        head_norms = HeadNorms(query, key, c.norm_eps)
+    return _Layer(
+        attention_norm=tensors.take(f"{name}.input_layernorm.weight"),
+        qkv=_linear(
+            tensors, *(f"{attention}.{part}_proj" for part in ("q", "k", "v")), biased=c.has_qkv_bias
+        ),
+        head_norms=head_norms,
+        out=_linear(tensors, f"{attention}.o_proj", biased=c.has_out_bias),
+        mlp_norm=tensors.take(f"{name}.post_attention_layernorm.weight"),
+        gate_up=_linear(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj", biased=c.has_mlp_bias),
+        down=_linear(tensors, f"{mlp}.down_proj", biased=c.has_mlp_bias),
+        window=c.windows[number],
+        has_rotary=c.has_rotary[number],
+    )
+
+
+def _linear(tensors: TensorReader, *names: str, biased: bool) -> LinearWeight:
+    bias = tensors.take_all(*(f"{name}.bias" for name in names)) if biased else None
+    return tensors.take_linear(*(f"{name}.weight" for name in names), bias=bias)
+
+
+def _embedded(output: EncoderOutput) -> EmbeddedRows:
+    assert isinstance(output, EmbeddedRows), "this decoder takes encodings of its own families only"
+    return output
+
+
+def _place(x: Tensor, media: Sequence[MediaEmbedding]) -> Tensor:
+    """Put rows of encodings where their placeholders are."""
+    for span in media:
+        rows = _embedded(span.output).rows[span.offset : span.offset + span.num_rows]
+        x[span.first_row : span.first_row + span.num_rows] = rows
+    return x
+
+
+def _add_deepstack(x: Tensor, media: Sequence[MediaEmbedding], layer: int) -> None:
+    for span in media:
+        deepstack = _embedded(span.output).deepstack
+        if layer < len(deepstack):
+            rows = deepstack[layer][span.offset : span.offset + span.num_rows]
+            x[span.first_row : span.first_row + span.num_rows] += rows
+
+
+class DecoderModel:
+    """What the models around a decoder share; a family adds how its items are checked and encoded."""
+
+    rotary_axes = 1
+
+    def __init__(self, info: ModelInfo, decoder: Decoder, tensors: TensorReader) -> None:
+        """Called when every part has taken its tensors: none may be left."""
+        self.info = info
+        self.device, self.dtype = tensors.device, tensors.dtype
+        self.kv_shape = decoder.config.kv_shape
+        self.weight_bytes = decoder.weight_bytes
+        self._decoder = decoder
+        tensors.finish()
+
+    def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        return self._decoder.forward(batch, cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `models/base.py`."""
+        return self._decoder.logits(hidden)
+
+
+class DenseModel(DecoderModel):
+    """A text model: the decoder and nothing else."""
+
+    def __init__(self, info: ModelInfo, config: DecoderConfig, tensors: TensorReader) -> None:
+        super().__init__(info, Decoder(config, tensors), tensors)
+
+    def check_features(self, features: Features) -> None:
+        """See `models/base.py`."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `models/base.py`; there is nothing to encode."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+
+def open_source(opening: Opening) -> ModelSource:
+    """Check the folder of a text model: config, tokenizer, names and shapes of its tensors."""
+    path = opening.folder / "config.json"
+    config_class, traits = architecture_traits(opening.config)
+    parsed = parse_config(opening.config, config_class.from_dict, path)
+    config = decoder_config(parsed, path, tied=bool(parsed.tie_word_embeddings), traits=traits)
+    text = TextTokenizer.from_folder(opening.folder)
+    info = ModelInfo(
+        name=opening.name,
+        folder=opening.folder,
+        family=config_class.model_type,
+        vocab_size=config.vocab_size,
+        max_context=config.max_context,
+        stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
+        replayable=True,
+    )
+    expected = decoder_tensors(config)
+    tensors = tensor_reader(opening, expected, renames=RENAMES, tied=TIED if config.tied else None)
+    return ModelSource(
+        info=info,
+        device=opening.device,
+        dtype=opening.dtype,
+        kv_shape=config.kv_shape,
+        weight_bytes=loaded_bytes(config, expected, opening) - tensors.saved_bytes,
+        side=side_of(text),
+        load=lambda: DenseModel(info, config, tensors.read()),
+    )

@@ -1,0 +1,20 @@
+"""What is asked of a text model without running it: its tokenizer."""
+
+from __future__ import annotations
+
+from ...text.tokenizer import TextTokenizer
+from ..info import ModelInfo
+from ..prompts import TextPrompts
+from ..side import ModelSide
+
+INFO = ModelInfo
+
+
+def open_side(info: ModelInfo) -> ModelSide:
+    """Read the tokenizer. Raises ModelLoadError naming the file at fault."""
+    return side_of(TextTokenizer.from_folder(info.folder))
+
+
+def side_of(text: TextTokenizer) -> ModelSide:
+    """It answers prompts of text."""
+    return ModelSide(text=text, prompts=TextPrompts(text))

@@ -1,0 +1,53 @@
+"""Which family a checkpoint is of: one line for each, and what a config calls it.
+
+Torch-free, so that a process that runs no model can know a model's text side. `engine/models/registry.py`
+opens a checkpoint for running it; read `engine/models/side.py` for what every process may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+
+class FamilyEntry(NamedTuple):
+    """What a config calls a family, and its modules (here, or absolute)."""
+
+    architecture: str
+    model_type: str
+    """For a config that names no architecture."""
+    module: str
+    """Has its `open_source`; imports torch."""
+    side: str
+    """Has its `INFO` and `open_side`; imports no torch."""
+
+
+FAMILIES: tuple[FamilyEntry, ...] = (
+    FamilyEntry("WhisperForConditionalGeneration", "whisper", ".whisper.source", ".whisper.side"),
+    FamilyEntry("LlamaForCausalLM", "llama", ".dense.model", ".dense.side"),
+    FamilyEntry("MinistralForCausalLM", "ministral", ".dense.model", ".dense.side"),
+    FamilyEntry("MistralForCausalLM", "mistral", ".dense.model", ".dense.side"),
+    FamilyEntry("Qwen2ForCausalLM", "qwen2", ".dense.model", ".dense.side"),
+    FamilyEntry("Qwen3ForCausalLM", "qwen3", ".dense.model", ".dense.side"),
+    FamilyEntry("SmolLM3ForCausalLM", "smollm3", ".dense.model", ".dense.side"),
+    FamilyEntry("Qwen3ASRForConditionalGeneration", "qwen3_asr", ".qwen3_asr.model", ".qwen3_asr.side"),
+    FamilyEntry("Qwen3VLForConditionalGeneration", "qwen3_vl", ".qwen3_vl.model", ".qwen3_vl.side"),
+)
+"""One line an architecture; `transformers` stands for all others."""
+
+FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".transformers.side")
+
+
+def architecture_of(config: Mapping[str, Any]) -> str | None:
+    """The first of the architectures that a config names."""
+    named = config.get("architectures")
+    return named[0] if isinstance(named, list) and named else None
+
+
+def entry_of(config: Mapping[str, Any]) -> FamilyEntry | None:
+    """The family of a config, by its architecture or else its model type; None: no family of ours."""
+    architecture, model_type = architecture_of(config), config.get("model_type")
+    for entry in FAMILIES:
+        if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
+            return entry
+    return None

@@ -1,0 +1,92 @@
+"""Gemma's format: `call:f{a:1,b:…}` between marks, with a mark of its own for the quotes of strings.
+
+FunctionGemma and Gemma 4 differ in the marks only. What is inside becomes JSON as it grows. Source: Google's
+prompt formats of both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .events import EventSink
+from .json_calls import Tools
+from .json_text import NAME, read_value
+from .schemas import as_json, escaped
+from .source import Sink, Source, Steps, collect, literal, peek, read_run, skip_space, until
+
+GEMMA_4: Final = ("<|tool_call>", "<tool_call|>", '<|"|>')
+FUNCTION_GEMMA: Final = ("<start_function_call>", "<end_function_call>", "<escape>")
+_KINDS: Final = {kind[0]: kind for kind in (GEMMA_4, FUNCTION_GEMMA)}
+_ANY: Final = frozenset({"string", "number", "boolean", "object", "array", "null"})
+_BARE: Final = re.compile(r"[^,{}\[\]<\"]")
+_MAX_DEPTH: Final = 32
+
+
+def read_gemma(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
+    """`<|tool_call>call:f{a:<|"|>text<|"|>,b:1}<tool_call|>`."""
+    while mark := (yield from until(source, tuple(_KINDS), sink.text, marks=True)):
+        closing, quote = _KINDS[mark][1:]
+        yield from skip_space(source)
+        name, end = "", None
+        if (yield from literal(source, "call:")):
+            name, end = yield from collect(source, ("{", closing))
+        if end != "{" or not NAME.fullmatch(name.strip()):
+            sink.text(source.go_back())
+            continue
+        source.let_go()
+        sink.begin_call(name.strip())
+        is_whole = yield from _read_members(source, sink.arguments, quote, "}", 0)
+        if is_whole or not source.is_ended:
+            sink.end_call()
+        yield from skip_space(source)
+        yield from literal(source, closing)
+
+
+def _read_members(source: Source, sink: Sink, quote: str, end: str, depth: int) -> Steps[bool]:
+    """Members of an object or a list, whose bracket was read; False if they cannot be understood."""
+    sink("{" if end == "}" else "[")
+    is_first = True
+    while True:
+        yield from skip_space(source)
+        if (yield from literal(source, end)):
+            sink(end)
+            return True
+        if not is_first:
+            sink(", ")
+        is_first = False
+        if end == "}":
+            yield from literal(source, quote)
+            key, mark = yield from collect(source, (quote, ":", "}"))
+            if mark == quote:
+                mark = yield from literal(source, ":")
+            if mark != ":":
+                return False
+            key = key.strip().strip('"')
+            sink(f'"{escaped(key)}": ')
+            yield from skip_space(source)
+        if not (yield from _read_value(source, sink, quote, depth)):
+            return False
+        yield from skip_space(source)
+        yield from literal(source, ",")
+
+
+def _read_value(source: Source, sink: Sink, quote: str, depth: int) -> Steps[bool]:
+    if (yield from literal(source, quote)):
+        sink('"')
+        mark = yield from until(source, (quote,), lambda text: sink(escaped(text)))
+        if mark:
+            sink('"')
+        return mark is not None
+    match (yield from peek(source)):
+        case "{" | "[" as bracket if depth < _MAX_DEPTH:
+            source.at += 1
+            end = "}" if bracket == "{" else "]"
+            return (yield from _read_members(source, sink, quote, end, depth + 1))
+        case '"':
+            return (yield from read_value(source, sink))
+    text = yield from read_run(source, _BARE)
+    if not text.strip():
+        return False
+    sink(as_json(text.strip(), _ANY))
+    return True

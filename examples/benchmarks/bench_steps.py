@@ -1,0 +1,113 @@
+"""Steps of one text model, in several ways in turn: types, fewer bits, and by transformers' own code.
+
+    python examples/benchmarks/bench_steps.py FOLDER [--ways bfloat16 int8 int4 transformers] [--rows 1 16]
+
+A step is a forward with its logits: so many sequences of `--behind` tokens get one more each, or a prompt of
+`--prompt` tokens is read. Ways take turns; medians and the fastest are printed beside the floor: the bytes of
+weights a step reads at the rate a gigabyte is read with in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from sensorium.engine.models import registry
+from sensorium.engine.models.base import Model, StepBatch
+from sensorium.engine.models.info import read_json
+from sensorium.engine.models.source import Opening
+from sensorium.engine.models.transformers.model import open_source
+from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+
+BLOCK_SIZE = 16
+WAYS = ("float32", "bfloat16", "int8", "int4", "transformers")
+
+
+def load(folder: Path, way: str) -> Model:
+    """The folder's model, run in one of `WAYS`; fewer bits and transformers beside bfloat16."""
+    if way == "transformers":
+        config, device = read_json(folder / "config.json"), torch.device("cpu")
+        opening = Opening(name=str(folder), folder=folder, config=config, device=device, dtype=torch.bfloat16)
+        return open_source(opening).load()
+    is_type = way in ("float32", "bfloat16")
+    return registry.open_model(
+        folder,
+        device="cpu",
+        dtype=way if is_type else "bfloat16",
+        quantization="none" if is_type else way,
+    ).load()
+
+
+class Steps:
+    """Steps of one model over a cache of its own."""
+
+    def __init__(self, model: Model, num_sequences: int, num_tokens: int) -> None:
+        self._model = model
+        self._blocks = -(-num_tokens // BLOCK_SIZE)
+        k = model.kv_shape
+        shape = (k.num_layers, num_sequences * self._blocks, 2, k.num_kv_heads, BLOCK_SIZE, k.head_dim)
+        self._cache = torch.zeros(shape, dtype=model.dtype)
+
+    def seconds(self, num_sequences: int, start: int, num_rows: int) -> float:
+        """Of one step of `num_rows` tokens each, behind `start` others."""
+        tables = [range(i * self._blocks, (i + 1) * self._blocks) for i in range(num_sequences)]
+        paged = paged_batch(
+            [PagedSequence(table, start, num_rows) for table in tables], BLOCK_SIZE, self._model.device
+        )
+        token_ids = torch.randint(0, self._model.info.vocab_size, (num_sequences * num_rows,))
+        positions = torch.arange(start, start + num_rows).repeat(num_sequences)
+        began = time.perf_counter()
+        hidden = self._model.forward(StepBatch(token_ids, positions, paged), self._cache)
+        self._model.logits(hidden[num_rows - 1 :: num_rows])
+        return time.perf_counter() - began
+
+
+def read_rate(rounds: int = 5) -> float:
+    """Bytes a second that all threads read."""
+    memory = torch.zeros(1 << 28)
+    best = float("inf")
+    for _ in range(rounds):
+        began = time.perf_counter()
+        memory.sum()
+        best = min(best, time.perf_counter() - began)
+    return memory.nbytes / best
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["bfloat16", "transformers"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--behind", type=int, default=200)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    models = {way: load(arguments.folder, way) for way in arguments.ways}
+    longest = max(arguments.behind + 1, arguments.prompt)
+    steps = {way: Steps(model, max(arguments.rows), longest) for way, model in models.items()}
+    rate = read_rate()
+    print(f"read {rate / 1e9:.1f} GB/s")
+    shapes = [(rows, arguments.behind, 1) for rows in arguments.rows] + [(1, 0, arguments.prompt)]
+    for rows, start, num in shapes:
+        rounds = arguments.rounds if num == 1 else max(2, arguments.rounds // 4)
+        times: dict[str, list[float]] = {way: [] for way in steps}
+        with torch.inference_mode():
+            for _ in range(rounds):
+                for way, each in steps.items():
+                    times[way].append(1000 * each.seconds(rows, start, num))
+        for way, taken in times.items():
+            floor = 1000 * models[way].weight_bytes / rate
+            print(
+                f"{rows:3} x {num:4} behind {start:4}  {way:12} median {statistics.median(taken):8.2f} ms  "
+                f"fastest {min(taken):8.2f} ms  floor of reading {floor:.2f} ms"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Show a film or a camera to a model, and ask: `python live_camera.py FILM|camera|screen "question" [URL]`.
+
+    pip install av pillow
+    sensorium serve Qwen/Qwen3-VL-2B-Instruct
+
+The question is asked every ten seconds, and once more at the end. What was seen has been read by then: an
+answer begins as soon as the question is. `sensorium watch` is the same as a command.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sensorium.client import Answer, Client, DialogueSession
+from sensorium.client.camera import frames
+
+EVERY_S = 10.0
+
+
+def told(answer: Answer) -> str:
+    """The answer, printed as it is written."""
+    for piece in answer:
+        print(piece, end="", flush=True)
+    usage = answer.usage
+    if usage is not None:
+        details = usage.input_token_details
+        print(f"  ({details.cached_tokens} of {usage.input_tokens} tokens had been read)")
+    return answer.text()
+
+
+def main(
+    source: str,
+    question: str,
+    url: str = "http://127.0.0.1:8000",
+    *,
+    model: str | None = None,
+    speed: float = 1.0,
+) -> list[str]:
+    """Show, ask, and return the answers."""
+    session: DialogueSession
+    answers, asked_ms = [], 0
+    with Client(url) as client, client.realtime(model, type="realtime") as session:
+        for timestamp_ms, picture in frames(source, max_fps=session.max_fps, speed=speed):
+            session.send_frame(picture, timestamp_ms)
+            if timestamp_ms - asked_ms >= 1000 * EVERY_S:
+                asked_ms = timestamp_ms
+                answers.append(told(session.ask(question)))
+        answers.append(told(session.ask(question)))
+    return answers
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:4])

@@ -1,0 +1,197 @@
+"""Train the embedded model tiny-qwen3-vl from nothing but the scenes and clips it draws.
+
+    python examples/training/train_tiny_qwen3_vl.py train      # train and export
+    python examples/training/train_tiny_qwen3_vl.py evaluate   # how often the export answers right
+
+Everything lies in --work, nothing is read from elsewhere. `train` goes on where it was stopped; what a step
+learns depends on seed, step and the number of processes. The learning rate stays at its peak until the last
+--decay steps, whose states are kept apart: with a smaller --steps a training ends early, with a larger one it
+goes on from where it began to end. --start begins with an exported folder instead of random weights. Start
+reading at `Trainer`.
+"""
+
+import argparse
+import random
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from clip_questions import NUM_FRAMES, drawn_clip
+from lessons import EVERYTHING
+from safetensors.torch import load_file
+from small_talk import TALK_KINDS, beyond, talk
+from tiny_qwen3_vl_data import SYSTEMS, Batches, clip_turns, frame_times, still_scene, still_turns
+from tiny_qwen3_vl_evaluation import evaluate
+from tiny_qwen3_vl_model import TrainedVl, build_tokenizer, export, model_config
+from token_words import BARE_WORDS
+from tokenizers import Tokenizer
+from trainer import Training, in_processes, made_ahead, restore_newest, steady_rate
+
+DEFAULT_FOLDER = Path.home() / ".cache" / "sensorium" / "tiny-qwen3-vl"
+NUM_TOKENIZER_SCENES = 4_000
+PATCH_WEIGHT, WORD_WEIGHT = 0.5, 0.3
+LOG_EVERY, SAVE_EVERY_S = 20, 240
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    command: str
+    work: Path
+    output: Path | None
+    start: Path | None
+    seed: int
+    num_processes: int
+    num_steps: int
+    num_decaying: int
+    num_rows: int
+    num_held_out: int
+
+    @property
+    def exported(self) -> Path:
+        return self.output or self.work / "model"
+
+    def state(self, step: int) -> Path:
+        """Where the state after so many steps is saved: a decay does not replace the last before it."""
+        return self.work / ("decaying.pt" if self.is_decaying(step) else "training.pt")
+
+    def is_decaying(self, step: int) -> bool:
+        return step > self.num_steps - self.num_decaying
+
+    def is_next(self, step: int) -> bool:
+        """Whether this training goes on from a decaying state of so many steps."""
+        return self.is_decaying(step) and step <= self.num_steps
+
+
+class Trainer:
+    """The network on its way through the batches, exported at the end; one of `num_processes`."""
+
+    def __init__(self, options: Options, rank: int) -> None:
+        torch.manual_seed(options.seed)
+        self._options = options
+        self._rank = rank
+        start = options.start
+        self._tokenizer = self._found_tokenizer()
+        self._batches = Batches(
+            self._tokenizer,
+            seed=options.seed,
+            num_rows=options.num_rows,
+            num_processes=options.num_processes,
+        )
+        self._model = TrainedVl(model_config(self._tokenizer))
+        if start is not None:
+            stored = load_file(start / "model.safetensors")
+            self._model.vl.load_state_dict({n: t.float() for n, t in stored.items()}, strict=False)
+        matrices = [
+            parameter
+            for name, parameter in self._model.named_parameters()
+            if parameter.ndim == 2 and (".layers." in name or ".blocks." in name)
+        ]
+        rate = partial(steady_rate, num_steps=options.num_steps, num_decaying=options.num_decaying)
+        self._training = Training(self._model, rate, matrices=matrices)
+        restore_newest(self._training, self._options.work, self._options.is_next)
+
+    def _found_tokenizer(self) -> Tokenizer:
+        """What the folder in --work or --start was trained with; a new one where nothing was."""
+        kept = self._options.work / "tokenizer.json"
+        if not kept.exists() and self._options.start is not None:
+            kept = self._options.start / "tokenizer.json"
+        return Tokenizer.from_file(str(kept)) if kept.exists() else built_tokenizer(self._options.seed)
+
+    def run(self) -> None:
+        """Train to the last step, saving and logging on the way, and export."""
+        options, training = self._options, self._training
+        options.work.mkdir(parents=True, exist_ok=True)
+        if self._rank == 0:
+            self._tokenizer.save(str(options.work / "tokenizer.json"))
+            print(f"{sum(p.numel() for p in self._model.vl.parameters()) / 1e6:.2f} M parameters", flush=True)
+        saved_at = begun = time.monotonic()
+        sums = torch.zeros(4)
+        batches = made_ahead(
+            self._batches.batch,
+            self._training.step,
+            options.num_steps,
+            rank=self._rank,
+            num_processes=options.num_processes,
+        )
+        for batch in batches:
+            loss, patch_loss, word_loss = self._model(batch)
+            training.take(loss + PATCH_WEIGHT * patch_loss + WORD_WEIGHT * word_loss)
+            sums += torch.tensor([loss.item(), patch_loss.item(), word_loss.item(), 1.0])
+            if self._rank > 0:
+                continue
+            if training.step % LOG_EVERY == 0:
+                mean_loss, mean_patch, mean_word, _ = (sums / sums[-1]).tolist()
+                sums.zero_()
+                print(
+                    f"{training.step:6d} {time.monotonic() - begun:6.0f} s  loss {mean_loss:.3f}"
+                    f"  patches {mean_patch:.3f}  words {mean_word:.3f}"
+                    f"  rate {training.rate(training.step):.1e}",
+                    flush=True,
+                )
+            begins_to_end = training.step == options.num_steps - options.num_decaying
+            is_last = training.step == options.num_steps
+            if is_last or begins_to_end or time.monotonic() - saved_at > SAVE_EVERY_S:
+                training.save(options.state(training.step))
+                saved_at = time.monotonic()
+        if self._rank == 0:
+            export(self._mean_weights(), self._tokenizer, options.exported)
+
+    def _mean_weights(self) -> dict[str, torch.Tensor]:
+        named = self._training.mean_weights()
+        return {
+            name: named.get(f"vl.{name}", tensor)
+            for name, tensor in self._model.vl.state_dict().items()
+            if name != "lm_head.weight"
+        }
+
+
+def built_tokenizer(seed: int, num_scenes: int = NUM_TOKENIZER_SCENES) -> Tokenizer:
+    """The same in every run: built of what is asked and answered."""
+    rng = random.Random(f"{seed}/texts")
+    texts = [*SYSTEMS, "system\n", "user\n", "assistant\n"] * 500
+    texts += [f"{word} {word}" for word in BARE_WORDS] * (3 * num_scenes // 4)
+    for _ in range(num_scenes):
+        turns = still_turns(still_scene(rng), rng, EVERYTHING) + clip_turns(
+            drawn_clip(rng, NUM_FRAMES[-1]), rng
+        )
+        turns += [talk(kind, rng) for kind in TALK_KINDS] + [beyond(rng)]
+        texts += [text for asked in turns for text in (asked.question, asked.answer)]
+        texts += [f"<{time_s:.1f} seconds>" for time_s in frame_times(NUM_FRAMES[-1])]
+    return build_tokenizer(texts)
+
+
+def _options() -> Options:
+    parser = argparse.ArgumentParser(description="Train tiny-qwen3-vl on scenes it draws.")
+    parser.add_argument("command", choices=["train", "evaluate"])
+    parser.add_argument("--work", type=Path, default=DEFAULT_FOLDER, help="states and export")
+    parser.add_argument("--output", type=Path, help="the exported model; model in --work if not given")
+    parser.add_argument("--start", type=Path, help="begin with the weights of this exported model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", dest="num_processes", type=int, default=2)
+    parser.add_argument("--steps", dest="num_steps", type=int, default=10_000)
+    parser.add_argument("--decay", dest="num_decaying", type=int, default=2_000, help="last steps")
+    parser.add_argument("--rows", dest="num_rows", type=int, default=32, help="of each process' batch")
+    parser.add_argument("--held-out", dest="num_held_out", type=int, default=50, help="of a kind")
+    return Options(**vars(parser.parse_args()))
+
+
+def _train(rank: int, options: Options) -> None:
+    Trainer(options, rank).run()
+
+
+def main() -> None:
+    """Do what the command says."""
+    options = _options()
+    if options.command == "evaluate":
+        print(evaluate(options.exported, options.num_held_out, options.seed))
+        return
+    options.work.mkdir(parents=True, exist_ok=True)
+    in_processes(partial(_train, options=options), options.num_processes, options.work / "meeting")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The boxes of an MP4 that a stream needs: which track is heard, and where a fragment's samples lie.
+
+Works on whole indexes, `moov` and `moof`; nothing here knows what has arrived of the sound. Sources:
+ISO/IEC 14496-12 (boxes), 14496-1 (`esds`), the Opus-in-ISOBMFF mapping (`dOps`). Used by `mp4.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .opus import HEAD
+from .packets import StreamError, Track
+
+
+class Sample(NamedTuple):
+    """One packet's place in the stream."""
+
+    place: int
+    size: int
+
+
+class TrackInfo(NamedTuple):
+    """The track that is heard, and the size of its samples where a fragment does not tell it."""
+
+    number: int
+    track: Track
+    default_size: int
+
+
+def boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The boxes of a body that is there as a whole: kind and content."""
+    at = 0
+    while at + 8 <= len(body):
+        size, kind, head = int.from_bytes(body[at : at + 4]), body[at + 4 : at + 8], 8
+        if size == 1:
+            size, head = int.from_bytes(body[at + 8 : at + 16]), 16
+        elif size == 0:
+            size = len(body) - at
+        if size < head or at + size > len(body):
+            raise StreamError("an index of the MP4 stream is damaged")
+        yield kind, body[at + head : at + size]
+        at += size
+
+
+def _find(body: bytes, *path: bytes) -> bytes | None:
+    """The content of the first box down there."""
+    found: bytes | None = body
+    for name in path:
+        if found is None:
+            return None
+        found = next((content for kind, content in boxes(found) if kind == name), None)
+    return found
+
+
+def read_track(moov: bytes) -> TrackInfo:
+    """The first audio track of an index. Raises StreamError if there is none that is served."""
+    extends = _find(moov, b"mvex")
+    for kind, trak in boxes(moov):
+        handler = _find(trak, b"mdia", b"hdlr") if kind == b"trak" else None
+        if handler is None or handler[8:12] != b"soun":
+            continue
+        header = _find(trak, b"tkhd") or b""
+        number = _number(header, 20 if header[:1] == b"\1" else 12)
+        if extends is None:
+            raise StreamError("the MP4 is not fragmented: it is a file, not a stream")
+        defaults = (content for kind, content in boxes(extends) if kind == b"trex")
+        size = next((_number(each, 16) for each in defaults if _number(each, 4) == number), 0)
+        entries = _find(trak, b"mdia", b"minf", b"stbl", b"stsd") or b""
+        return TrackInfo(number, _codec(entries[8:]), size)
+    raise StreamError("the MP4 stream has no audio track")
+
+
+def _codec(entries: bytes) -> Track:
+    for kind, entry in boxes(entries):
+        # Eight bytes of every entry, twenty of a sound's, more in QuickTime's later versions.
+        more = {1: 16, 2: 36}.get(int.from_bytes(entry[8:10]), 0)
+        inside = entry[28 + more :]
+        if kind == b"mp4a" and (found := _find(inside, b"esds")) is not None:
+            return Track("aac", extradata=_audio_config(found[4:]))
+        if kind == b"Opus" and (found := _find(inside, b"dOps")) is not None:
+            return Track("opus", extradata=_opus_head(found))
+        name = kind.decode("latin-1")
+        raise StreamError(f"the MP4 stream carries {name!r}; AAC and Opus are served")
+    raise StreamError("the MP4 stream does not say what its sound is")
+
+
+def _audio_config(descriptors: bytes) -> bytes:
+    """The decoder's own part of an `esds`: in an ES, in a decoder's configuration, what is specific to it."""
+    for tag, num_fields in ((3, 3), (4, 13), (5, 0)):
+        if not descriptors or descriptors[0] != tag:
+            raise StreamError("the MP4 stream's AAC header is damaged")
+        at, size = 1, 0
+        while at < min(len(descriptors), 5):
+            size = size << 7 | descriptors[at] & 0x7F
+            at += 1
+            if not descriptors[at - 1] & 0x80:
+                break
+        inside = descriptors[at : at + size]
+        if tag == 4 and inside[:1] not in {b"\x40", b"\x66", b"\x67", b"\x68"}:
+            raise StreamError("the MP4 stream's sound is not AAC")
+        flags = inside[2] if tag == 3 and len(inside) > 2 else 0
+        optional = (2 if flags & 0x80 else 0) + (2 if flags & 0x20 else 0)
+        if flags & 0x40 and len(inside) > num_fields + optional:
+            optional += 1 + inside[num_fields + optional]
+        descriptors = inside[num_fields + optional :]
+    return descriptors
+
+
+def _opus_head(dops: bytes) -> bytes:
+    """The same header as Ogg has it, in its order of bytes."""
+    if len(dops) < 11:
+        raise StreamError("the MP4 stream's Opus header is damaged")
+    skip, rate, gain = dops[2:4][::-1], dops[4:8][::-1], dops[8:10][::-1]
+    return HEAD + b"\1" + dops[1:2] + skip + rate + gain + dops[10:]
+
+
+def num_announced(moof: bytes) -> int:
+    """Samples of all tracks that a fragment announces; four bytes may claim any number."""
+    trafs = (content for kind, content in boxes(moof) if kind == b"traf")
+    return sum(_number(run, 4) for traf in trafs for kind, run in boxes(traf) if kind == b"trun")
+
+
+def read_fragment(moof: bytes, info: TrackInfo, place: int) -> Iterator[Sample]:
+    """The samples of the track in a fragment whose `moof` begins at `place`."""
+    after = place
+    for kind, traf in boxes(moof):
+        header = _find(traf, b"tfhd") if kind == b"traf" else None
+        if header is None:
+            continue
+        flags, at = int.from_bytes(header[1:4]), 8
+        base = place if flags & 0x020000 or after == place else after
+        if flags & 0x1:
+            base = int.from_bytes(header[at : at + 8])
+            at += 8
+        at += (4 if flags & 0x2 else 0) + (4 if flags & 0x8 else 0)
+        default_size = _number(header, at) if flags & 0x10 else info.default_size
+        is_heard = _number(header, 4) == info.number
+        after = base
+        for name, run in boxes(traf):
+            if name == b"trun":
+                for sample in _run(run, base, after, default_size):
+                    after = sample.place + sample.size
+                    if is_heard:
+                        yield sample
+
+
+def _run(run: bytes, base: int, after: int, default_size: int) -> Iterator[Sample]:
+    flags, count, at = int.from_bytes(run[1:4]), _number(run, 4), 8
+    place = after
+    if flags & 0x1:
+        place = base + int.from_bytes(run[at : at + 4], signed=True)
+        at += 4
+    at += 4 if flags & 0x4 else 0
+    before, behind = (4 if flags & 0x100 else 0), (4 if flags & 0x400 else 0) + (4 if flags & 0x800 else 0)
+    for _ in range(count):
+        at += before
+        size = _number(run, at) if flags & 0x200 else default_size
+        at += (4 if flags & 0x200 else 0) + behind
+        yield Sample(place, size)
+        place += size
+
+
+def _number(data: bytes, at: int) -> int:
+    if len(data) < at + 4:
+        raise StreamError("an index of the MP4 stream is damaged")
+    return int.from_bytes(data[at : at + 4])

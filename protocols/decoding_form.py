@@ -1,0 +1,114 @@
+"""How answers about a file are found: what a form says of temperatures, attempts, numbers and silence.
+
+The names are those of faster-whisper and OpenAI's own tool. `protocols/transcription_form.py` reads the rest
+of the form; `actors/speech/attempts.py` and `actors/speech/unheard.py` do what is asked for here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from .errors import BadRequestError
+from .hints import shown
+from .transcript import Numerals
+
+MAX_TEMPERATURE: Final = 1.0
+MAX_TEMPERATURES: Final = 8
+MAX_ANSWERS: Final = 8
+MAX_SILENCE_S: Final = 60.0
+MAX_SEED: Final = 2**63 - 1
+
+
+def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
+    """`temperature`: one, or those to be tried one after the other, rising. Raises BadRequestError."""
+    param = "temperature"
+    if len(values) > MAX_TEMPERATURES:
+        raise BadRequestError(f"`{param}` holds more than {MAX_TEMPERATURES} values", param=param)
+    temperatures = [_number(value, param, 0.0, MAX_TEMPERATURE) for value in values if value.strip()]
+    for before, after in itertools.pairwise(temperatures):
+        if after <= before:
+            raise BadRequestError(
+                f"`{param}` must rise from one value to the next: {after:g} follows {before:g}", param=param
+            )
+    return tuple(temperatures) or (0.0,)
+
+
+def parse_best_of(fields: Mapping[str, str], temperatures: Sequence[float]) -> int:
+    """`best_of`: how many answers are drawn at a temperature above 0. Raises BadRequestError."""
+    best_of = _count(fields, "best_of")
+    if best_of > 1 and not max(temperatures) > 0:
+        raise BadRequestError("`best_of` needs a `temperature` above 0", param="best_of")
+    return best_of
+
+
+def parse_beam_size(fields: Mapping[str, str]) -> None:
+    """`beam_size`: only 1 is served, which is what is done anyway. Raises BadRequestError."""
+    if _count(fields, "beam_size") > 1:
+        raise BadRequestError(
+            "`beam_size` above 1 is not served: the likeliest token is taken at each step",
+            param="beam_size",
+            code="unsupported_parameter",
+        )
+
+
+def parse_silence_s(fields: Mapping[str, str]) -> float | None:
+    """`hallucination_silence_threshold`: seconds. Raises BadRequestError."""
+    param = "hallucination_silence_threshold"
+    value = fields.get(param, "")
+    if not value.strip():
+        return None
+    seconds = _number(value, param, 0.0, MAX_SILENCE_S)
+    if not seconds:
+        raise BadRequestError(f"`{param}` must be above 0 seconds", param=param)
+    return seconds
+
+
+def parse_seed(value: str) -> int | None:
+    """`seed`; None if it is empty. Raises BadRequestError."""
+    text = value.strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_SEED):
+        raise BadRequestError(
+            f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
+        )
+    return int(text)
+
+
+def parse_numerals(value: str, *, param: str) -> Numerals | None:
+    """How numbers are written; None if nothing is said. Raises BadRequestError."""
+    match value.strip():
+        case "":
+            return None
+        case "words":
+            return "words"
+    raise BadRequestError(
+        f"`{param}` may be words, or left out: then a model writes numbers as it likes, not {shown(value)}",
+        param=param,
+    )
+
+
+def _number(value: str, param: str, least: float, most: float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise BadRequestError(
+            f"`{param}` must be a number from {least:g} to {most:g}, not {shown(value)}", param=param
+        )
+    return number
+
+
+def _count(fields: Mapping[str, str], param: str) -> int:
+    text = fields.get(param, "").strip()
+    if not text:
+        return 1
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_ANSWERS):
+        raise BadRequestError(
+            f"`{param}` must be a whole number from 1 to {MAX_ANSWERS}, not {shown(text)}", param=param
+        )
+    return int(text)

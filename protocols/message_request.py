@@ -1,0 +1,361 @@
+"""Requests of `/v1/messages`, in Anthropic's shape → a conversation and what chat would have been asked.
+
+A user's blocks may hold the results of tools, which are messages of their own for a template. What this API
+has and is not served is refused by its name. Answers are `protocols/message_answer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import Encoded, check_range, decoder, refuse, unsupported
+from .chat import ChatRequest, Conversation, chat_conversation
+from .chat_content import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    ChatMessage,
+    MediaAddress,
+    MediaPart,
+    Part,
+    Role,
+    TextPart,
+    read_address,
+    read_base64,
+)
+from .errors import BadRequestError
+from .generation import StreamOptions, check_common
+from .media_wish import ProcessorKwargs
+from .structured import StructuredOutputs
+from .tools import ToolUse, read_tool_use
+
+_MAX_TOKENS: Final = 2**31 - 1
+_UNSERVED: Final = ("container", "context_management", "mcp_servers", "output_config", "output_format")
+_BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
+_Field = Raw | UnsetType
+
+
+class _Message(Struct, frozen=True, forbid_unknown_fields=True):
+    role: str
+    content: str | list[Raw]
+
+
+class _Source(Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    media_type: str | None = None
+    data: Raw | UnsetType = UNSET
+    url: str | None = None
+    file_id: str | None = None
+
+
+class _Block(Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    text: str | None = None
+    source: _Source | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: str | list[Raw] | None = None
+    is_error: bool | None = None
+    thinking: str | None = None
+    data: str | None = None
+    # These change no answer: whatever fits is cached, and what is thought is not signed here.
+    signature: Raw | UnsetType = UNSET
+    cache_control: Raw | UnsetType = UNSET
+    citations: Raw | UnsetType = UNSET
+    caller: Raw | UnsetType = UNSET
+
+
+class ThinkingConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`thinking`. How much is thought is the model's business: a budget is not kept."""
+
+    type: str
+    budget_tokens: int | None = None
+    display: str | None = None
+
+
+class ToolChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """`tool_choice`."""
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `/v1/messages/count_tokens`."""
+
+    messages: list[Raw]
+    model: str | None = None
+    system: str | list[Raw] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: ThinkingConfig | None = None
+    cache_control: _Field = UNSET
+    mm_processor_kwargs: ProcessorKwargs | None = None
+    """As chat has it."""
+    # Known and not served.
+    container: _Field = UNSET
+    context_management: _Field = UNSET
+    mcp_servers: _Field = UNSET
+    output_config: _Field = UNSET
+    output_format: _Field = UNSET
+
+
+class MessageRequest(MessageCountRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `/v1/messages`."""
+
+    max_tokens: int
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+    metadata: Raw | UnsetType = UNSET
+    service_tier: str | None = None
+    # As chat has them.
+    seed: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedMessage:
+    """A checked request."""
+
+    request: MessageCountRequest
+    chat: ChatRequest
+    conversation: Conversation
+
+
+_decode = decoder(MessageRequest)
+_decode_count = decoder(MessageCountRequest)
+_decode_message = decoder(_Message)
+_decode_block = decoder(_Block)
+
+
+def parse_message(body: Encoded) -> AskedMessage:
+    """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
+    request = _decode(body, "")
+    check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
+    if request.service_tier not in (None, "auto", "standard_only"):
+        raise refuse("service_tier", request.service_tier, "auto, standard_only")
+    chat = ChatRequest(
+        messages=[],
+        model=request.model,
+        stream=request.stream,
+        stream_options=StreamOptions(include_usage=True) if request.stream else None,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        stop=request.stop_sequences,
+        seed=request.seed,
+        chat_template_kwargs=request.chat_template_kwargs,
+        enable_thinking=_enables_thinking(request),
+        structured_outputs=request.structured_outputs,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+        mm_processor_kwargs=request.mm_processor_kwargs,
+    )
+    check_common(chat)
+    return _asked(request, chat)
+
+
+def parse_message_count(body: Encoded) -> AskedMessage:
+    """The same for a request that only wants to know how long its prompt is."""
+    request = _decode_count(body, "")
+    chat = ChatRequest(
+        messages=[],
+        enable_thinking=_enables_thinking(request),
+        mm_processor_kwargs=request.mm_processor_kwargs,
+    )
+    return _asked(request, chat)
+
+
+def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
+    for name in _UNSERVED:
+        asked = getattr(request, name)
+        if isinstance(asked, Raw) and bytes(asked) != b"null":
+            raise unsupported(name, "is not served")
+    tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
+    with _own_names():
+        use = _tool_use(tools, request.tool_choice)
+    if use.is_forced and chat.structured_outputs is not None:
+        raise BadRequestError(
+            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
+            param="structured_outputs",
+        )
+    messages = (*_system(request.system), *_read_messages(request.messages))
+    with _own_names():
+        conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
+    return AskedMessage(request, chat, conversation)
+
+
+_OWN_NAMES: Final = (
+    (".function.parameters", ".input_schema"),
+    (".function.", "."),
+    (".tool_call_id", ".tool_use_id"),
+)
+
+
+@contextmanager
+def _own_names() -> Iterator[None]:
+    """Let errors name fields as this API does, where chat's rules found them."""
+    try:
+        yield
+    except BadRequestError as error:
+        for theirs, ours in _OWN_NAMES:
+            error.message = error.message.replace(theirs, ours)
+            error.param = None if error.param is None else error.param.replace(theirs, ours)
+        error.args = (error.message,)
+        raise
+
+
+def _enables_thinking(request: MessageCountRequest) -> bool | None:
+    if request.thinking is None:
+        return None
+    if request.thinking.type not in ("enabled", "disabled", "adaptive"):
+        raise refuse("thinking.type", request.thinking.type, "enabled, disabled, adaptive")
+    return request.thinking.type != "disabled"
+
+
+def _nested(tool: dict[str, Any], param: str) -> dict[str, Any]:
+    """A tool as templates take it."""
+    if tool.get("type", "custom") != "custom":
+        raise unsupported(
+            f"{param}.type", f"is {str(tool['type'])[:40]!r}; only tools of one's own are served"
+        )
+    names = {"name": "name", "description": "description", "input_schema": "parameters"}
+    return {"type": "function", "function": {ours: tool[key] for key, ours in names.items() if key in tool}}
+
+
+def _tool_use(tools: list[dict[str, Any]], choice: ToolChoice | None) -> ToolUse:
+    is_parallel = not (choice is not None and choice.disable_parallel_tool_use)
+    match choice:
+        case None | ToolChoice(type="auto"):
+            return read_tool_use(tools, "auto", is_parallel=is_parallel)
+        case ToolChoice(type="none"):
+            return read_tool_use(tools, "none")
+        case ToolChoice(type="any"):
+            return read_tool_use(tools, "required", is_parallel=is_parallel)
+        case ToolChoice(type="tool"):
+            named = {"type": "function", "function": {"name": choice.name}}
+            return read_tool_use(tools, named, is_parallel=is_parallel)
+    raise refuse("tool_choice.type", choice.type, "auto, any, tool, none")
+
+
+def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
+    if not system:
+        return ()
+    if isinstance(system, list):
+        blocks = _blocks(system, "system")
+        system = "\n".join(_needed(block.text, f"{param}.text") for block, param in blocks)
+    return (ChatMessage(role="system", content=system, extra={}, param="system"),)
+
+
+def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
+    if not 0 < len(raw) <= MAX_MESSAGES:
+        raise BadRequestError(
+            f"`messages` has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.", param="messages"
+        )
+    found: list[ChatMessage] = []
+    for index, each in enumerate(raw):
+        param = f"messages[{index}]"
+        message = _decode_message(each, param)
+        if message.role not in ("user", "assistant"):
+            raise refuse(f"{param}.role", message.role, "user, assistant")
+        if isinstance(message.content, str):
+            role: Role = "user" if message.role == "user" else "assistant"
+            found.append(ChatMessage(role=role, content=message.content, extra={}, param=param))
+            continue
+        blocks = _blocks(message.content, f"{param}.content")
+        found += _user(blocks, param) if message.role == "user" else [_assistant(blocks, param)]
+    return tuple(found)
+
+
+def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
+    if len(raw) > MAX_PARTS:
+        raise BadRequestError(f"`{param}` has {len(raw)} blocks; allowed: up to {MAX_PARTS}.", param=param)
+    places = [f"{param}[{index}]" for index in range(len(raw))]
+    return [(_decode_block(each, place), place) for each, place in zip(raw, places, strict=True)]
+
+
+def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]:
+    """The results of tools, and what is said beside them."""
+    found: list[ChatMessage] = []
+    parts: list[Part] = []
+    for block, place in blocks:
+        if block.type != "tool_result":
+            parts.append(_part(block, place))
+            continue
+        content = block.content or ""
+        if isinstance(content, list):
+            inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
+            media = next((part for part in inner if isinstance(part, MediaPart)), None)
+            if media is not None:
+                raise unsupported(media.param, "is an image in a tool's result; text is served")
+            content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
+        extra = {"tool_call_id": _needed(block.tool_use_id, f"{place}.tool_use_id")}
+        found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
+    if parts or not found:
+        found.append(ChatMessage(role="user", content=tuple(parts), extra={}, param=param))
+    return found
+
+
+def _part(block: _Block, param: str) -> Part:
+    match block.type:
+        case "text":
+            return TextPart(_needed(block.text, f"{param}.text"))
+        case "image":
+            source = _needed(block.source, f"{param}.source")
+            if source.type == "url":
+                where = f"{param}.source.url"
+                address = MediaAddress(read_address(_needed(source.url, where), where), where)
+                return MediaPart("image", b"", param, address)
+            if source.type != "base64":
+                raise unsupported(f"{param}.source.type", f"is {source.type[:40]!r}; allowed: base64, url")
+            where = f"{param}.source.data"
+            data = _needed(None if source.data is UNSET else source.data, where)
+            return MediaPart("image", read_base64(data, where), param)
+    raise unsupported(f"{param}.type", f"is {block.type[:40]!r}; served are {_BLOCKS}")
+
+
+def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> ChatMessage:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for block, place in blocks:
+        match block.type:
+            case "text":
+                texts.append(_needed(block.text, f"{place}.text"))
+            case "thinking":
+                thoughts.append(_needed(block.thinking, f"{place}.thinking"))
+            case "redacted_thinking":
+                pass  # nobody can read it
+            case "tool_use":
+                function = {
+                    "name": _needed(block.name, f"{place}.name"),
+                    "arguments": _needed(block.input, f"{place}.input"),
+                }
+                call_id = _needed(block.id, f"{place}.id")
+                calls.append({"id": call_id, "type": "function", "function": function})
+            case other:
+                raise unsupported(f"{place}.type", f"is {other[:40]!r}; served are {_BLOCKS}")
+    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
+    if calls:
+        extra["tool_calls"] = calls
+    return ChatMessage(role="assistant", content="".join(texts), extra=extra, param=param)
+
+
+def _needed(value: Any, param: str) -> Any:  # noqa: ANN401 (a field's own type, without None)
+    if value is None:
+        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    return value

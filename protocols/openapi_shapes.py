@@ -1,0 +1,117 @@
+"""Shapes of the OpenAPI document that no struct says: multipart forms, a message and its parts.
+
+Read next: `protocols/openapi.py`, which joins them with the structs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+from .decoding_form import MAX_ANSWERS, MAX_SILENCE_S, MAX_TEMPERATURE, MAX_TEMPERATURES
+from .transcription_form import ResponseFormat
+
+Schema = dict[str, Any]
+REF: Final = "#/components/schemas/{name}"
+"""Where a named schema lies."""
+
+_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
+FILE_FORM: Final[Schema] = {
+    "type": "object",
+    "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
+    "additionalProperties": False,
+    "properties": {
+        "file": {"type": "string", "format": "binary", "description": "Any audio or video container."},
+        "url": {"type": "string", "description": "The file's http: or https: address, or a data: URI."},
+        "model": {"type": "string"},
+        "prompt": {"type": "string", "maxLength": 10_000},
+        "response_format": {"enum": list(get_args(ResponseFormat)), "default": "json"},
+        "temperature": {
+            "type": "array",
+            "items": {"type": "number", "minimum": 0, "maximum": MAX_TEMPERATURE},
+            "maxItems": MAX_TEMPERATURES,
+            "description": "One, or several, rising: tried while an answer repeats itself or is unlikely.",
+        },
+        "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
+        "beam_size": {"const": 1},
+        "hallucination_silence_threshold": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MAX_SILENCE_S,
+            "description": "What is said while nobody is heard for so many seconds is left out.",
+        },
+        "seed": {"type": "integer"},
+    },
+}
+SPEECH_FORM: Final[Schema] = FILE_FORM | {
+    "properties": FILE_FORM["properties"]
+    | {
+        "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
+        "languages": _TEXTS,
+        "keywords": _TEXTS,
+        "hotwords": {"type": "string"},
+        "numerals": {"enum": ["words"], "description": "Numbers are written as words (Whisper)."},
+        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
+        "include": {"type": "array", "items": {"enum": ["logprobs"]}},
+        "stream": {"type": "boolean"},
+        "chunking_strategy": {
+            "type": "string",
+            "description": "auto, or JSON: type, threshold, prefix_padding_ms, silence_duration_ms.",
+        },
+        "multichannel": {"type": "boolean", "description": "Each channel is transcribed for itself."},
+        "vad_filter": {"type": "boolean", "description": "What is no speech is left out."},
+        "vad_parameters": {
+            "type": "string",
+            "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
+        },
+        "condition_on_previous_text": {
+            "type": "boolean",
+            "description": "Windows one after the other, each with the text before it in mind.",
+        },
+    }
+}
+MESSAGE: Final[Schema] = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {"type": "array", "items": {"$ref": REF.format(name="ChatContentPart")}},
+            ]
+        },
+        "name": {"type": ["string", "null"]},
+        "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}},
+        "tool_call_id": {"type": ["string", "null"]},
+    },
+}
+_URL: Final[Schema] = {
+    "type": "object",
+    "required": ["url"],
+    "properties": {"url": {"type": "string", "description": "A data: URI, or an http: or https: address."}},
+}
+PART: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["text", "refusal", "image_url", "video_url", "audio_url", "input_audio"]},
+        "text": {"type": "string"},
+        "refusal": {"type": "string"},
+        "image_url": _URL,
+        "video_url": _URL,
+        "audio_url": _URL,
+        "uuid": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 256,
+            "description": "A name for the file, by which it may be left out when it is sent again.",
+        },
+        "input_audio": {
+            "type": "object",
+            "required": ["data"],
+            "properties": {
+                "data": {"type": "string", "contentEncoding": "base64"},
+                "format": {"type": "string"},
+            },
+        },
+    },
+}

@@ -1,0 +1,131 @@
+"""The session object of sessions that answer (type `realtime`): what a client may change, and what we show.
+
+What transcription sessions have, too, is `protocols/realtime_session.py`: how audio comes in is one thing,
+whatever becomes of it. Merging a patch is `realtime/dialogue/settings.py`; events are in
+`protocols/realtime_dialogue.py` and `protocols/realtime_responses.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from .realtime_session import (
+    FormatView,
+    Ignored,
+    Include,
+    InputPatch,
+    LimitsView,
+    TranscriptionView,
+    TurnDetectionView,
+)
+from .realtime_video_session import VideoPatch, VideoView
+
+MAX_OUTPUT_TOKENS: Final = 2**31 - 1
+OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
+Instructions = Annotated[str, Meta(max_length=1_000_000)]
+Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
+TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
+Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Modality = Literal["text"]
+Truncation = Literal["auto", "disabled"]
+
+
+class ReasoningPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """`session.reasoning`: how much a model thinks before it answers, where its template can say it."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class DialogueAudioPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """`session.audio` of an update. `output` is about speech out, of which there is none."""
+
+    input: InputPatch | UnsetType | None = UNSET
+    output: Ignored = UNSET
+
+
+class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """`session` of a `session.update` of type `realtime`.
+
+    `temperature`, `top_p`, `seed` and `video` are extensions. The
+    fields below `include` are what we show, or what only another server has a use for; a client may leave
+    them in.
+    """
+
+    type: Literal["realtime"] | UnsetType = UNSET
+    model: str | UnsetType | None = UNSET
+    instructions: Instructions | UnsetType | None = UNSET
+    output_modalities: list[Modality] | UnsetType | None = UNSET
+    audio: DialogueAudioPatch | UnsetType | None = UNSET
+    max_output_tokens: OutputTokens | UnsetType | None = UNSET
+    tools: Raw | UnsetType = UNSET
+    tool_choice: Raw | UnsetType = UNSET
+    parallel_tool_calls: bool | UnsetType | None = UNSET
+    reasoning: ReasoningPatch | UnsetType | None = UNSET
+    truncation: Truncation | UnsetType | None = UNSET
+    temperature: Temperature | UnsetType | None = UNSET
+    top_p: TopP | UnsetType | None = UNSET
+    seed: Seed | UnsetType | None = UNSET
+    video: VideoPatch | UnsetType | None = UNSET
+    include: list[Include] | UnsetType | None = UNSET
+    tracing: Ignored = UNSET
+    id: Ignored = UNSET
+    object: Ignored = UNSET
+    expires_at: Ignored = UNSET
+    limits: Ignored = UNSET
+    capabilities: Ignored = UNSET
+    resume_token: Ignored = UNSET
+
+
+class DialogueInputView(Struct, frozen=True):
+    """`session.audio.input` in force; no transcription where no served model hears."""
+
+    format: FormatView
+    transcription: TranscriptionView | None
+    turn_detection: TurnDetectionView | None
+    noise_reduction: None = None
+
+
+class DialogueAudioView(Struct, frozen=True):
+    """`session.audio` in force."""
+
+    input: DialogueInputView
+
+
+class DialogueLimitsView(LimitsView, frozen=True):
+    """The bounds of a session that answers: those of every session, and of its conversation."""
+
+    max_items: int = 0
+    max_media_bytes: int = 0
+    """Of the pictures and sounds in the conversation, as they came."""
+    max_fps: float = 0.0
+    """Live frames of a second; 0: none are taken."""
+    max_frame_bytes: int = 0
+
+
+class DialogueView(Struct, frozen=True, kw_only=True, tag_field="type", tag="realtime"):
+    """The full effective session, as `session.created` and `session.updated` carry it."""
+
+    id: str
+    object: Literal["realtime.session"] = "realtime.session"
+    expires_at: int
+    model: str
+    output_modalities: list[Modality] = field(default_factory=lambda: ["text"])
+    instructions: str
+    tools: list[Any] = field(default_factory=list)
+    tool_choice: Any = "auto"
+    max_output_tokens: int | Literal["inf"]
+    reasoning: ReasoningPatch | UnsetType = UNSET
+    truncation: Truncation
+    temperature: float | UnsetType = UNSET
+    top_p: float | UnsetType = UNSET
+    seed: int | UnsetType = UNSET
+    audio: DialogueAudioView
+    video: VideoView | UnsetType = UNSET
+    """Where the model takes live frames (extension)."""
+    include: list[Include] = field(default_factory=list)
+    limits: DialogueLimitsView
+    capabilities: list[str]
+    resume_token: str | UnsetType = UNSET
+    """Only in `session.created`: what `session.resume` must show."""

@@ -1,0 +1,212 @@
+"""Input items of `/v1/responses` → chat messages: what the model thought, said and called in one turn is one.
+
+Errors name the item by its path (`input[1].content[0]`). Read next: `protocols/responses.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import decoder, refuse, unsupported
+from .chat_content import (
+    MAX_MESSAGES,
+    ChatMessage,
+    Part,
+    Role,
+    TextPart,
+    check_media,
+    in_detail,
+    read_arguments,
+    read_content,
+    read_file,
+)
+from .errors import BadRequestError
+
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "system": "system",
+    "developer": "developer",
+    "assistant": "assistant",
+}
+_ITEMS: Final = ("message", "function_call", "function_call_output", "reasoning")
+
+
+class _Item(Struct, frozen=True, forbid_unknown_fields=True):
+    type: str = "message"
+    role: str | None = None
+    content: str | list[Raw] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[Raw] | None = None
+    # What an answer's items have beside, and are sent back with; what is summarised or encrypted is not read.
+    id: str | None = None
+    status: str | None = None
+    summary: Raw | UnsetType = UNSET
+    encrypted_content: Raw | UnsetType = UNSET
+    phase: Raw | UnsetType = UNSET
+    caller: Raw | UnsetType = UNSET
+    namespace: Raw | UnsetType = UNSET
+
+
+class _Thought(Struct, frozen=True):
+    text: str
+
+
+class _Image(Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    image_url: Raw | UnsetType = UNSET
+    detail: str | None = None
+    file_id: str | None = None
+
+
+class _Kind(Struct, frozen=True):
+    type: str | None = None
+
+
+_decode_items = decoder(list[Raw])
+_decode_text = decoder(str)
+_decode_item = decoder(_Item)
+_decode_thought = decoder(_Thought)
+_decode_image = decoder(_Image)
+_decode_kind = decoder(_Kind)
+
+
+def read_input(raw: Raw) -> tuple[ChatMessage, ...]:
+    """Messages of a text or a list of items. Raises BadRequestError naming the item or part."""
+    if bytes(memoryview(raw)[:1]) == b'"':
+        text = _decode_text(raw, "input")
+        return (ChatMessage(role="user", content=text, extra={}, param="input"),)
+    items = _decode_items(raw, "input")
+    if len(items) > MAX_MESSAGES:
+        raise BadRequestError(
+            f"`input` has {len(items)} items; allowed: up to {MAX_MESSAGES}.", param="input"
+        )
+    reader = _Reader()
+    for index, item in enumerate(items):
+        kind = _decode_kind(item, f"input[{index}]").type
+        if kind not in (None, *_ITEMS):  # before fields that only other items have
+            raise unsupported(f"input[{index}].type", f"is {kind[:40]!r}; served are {', '.join(_ITEMS)}")
+        reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
+    return reader.finished()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What an assistant said in one turn, so far."""
+
+    param: str
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Puts items together."""
+
+    messages: list[ChatMessage] = field(default_factory=list)
+    turn: _Turn | None = None
+
+    def add(self, item: _Item, param: str) -> None:
+        """The next item."""
+        match item.type:
+            case "message":
+                self._add_message(item, param)
+            case "function_call":
+                name = _given(item.name, f"{param}.name")
+                call_id = _given(item.call_id, f"{param}.call_id")
+                arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
+                function = {"name": name, "arguments": arguments}
+                self._open(param).calls.append({"id": call_id, "type": "function", "function": function})
+            case "function_call_output":
+                self._close()
+                call_id = _given(item.call_id, f"{param}.call_id")
+                content = read_content(_given(item.output, f"{param}.output"), f"{param}.output", _part)
+                check_media(content, "tool")
+                extra = {"tool_call_id": call_id}
+                self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
+            case "reasoning":
+                thoughts = item.content if isinstance(item.content, list) else []
+                self._open(param).thoughts += (
+                    _decode_thought(each, f"{param}.content[{index}]").text
+                    for index, each in enumerate(thoughts)
+                )
+
+    def finished(self) -> tuple[ChatMessage, ...]:
+        """The messages."""
+        self._close()
+        if not self.messages:
+            raise BadRequestError("`input` has no items.", param="input")
+        return tuple(self.messages)
+
+    def _add_message(self, item: _Item, param: str) -> None:
+        role = _ROLES.get(item.role or "")
+        if role is None:
+            raise refuse(f"{param}.role", item.role, ", ".join(_ROLES))
+        content: str | tuple[Part, ...] = read_content(
+            _given(item.content, f"{param}.content"), f"{param}.content", _part
+        )
+        if role != "user":
+            check_media(content, role)
+        if role != "assistant":
+            self._close()
+            self.messages.append(ChatMessage(role=role, content=content, extra={}, param=param))
+            return
+        texts = (
+            [content] if isinstance(content, str) else [p.text for p in content if isinstance(p, TextPart)]
+        )
+        self._open(param).texts.append("".join(texts))
+
+    def _open(self, param: str) -> _Turn:
+        self.turn = self.turn or _Turn(param)
+        return self.turn
+
+    def _close(self) -> None:
+        turn, self.turn = self.turn, None
+        if turn is None:
+            return
+        extra: dict[str, Any] = {}
+        if turn.thoughts:
+            extra["reasoning_content"] = "\n\n".join(turn.thoughts)
+        if turn.calls:
+            extra["tool_calls"] = turn.calls
+        content = "".join(turn.texts)
+        self.messages.append(ChatMessage(role="assistant", content=content, extra=extra, param=turn.param))
+
+
+def _given(value: Any, param: str) -> Any:  # noqa: ANN401 (a field's own type, without None)
+    if value is None:
+        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    return value
+
+
+def _part(raw: Raw, param: str) -> Part | None:
+    """A part that only this API has; None for those that chat has, too."""
+    match _decode_kind(raw, param).type:
+        case "input_image":
+            image = _decode_image(raw, param)
+            if image.file_id is not None:
+                raise unsupported(f"{param}.file_id", "is not served; send the image as a data: URI")
+            url = _given(None if image.image_url is UNSET else image.image_url, f"{param}.image_url")
+            return in_detail(
+                read_file("image", url, f"{param}.image_url", param), image.detail, f"{param}.detail"
+            )
+        case "output_text" | "refusal":
+            return TextPart(_said(raw, param))
+        case "input_file":
+            raise unsupported(f"{param}.type", "is 'input_file'; images and audio are served")
+    return None
+
+
+def _said(raw: Raw, param: str) -> str:
+    """Of a part of an answer, which has annotations and log-probabilities beside."""
+    fields = msgspec.json.decode(raw)
+    said = fields.get("text", fields.get("refusal"))
+    if not isinstance(said, str):
+        raise BadRequestError(f"`{param}.text` is missing.", param=f"{param}.text")
+    return said

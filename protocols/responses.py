@@ -1,0 +1,275 @@
+"""Requests of `/v1/responses` → a conversation and what chat would have been asked.
+
+Input items are `protocols/response_input.py`, answers `protocols/response_items.py`. What this API has and is
+not served is refused by its name; what only marks a request for its sender is kept and said again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .body import Encoded, check_range, decoder, refuse, unsupported
+from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
+from .chat_content import ChatMessage
+from .errors import BadRequestError
+from .generation import MAX_LOGPROBS, StreamOptions, check_common
+from .media_wish import ProcessorKwargs
+from .response_input import read_input
+from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
+from .tools import ToolUse, nested, read_tool_use
+from .unserved import SERVICE_TIERS
+
+MAX_METADATA: Final = 16
+_MAX_TOKENS: Final = 2**31 - 1
+_INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
+"""Of these the second changes nothing: what is thought is sent as it is."""
+_DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
+    "truncation": ('"disabled"',),
+    "service_tier": SERVICE_TIERS,
+}
+_UNSERVED: Final = (
+    "access_programs",
+    "context_management",
+    "conversation",
+    "image",
+    "moderation",
+    "prompt",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    *_DONE_ANYWAY,
+)
+_Field = Raw | UnsetType
+
+
+class TextFormat(Struct, frozen=True, forbid_unknown_fields=True):
+    """`text.format`: a JSON schema lies flat in it."""
+
+    type: str = "text"
+    name: str | None = None
+    schema: Raw | UnsetType = UNSET
+    strict: bool | None = None
+    description: str | None = None
+
+
+class TextConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`text`."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class ReasoningConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`reasoning`. Summaries are not made: what is thought is sent as it is."""
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `/v1/responses`; null means the default."""
+
+    input: Raw | UnsetType = UNSET
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    background: bool | None = None
+    store: bool | None = None
+    include: list[str] | None = None
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
+    """Of tools the server calls itself: there are none."""
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    # As chat has them.
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    ignore_eos: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    structured_outputs: StructuredOutputs | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    mm_processor_kwargs: ProcessorKwargs | None = None
+    skip_special_tokens: bool | None = None
+    # Known and not served.
+    access_programs: _Field = UNSET
+    context_management: _Field = UNSET
+    conversation: _Field = UNSET
+    image: _Field = UNSET
+    moderation: _Field = UNSET
+    prompt: _Field = UNSET
+    prompt_cache_options: _Field = UNSET
+    prompt_cache_retention: _Field = UNSET
+    truncation: _Field = UNSET
+    service_tier: _Field = UNSET
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it can be had again, and answered further."""
+        return self.store is not False
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the text comes with log-probabilities."""
+        return bool(self.top_logprobs) or _INCLUDES[0] in (self.include or ())
+
+
+@dataclass(frozen=True, slots=True)
+class AskedResponse:
+    """A checked request: its fields, its own messages, and what chat would have been asked."""
+
+    request: ResponsesRequest
+    messages: tuple[ChatMessage, ...]
+    items: list[Raw]
+    """The same as they were written, for who asks for them; empty if they are not kept."""
+    chat: ChatRequest
+    use: ToolUse
+
+    def conversation(self, before: tuple[ChatMessage, ...]) -> Conversation:
+        """The conversation so far. Raises BadRequestError where calls and results do not match."""
+        instructions = self.request.instructions
+        first = (
+            (ChatMessage(role="system", content=instructions, extra={}, param="instructions"),)
+            if instructions
+            else ()
+        )
+        tools = [nested(tool) for tool in self.request.tools or ()] if self.use.tools else None
+        return chat_conversation(self.chat, (*first, *before, *self.messages), tools, self.use)
+
+
+_decode = decoder(ResponsesRequest)
+
+
+def parse_response(body: Encoded) -> AskedResponse:
+    """Read and check a body, as far as that needs no model and no other response. Raises BadRequestError
+    naming the field."""
+    request = _decode(body, "")
+    _check_unserved(request)
+    check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
+    check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
+    if isinstance(request.input, UnsetType):
+        raise BadRequestError("`input` is missing.", param="input", code="missing_required_parameter")
+    for index, name in enumerate(request.include or ()):
+        if name not in _INCLUDES:
+            raise refuse(f"include[{index}]", name, ", ".join(_INCLUDES))
+    effort = None if request.reasoning is None else request.reasoning.effort
+    if effort not in (None, *EFFORTS):
+        raise refuse("reasoning.effort", effort, ", ".join(EFFORTS))
+    if request.text is not None and request.text.verbosity not in (None, "medium"):
+        raise unsupported("text.verbosity", "is not served here, but as medium")
+    if request.metadata is not None and len(request.metadata) > MAX_METADATA:
+        raise refuse("metadata", sorted(request.metadata), f"up to {MAX_METADATA} entries")
+    if request.background and request.store is False:
+        raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")
+    use = read_tool_use(
+        request.tools,
+        request.tool_choice,
+        is_parallel=request.parallel_tool_calls is not False,
+        is_nested=False,
+    )
+    chat = _as_chat(request, effort)
+    check_common(chat)
+    if use.is_forced and (chat.response_format is not None or chat.structured_outputs is not None):
+        raise BadRequestError(
+            "`text.format` says what the answer must be, and `tool_choice` that it is calls; give one.",
+            param="text.format" if chat.response_format is not None else "structured_outputs",
+        )
+    messages = read_input(request.input)
+    items = input_items(request.input) if request.is_kept else []
+    return AskedResponse(request, messages, items, chat, use)
+
+
+def _check_unserved(request: ResponsesRequest) -> None:
+    for name in _UNSERVED:
+        asked = getattr(request, name)
+        if isinstance(asked, Raw) and bytes(asked).decode(errors="replace").strip() not in (
+            "null",
+            *_DONE_ANYWAY.get(name, ()),
+        ):
+            allowed = _DONE_ANYWAY.get(name)
+            raise unsupported(
+                name, f"is not served here, but as {allowed[0]}" if allowed else "is not served"
+            )
+
+
+def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
+    return ChatRequest(
+        messages=[],
+        model=request.model,
+        stream=request.stream,
+        # The last event has the usage.
+        stream_options=StreamOptions(include_usage=True) if request.stream else None,
+        max_completion_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        seed=request.seed,
+        stop=request.stop,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        ignore_eos=request.ignore_eos,
+        logprobs=request.wants_logprobs,
+        top_logprobs=request.top_logprobs,
+        chat_template_kwargs=request.chat_template_kwargs,
+        enable_thinking=request.enable_thinking,
+        reasoning_effort=effort,
+        response_format=_format(request.text),
+        structured_outputs=request.structured_outputs,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+        mm_processor_kwargs=request.mm_processor_kwargs,
+        skip_special_tokens=request.skip_special_tokens,
+    )
+
+
+def _format(text: TextConfig | None) -> ResponseFormat | None:
+    wanted = None if text is None else text.format
+    match wanted:
+        case None | TextFormat(type="text"):
+            return None
+        case TextFormat(type="json_object"):
+            return ResponseFormat("json_object")
+        case TextFormat(type="json_schema", schema=Raw()):
+            return ResponseFormat("json_schema", JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
+        case TextFormat(type="json_schema"):
+            raise BadRequestError(
+                "`text.format.schema` is missing.",
+                param="text.format.schema",
+                code="missing_required_parameter",
+            )
+    raise refuse("text.format.type", wanted.type, "text, json_object, json_schema")
+
+
+def input_items(raw: Raw) -> list[Raw]:
+    """The items of an input as they were written, each with an id; a text is a message."""
+    found: Any = msgspec.json.decode(raw)
+    if isinstance(found, str):
+        found = [{"role": "user", "content": [{"type": "input_text", "text": found}]}]
+    return [
+        Raw(msgspec.json.encode({"id": f"item_{index}", "type": "message", **item}))
+        for index, item in enumerate(found)
+    ]

@@ -1,0 +1,253 @@
+"""Tools on the wire: what a request offers, which of them must be called, and calls and results in messages.
+
+Checks shapes and the order of messages; schemas are checked as far as that needs no compiler. Knows no format
+a model writes calls in: `engine/text/tools/`. Read next: `protocols/chat.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .body import refuse, unsupported
+from .chat_content import ChatMessage
+from .errors import BadRequestError
+
+MAX_TOOLS: Final = 256
+MAX_SCHEMA_DEPTH: Final = 64
+MAX_SCHEMA_NODES: Final = 20_000
+"""Of all tools of a request together."""
+_NAME: Final = re.compile(r"[a-zA-Z0-9_.:/-]{1,128}")
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+NO_ARGUMENTS: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call. `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What a request says about calls."""
+
+    tools: tuple[Tool, ...] = ()
+    """Those that may be called; none: calls are not looked for."""
+    is_forced: bool = False
+    """The answer is calls and nothing else, after what the model thinks."""
+    max_calls: int | None = None
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]] | None:
+        """The tools' schemas by name; None where nothing may be called."""
+        return {tool.name: tool.parameters for tool in self.tools} or None
+
+
+NO_TOOLS: Final = ToolUse()
+
+
+def read_tool_use(
+    tools: list[dict[str, Any]] | None,
+    choice: str | dict[str, Any] | None,
+    *,
+    is_parallel: bool = True,
+    is_nested: bool = True,
+) -> ToolUse:
+    """Check `tools` and `tool_choice`. `is_nested`: names lie in `function`, as chat has them and not
+    `/v1/responses`. Raises BadRequestError naming the field."""
+    found = _read_tools(tools or [], is_nested=is_nested)
+    most = None if is_parallel else 1
+    match choice:
+        case None | "auto":
+            return ToolUse(found, max_calls=most)
+        case "none":
+            return ToolUse()
+        case "required":
+            if not found:
+                raise BadRequestError(
+                    "`tool_choice` is required, but there are no `tools`.", param="tool_choice"
+                )
+            return ToolUse(found, is_forced=True, max_calls=most)
+        case dict() as named if named.get("type") == "function":
+            function = named.get("function") if is_nested else named
+            name = function.get("name") if isinstance(function, dict) else None
+            chosen = tuple(tool for tool in found if tool.name == name)
+            if not chosen:
+                where = "tool_choice.function.name" if is_nested else "tool_choice.name"
+                raise refuse(where, name, ", ".join(tool.name for tool in found) or "the name of a tool")
+            return ToolUse(chosen, is_forced=True, max_calls=1)
+        case _:
+            raise refuse("tool_choice", choice, "none, auto, required, or a function by name")
+
+
+def _read_tools(tools: Sequence[dict[str, Any]], *, is_nested: bool) -> tuple[Tool, ...]:
+    if len(tools) > MAX_TOOLS:
+        raise BadRequestError(
+            f"`tools` has {len(tools):,} entries; allowed: up to {MAX_TOOLS}.", param="tools"
+        )
+    walk = _SchemaWalk()
+    found: dict[str, Tool] = {}
+    for index, tool in enumerate(tools):
+        param = f"tools[{index}]"
+        if tool.get("type") != "function":
+            if "type" not in tool:
+                raise _missing(f"{param}.type")
+            raise unsupported(f"{param}.type", f"is {str(tool['type'])[:40]!r}; only functions are served")
+        function, where = (tool.get("function"), f"{param}.function") if is_nested else (tool, param)
+        if not isinstance(function, dict):
+            raise _missing(where)
+        name = function.get("name")
+        if not isinstance(name, str):
+            raise _missing(f"{where}.name")
+        if not _NAME.fullmatch(name):
+            raise refuse(f"{where}.name", name, "1 to 128 letters, digits and any of _ . : / -")
+        if name in found:
+            raise BadRequestError(f"`{where}.name` is {name!r} again.", param=f"{where}.name")
+        if not isinstance(function.get("description", ""), str | None):
+            raise refuse(f"{where}.description", function["description"], "a string")
+        schema = function.get("parameters")
+        if schema is None:
+            schema = NO_ARGUMENTS
+        walk.check(schema, f"{where}.parameters")
+        found[name] = Tool(name, schema)
+    return tuple(found.values())
+
+
+def nested(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as templates take it, of one whose name lies beside its type."""
+    function = {key: value for key, value in tool.items() if key not in ("type", "strict")}
+    return {"type": "function", "function": function}
+
+
+def _missing(param: str) -> BadRequestError:
+    return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+
+
+@dataclass(slots=True)
+class _SchemaWalk:
+    """Looks through schemas, and refuses what is none."""
+
+    num_nodes: int = 0
+    _left: list[tuple[object, str, int]] = field(default_factory=list)
+
+    def check(self, schema: object, param: str) -> None:
+        """Raise BadRequestError naming the place."""
+        if not isinstance(schema, dict):
+            raise refuse(param, schema, "a JSON schema, which is an object")
+        if schema.get("type", "object") != "object":
+            raise refuse(f"{param}.type", schema["type"], '"object"')
+        self._left.append((schema, param, 0))
+        while self._left:
+            self._check_one(*self._left.pop(), root=schema)
+
+    def _check_one(self, schema: object, param: str, depth: int, *, root: dict[str, Any]) -> None:
+        self.num_nodes += 1
+        if depth > MAX_SCHEMA_DEPTH:
+            raise BadRequestError(
+                f"`{param[:200]}` is nested more than {MAX_SCHEMA_DEPTH} deep.", param=param[:200]
+            )
+        if self.num_nodes > MAX_SCHEMA_NODES:
+            raise BadRequestError(f"`tools` have more than {MAX_SCHEMA_NODES:,} schemas.", param="tools")
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, dict):
+            raise refuse(param, schema, "a JSON schema, which is an object")
+        kinds = schema.get("type", [])
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if kind not in _TYPES:
+                raise refuse(f"{param}.type", kind, ", ".join(sorted(_TYPES)))
+        for name in ("required", "enum"):
+            if not isinstance(schema.get(name, []), list):
+                raise refuse(f"{param}.{name}", schema[name], "a list")
+        reference = schema.get("$ref")
+        if reference is not None and not (isinstance(reference, str) and _leads_somewhere(reference, root)):
+            raise refuse(
+                f"{param}.$ref", reference, "the place of a schema in the same tool, as #/$defs/name"
+            )
+        self._left += ((inner, f"{param}.{name}", depth + 1) for name, inner in _inner_schemas(schema, param))
+
+
+def _inner_schemas(schema: dict[str, Any], param: str) -> Iterable[tuple[str, object]]:
+    for name in _MAPS:
+        inner = schema.get(name, {})
+        if not isinstance(inner, dict):
+            raise refuse(f"{param}.{name}", inner, "an object of schemas")
+        yield from ((f"{name}.{key[:64]}", each) for key, each in inner.items())
+    for name in _LISTS:
+        inner = schema.get(name, [])
+        if not isinstance(inner, list):
+            raise refuse(f"{param}.{name}", inner, "a list of schemas")
+        yield from ((f"{name}[{index}]", each) for index, each in enumerate(inner))
+    yield from ((name, schema[name]) for name in _SINGLE if name in schema)
+
+
+def _leads_somewhere(reference: str, root: dict[str, Any]) -> bool:
+    found: object = root
+    if not reference.startswith("#"):
+        return False
+    for part in reference[1:].strip("/").split("/") if len(reference) > 1 else ():
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return isinstance(found, dict | bool)
+
+
+# --- messages ------------------------------------------------------------------------------------------
+
+
+def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
+    """Raise BadRequestError for results without their call, calls without their result, and ids used twice.
+
+    Calls that have no id are answered in order, by messages that name none.
+    """
+    calls: dict[str, str] = {}
+    """Where each call lies that waits for its result, by its id."""
+    answered: set[str] = set()
+    for message in messages:
+        if message.role == "tool":
+            _check_result(message, calls, answered)
+            continue
+        if calls:
+            param = next(iter(calls.values()))
+            raise BadRequestError(
+                f"`{param}` is not answered by a tool message before `{message.param}`.", param=param
+            )
+        answered = set()
+        for index, call in enumerate(message.extra.get("tool_calls", ())):
+            where = f"{message.param}.tool_calls[{index}]"
+            call_id = call.get("id")
+            if call_id is not None and not isinstance(call_id, str):
+                raise refuse(f"{where}.id", call_id, "a string")
+            key = f"#{index}" if call_id is None else call_id
+            if key in calls:
+                raise BadRequestError(f"`{where}.id` is {key[:64]!r} again.", param=f"{where}.id")
+            calls[key] = where
+    if calls:
+        param = next(iter(calls.values()))
+        raise BadRequestError(f"`{param}` is not answered by a tool message.", param=param)
+
+
+def _check_result(message: ChatMessage, calls: dict[str, str], answered: set[str]) -> None:
+    where = f"{message.param}.tool_call_id"
+    call_id = message.extra.get("tool_call_id")
+    if not calls and not answered:
+        raise BadRequestError(
+            f"`{message.param}` is a tool's result, but no call is before it.", param=f"{message.param}.role"
+        )
+    if call_id is None:
+        call_id = next((key for key in calls if key.startswith("#")), None)
+        if call_id is None:
+            raise _missing(where)
+    if call_id in answered:
+        raise BadRequestError(f"`{where}` is {call_id[:64]!r}, which is answered already.", param=where)
+    if call_id not in calls:
+        allowed = ", ".join(key[:64] for key in calls) or "no call is open"
+        raise refuse(where, call_id, allowed)
+    del calls[call_id]
+    answered.add(call_id)

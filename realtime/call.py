@@ -1,0 +1,387 @@
+"""One telephone call: a pure machine between a provider's frames and one transcription session per track.
+
+Frames and what the sessions say come in, with the time; what to do comes out: open a track's session, have it
+hear, end it, tell something. Knows no sockets and no audio. `actors/live/calls.py` drives it.
+
+**Order.** `start` comes first, or, of others, a frame that says what their binary frames are. Frames before
+it, of tracks it did not name, or without what their `event` promises are refused by an `error` event, and the
+call goes on; more than `MAX_ERRORS` of them end it. Gaps in the numbers are counted, not refused.
+
+**End.** `stop`, or the end of the socket, ends every track: what was said to the end is transcribed, then one
+`call.summary` tells the whole, and the call is over. A track whose session ends by itself is told as an
+error; the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from ..protocols.audio import AudioFormat
+from ..protocols.calls import (
+    CallEvent,
+    CallEventKind,
+    CallFrame,
+    Media,
+    MediaFormat,
+    Start,
+    TrackSummary,
+    audio_format,
+    content_format,
+)
+from ..protocols.errors import BadRequestError, ClientError
+from ..protocols.realtime import (
+    ConversationItemInputAudioTranscriptionCompleted,
+    ConversationItemInputAudioTranscriptionDelta,
+    ConversationItemInputAudioTranscriptionFailed,
+    Error,
+    InputAudioBufferCommitted,
+    InputAudioBufferFlushed,
+    InputAudioBufferSpeechStarted,
+    InputAudioBufferSpeechStopped,
+    ServerEvent,
+)
+
+T = TypeVar("T")
+
+START_S: Final = 10.0
+"""A call that has not begun by then is none."""
+FINISH_S: Final = 30.0
+"""How long the last words may take."""
+MAX_ERRORS: Final = 100
+MAX_TRANSCRIPT_CHARS: Final = 200_000
+"""Of one track, in the summary: a day of talk. What is more was told as it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTrack:
+    """Begin a session for this track."""
+
+    track: str
+    format: AudioFormat
+
+
+@dataclass(frozen=True, slots=True)
+class HearTrack:
+    """Have the track's session hear this."""
+
+    track: str
+    audio: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndTrack:
+    """Have everything answered that was said: nothing more comes."""
+
+    track: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Say this of the call."""
+
+    event: CallEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The call is over."""
+
+    code: int
+    reason: str
+
+
+CallEffect = OpenTrack | HearTrack | EndTrack | Tell | Hang
+
+
+@dataclass(slots=True)
+class _Track:
+    name: str
+    format: AudioFormat
+    num_bytes: int = 0
+    num_frames: int = 0
+    num_missing: int = 0
+    last_chunk: int | None = None
+    num_turns: int = 0
+    num_failed: int = 0
+    num_chars: int = 0
+    lines: list[str] = field(default_factory=list)
+    digits: list[str] = field(default_factory=list)
+    starts: dict[str, int] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    is_flushed: bool = False
+    is_gone: bool = False
+
+    @property
+    def at_ms(self) -> int:
+        """How much of it has come."""
+        return self.num_bytes * 1000 // self.format.bytes_per_second
+
+    @property
+    def is_done(self) -> bool:
+        """Everything that was said is answered."""
+        return self.is_gone or (self.is_flushed and not self.pending)
+
+    def summary(self) -> TrackSummary:
+        """What became of it."""
+        return TrackSummary(
+            track=self.name,
+            audio_s=round(self.num_bytes / self.format.bytes_per_second, 3),
+            num_frames=self.num_frames,
+            num_missing=self.num_missing,
+            num_turns=self.num_turns,
+            num_failed=self.num_failed,
+            transcript="\n".join(self.lines),
+            digits="".join(self.digits),
+        )
+
+
+class CallMachine:
+    """See the file's paragraph. Every method gives the effects to perform, in order."""
+
+    def __init__(self, call_id: str, *, now: float) -> None:
+        self.id = call_id
+        self.name = call_id
+        """What the provider calls the call, once it has said that."""
+        self.is_over = False
+        self.deadline = now + START_S
+        """When `on_deadline` wants to be called."""
+        self._began = now
+        self._tracks: dict[str, _Track] = {}
+        self._ending: str | None = None
+        self._seq = 0
+        self._num_errors = 0
+        self._effects: list[CallEffect] = []
+
+    def receive(self, frame: CallFrame | bytes | ClientError, *, now: float) -> Sequence[CallEffect]:
+        """A frame of the provider, binary audio, or why a frame could not be read."""
+        if self._ending is None and not self.is_over:
+            try:
+                if isinstance(frame, ClientError):
+                    raise frame
+                if isinstance(frame, bytes):
+                    self._hear_binary(frame)
+                else:
+                    self._on_frame(frame, now)
+            except ClientError as error:
+                self._refuse(error, now)
+        return self._take()
+
+    def told(self, track: str, event: ServerEvent, *, now: float) -> Sequence[CallEffect]:
+        """What a track's session says."""
+        known = self._tracks.get(track)
+        if known is not None and not self.is_over:
+            self._on_event(known, event)
+            self._settle(now)
+        return self._take()
+
+    def gone(self, track: str, code: str, message: str, *, now: float) -> Sequence[CallEffect]:
+        """A track's session has ended by itself, or never began."""
+        known = self._tracks.get(track)
+        if known is not None and not known.is_gone and not self.is_over:
+            known.is_gone = True
+            if self._ending is None or not known.is_flushed:
+                self._tell("error", track=track, code=code, message=message)
+            if self._ending is None and all(each.is_gone for each in self._tracks.values()):
+                self._end(code, now)
+            self._settle(now)
+        return self._take()
+
+    def end(self, reason: str, *, now: float) -> Sequence[CallEffect]:
+        """The provider has left, or the server stops."""
+        if not self.is_over:
+            self._end(reason, now)
+            self._settle(now)
+        return self._take()
+
+    def problem(self, code: str, message: str) -> Sequence[CallEffect]:
+        """What goes wrong beside the call, with where it is told."""
+        self._tell("error", code=code, message=message)
+        return self._take()
+
+    def on_deadline(self, *, now: float) -> Sequence[CallEffect]:
+        """It has not begun, or its last words take too long."""
+        if now >= self.deadline and not self.is_over:
+            if self._ending is None:
+                self._tell("error", code="call_not_started", message=f"no `start` came within {START_S:g} s")
+            self._hang(now)
+        return self._take()
+
+    def _on_frame(self, frame: CallFrame, now: float) -> None:
+        if frame.content_type is not UNSET and not self._tracks:
+            self._begin({"inbound": content_format(frame.content_type)}, Start(), now)
+            return
+        match frame.event:
+            case "connected" | "websocket:connected":
+                pass
+            case "start":
+                self._start(_given(frame.start, "start"), now)
+            case "media":
+                self._hear(_given(frame.media, "media"))
+            case "mark":
+                self._tell("mark", name=_given(frame.mark, "mark").name)
+            case "dtmf":
+                dtmf = _given(frame.dtmf, "dtmf")
+                track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
+                if len(track.digits) < 1000:
+                    track.digits.append(dtmf.digit)
+                self._tell("dtmf", track=track.name, digit=dtmf.digit, at_ms=track.at_ms)
+            case "stop":
+                self._end("stop", now)
+                self._settle(now)
+            case _:
+                raise BadRequestError(
+                    f"`event` is {frame.event[:40]!r}; known are connected, start, media, mark, dtmf, stop",
+                    code="unknown_event",
+                    param="event",
+                )
+
+    def _start(self, start: Start, now: float) -> None:
+        if self._tracks:
+            raise BadRequestError("the call has begun already", code="unexpected_event", param="event")
+        told = start.mediaFormat if start.mediaFormat is not UNSET else start.media_format
+        found = audio_format(MediaFormat() if told is UNSET else told, param="start.mediaFormat")
+        names = ["inbound"] if start.tracks is UNSET or not start.tracks else start.tracks
+        self._begin({name.removesuffix("_track"): found for name in names}, start, now)
+
+    def _begin(self, formats: dict[str, AudioFormat], start: Start, now: float) -> None:
+        names = (start.callSid, start.callId, start.call_control_id)
+        self.name = next((name for name in names if isinstance(name, str) and name), self.id)
+        parameters = (
+            start.customParameters if start.customParameters is not UNSET else start.custom_parameters
+        )
+        self._began, self.deadline = now, math.inf
+        for name, each in formats.items():
+            self._tracks[name] = _Track(name, each)
+            self._effects.append(OpenTrack(name, each))
+        self._tell(
+            "call.started",
+            parameters=parameters if isinstance(parameters, dict) else {},
+            tracks=[track.summary() for track in self._tracks.values()],
+        )
+
+    def _track(self, name: str, param: str) -> _Track:
+        if not self._tracks:
+            raise BadRequestError(
+                "the call has not begun: `start` comes first", code="unexpected_event", param="event"
+            )
+        if name not in self._tracks:
+            known = ", ".join(self._tracks)
+            raise BadRequestError(f"`{param}` is {name[:40]!r}; the call has {known}", param=param)
+        return self._tracks[name]
+
+    def _hear(self, media: Media) -> None:
+        track = self._track(media.track.removesuffix("_track"), "media.track")
+        try:
+            chunk = None if media.chunk is UNSET else int(media.chunk)
+        except ValueError:
+            raise BadRequestError("`media.chunk` is no number", param="media.chunk") from None
+        if chunk is not None:
+            if track.last_chunk is not None and chunk > track.last_chunk + 1:
+                track.num_missing += min(chunk - track.last_chunk - 1, 1_000_000)
+            track.last_chunk = chunk if track.last_chunk is None else max(chunk, track.last_chunk)
+        self._hear_on(track, media.payload)
+
+    def _hear_binary(self, audio: bytes) -> None:
+        """Of the first track: who sends binary frames has one."""
+        first = next(iter(self._tracks), "inbound")
+        self._hear_on(self._track(first, "track"), audio)
+
+    def _hear_on(self, track: _Track, audio: bytes) -> None:
+        if track.is_gone:
+            return
+        track.num_frames += 1
+        track.num_bytes += len(audio)
+        self._effects.append(HearTrack(track.name, audio))
+
+    def _on_event(self, track: _Track, event: ServerEvent) -> None:
+        match event:
+            case InputAudioBufferSpeechStarted():
+                track.starts[event.item_id] = event.audio_start_ms
+                self._tell("speech.started", track=track.name, item=event.item_id, at_ms=event.audio_start_ms)
+            case InputAudioBufferSpeechStopped():
+                self._tell("speech.stopped", track=track.name, item=event.item_id, at_ms=event.audio_end_ms)
+            case InputAudioBufferCommitted():
+                track.pending.add(event.item_id)
+            case ConversationItemInputAudioTranscriptionDelta():
+                self._tell("transcript.delta", track=track.name, item=event.item_id, text=event.delta)
+            case ConversationItemInputAudioTranscriptionCompleted():
+                self._complete(track, event.item_id, event.transcript)
+            case ConversationItemInputAudioTranscriptionFailed():
+                track.num_failed += 1
+                self._answered(track, event.item_id)
+                problem = event.error
+                self._tell(
+                    "transcript.failed",
+                    track=track.name,
+                    item=event.item_id,
+                    code=problem.code,
+                    message=problem.message,
+                )
+            case InputAudioBufferFlushed():
+                track.is_flushed = True
+            case Error():
+                problem = event.error
+                self._tell(
+                    "error", track=track.name, code=problem.code, message=problem.message, param=problem.param
+                )
+            case _:
+                pass
+
+    def _complete(self, track: _Track, item: str, text: str) -> None:
+        start = self._answered(track, item)
+        track.num_turns += 1
+        if text and track.num_chars + len(text) <= MAX_TRANSCRIPT_CHARS:
+            track.lines.append(text)
+            track.num_chars += len(text)
+        self._tell("transcript.completed", track=track.name, item=item, text=text, at_ms=start)
+
+    def _answered(self, track: _Track, item: str) -> int | None:
+        track.pending.discard(item)
+        return track.starts.pop(item, None)
+
+    def _end(self, reason: str, now: float) -> None:
+        if self._ending is None:
+            self._ending = reason
+            self.deadline = now + FINISH_S
+            self._effects += [EndTrack(name) for name, track in self._tracks.items() if not track.is_gone]
+
+    def _settle(self, now: float) -> None:
+        if self._ending is not None and all(track.is_done for track in self._tracks.values()):
+            self._hang(now)
+
+    def _hang(self, now: float) -> None:
+        self._tell(
+            "call.summary",
+            reason=self._ending or "call_not_started",
+            duration_s=round(now - self._began, 3),
+            tracks=[track.summary() for track in self._tracks.values()],
+        )
+        self.is_over, self.deadline = True, math.inf
+        self._effects.append(Hang(1000, "the call is over"))
+
+    def _refuse(self, error: ClientError, now: float) -> None:
+        self._num_errors += 1
+        self._tell("error", code=error.code, message=error.message, param=error.param)
+        if self._num_errors > MAX_ERRORS:
+            self._end("too_many_errors", now)
+            self._settle(now)
+
+    def _tell(self, event: CallEventKind, **fields: object) -> None:
+        self._seq += 1
+        told = CallEvent(event=event, call=self.name, seq=self._seq, **fields)  # type: ignore[arg-type]
+        self._effects.append(Tell(told))
+
+    def _take(self) -> Sequence[CallEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _given(value: T | UnsetType, name: str) -> T:
+    if value is UNSET:
+        raise BadRequestError(f"`{name}` is missing", code="invalid_frame", param=name)
+    return value

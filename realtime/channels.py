@@ -1,0 +1,191 @@
+"""The channels of a session's sound: the turns and the items of each, on one timeline.
+
+A session hears one channel (what comes in several is mixed), or several apart, as both sides of a telephone
+call: then each has turns, items and transcripts of its own, and all that is told of one says which, counted
+from 0. Commits, flushes and clears are for all of them. Used by `realtime/session.py`; what one
+channel does is in `realtime/listener.py` and `realtime/conversation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..protocols.errors import BadRequestError, SensoriumError
+from ..protocols.realtime import InputAudioBufferFlushed, ServerEvent
+from ..protocols.transcript import TranscriptionOptions
+from .config import SessionConfig
+from .conversation import Conversation
+from .effects import Effect
+from .events import AudioAppended, CutFound, HypothesisFailed, HypothesisReady, SpeechScored
+from .listener import Listener
+from .outgoing import Outgoing, Teller
+from .pace import Pace
+from .releases import RELEASES
+from .settings import SessionSettings
+
+Heard = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
+
+
+class _OfChannel:
+    """Says of everything which channel it is of, where there are several."""
+
+    def __init__(self, outgoing: Outgoing, channel: int) -> None:
+        self._outgoing = outgoing
+        self._channel = channel
+
+    def send(self, event: ServerEvent) -> None:
+        """See `Teller.send`."""
+        if hasattr(event, "channel"):
+            event = msgspec.structs.replace(event, channel=self._channel)
+        self._outgoing.send(event)
+
+    def do(self, effect: Effect) -> None:
+        """See `Teller.do`."""
+        if hasattr(effect, "channel"):
+            effect = msgspec.structs.replace(effect, channel=self._channel)
+        self._outgoing.do(effect)
+
+
+class _Channel:
+    """One of them."""
+
+    def __init__(
+        self, config: SessionConfig, settings: SessionSettings, teller: Teller, new_id: Callable[[str], str]
+    ) -> None:
+        self.teller = teller
+        self.conversation = Conversation(
+            teller,
+            new_id,
+            release=RELEASES[settings.delay],
+            max_finals_in_flight=config.max_finals_in_flight,
+        )
+        self.conversation.options = settings.options
+        self.listener = Listener(config, settings, self.conversation, teller)
+
+
+class Channels:
+    """All channels of a session, at least one."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        settings: SessionSettings,
+        outgoing: Outgoing,
+        new_id: Callable[[str], str],
+    ) -> None:
+        many = settings.num_channels > 1
+        tellers = [_OfChannel(outgoing, n) if many else outgoing for n in range(settings.num_channels)]
+        self._channels = [_Channel(config, settings, teller, new_id) for teller in tellers]
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    @property
+    def first(self) -> Conversation:
+        """Items and counters of the first channel, which may be the only one."""
+        return self._channels[0].conversation
+
+    @property
+    def backlog(self) -> int:
+        """Of the channel that is furthest behind, see `Listener.backlog`."""
+        return max(channel.listener.backlog for channel in self._channels)
+
+    @property
+    def unended(self) -> int:
+        """Of the longest turn, see `Listener.unended`."""
+        return max(channel.listener.unended for channel in self._channels)
+
+    @property
+    def num_tracked(self) -> int:
+        """Items with any state."""
+        return sum(channel.conversation.num_tracked for channel in self._channels)
+
+    @property
+    def num_withheld(self) -> int:
+        """See `Conversation.num_withheld`."""
+        return sum(channel.conversation.num_withheld for channel in self._channels)
+
+    @property
+    def pace(self) -> Pace:
+        """The slowest, to look at."""
+        return max((channel.listener.pace for channel in self._channels), key=lambda pace: pace.factor)
+
+    def has_room(self, num_samples: int) -> bool:
+        """Whether every turn may grow by `num_samples`."""
+        return all(channel.listener.has_room(num_samples) for channel in self._channels)
+
+    def learn(self, event: Heard, *, now: float) -> None:
+        """Take a fact about sound, or an answer: of the channel whose item it is."""
+        match event:
+            case AudioAppended():
+                self._channels[event.channel].listener.append(event.num_samples)
+            case SpeechScored():
+                self._channels[event.channel].listener.score(event.end_sample, event.probability)
+            case CutFound():
+                self._channels[event.channel].listener.cut(event.sample, now=now)
+            case HypothesisReady():
+                for channel in self._channels:
+                    if not event.final:
+                        channel.listener.pace.answered(event.item_id, now=now)
+                    channel.conversation.on_ready(event)
+            case HypothesisFailed():
+                for channel in self._channels:
+                    channel.conversation.on_failed(event)
+
+    def commit(self) -> None:
+        """End every turn. Raises BadRequestError, changing nothing, where no channel has one that can end."""
+        refusals: list[BadRequestError] = []
+        for channel in self._channels:
+            try:
+                channel.listener.commit()
+            except BadRequestError as error:
+                refusals.append(error)
+        if len(refusals) == len(self._channels):
+            raise refusals[0]
+
+    def flush(self) -> None:
+        """End every turn there is; each channel is told of."""
+        for channel in self._channels:
+            channel.teller.send(InputAudioBufferFlushed(item_id=channel.listener.flush()))
+
+    def clear(self) -> None:
+        """Drop what was not committed."""
+        for channel in self._channels:
+            channel.listener.clear()
+
+    def finish(self) -> None:
+        """Commit the turns in progress; no more audio will come."""
+        for channel in self._channels:
+            channel.listener.finish()
+
+    def configure(self, settings: SessionSettings) -> None:
+        """Use other settings, for as many channels."""
+        for channel in self._channels:
+            channel.listener.configure(settings)
+
+    def transcribe_with(self, options: TranscriptionOptions) -> None:
+        """Items first asked about later are transcribed so."""
+        for channel in self._channels:
+            channel.conversation.options = options
+
+    def advance(self, *, now: float) -> None:
+        """Ask about open items, answer what is due, give audio back."""
+        for channel in self._channels:
+            channel.listener.advance(now=now)
+
+    def end(self, error: SensoriumError) -> None:
+        """Answer what is pending with `error`, and drop the rest."""
+        for channel in self._channels:
+            channel.conversation.fail_pending(error)
+            channel.conversation.discard()
+
+    def check(self, *, is_closed: bool) -> None:
+        """Assert the invariants between inputs."""
+        for channel in self._channels:
+            channel.conversation.check()
+            if is_closed:
+                assert channel.conversation.num_tracked == 0
+            else:
+                channel.listener.check()

@@ -1,0 +1,1 @@
+"""Sessions that answer: their conversation, their responses, and what they look at."""

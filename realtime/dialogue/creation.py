@@ -1,0 +1,69 @@
+"""What a client creates, as an item of the conversation. Knows what the model takes; read next:
+`realtime/dialogue/editor.py`.
+"""
+
+from __future__ import annotations
+
+from ...protocols.audio import wave_file
+from ...protocols.chat_content import TextPart
+from ...protocols.container_format import ContainerFormat, InputFormat
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import ItemId
+from ...protocols.realtime_items import (
+    AudioGiven,
+    CallGiven,
+    ImageGiven,
+    NewItem,
+    OutputGiven,
+    PartGiven,
+    TextGiven,
+)
+from .config import DialogueConfig
+from .items import Call, CallOutput, Item, ItemPart, Picture, Sound
+
+
+def new_item(given: NewItem, item_id: ItemId, config: DialogueConfig, audio_format: InputFormat) -> Item:
+    """What a client gave. Raises BadRequestError for media that the model does not take."""
+    parts = [
+        _part(part, f"{given.param}.content[{index}]", config, audio_format)
+        for index, part in enumerate(given.parts)
+    ]
+    item = Item(item_id, given.role, parts)
+    item.waits = bool(item.media())
+    return item
+
+
+def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: InputFormat) -> ItemPart:
+    match part:
+        case TextGiven(text):
+            return TextPart(text)
+        case ImageGiven(data, detail):
+            if "image" in config.kinds:
+                return Picture(data, detail)
+            raise _unsupported(where, "an image", config)
+        case AudioGiven(data, transcript):
+            if "audio" in config.kinds:
+                if isinstance(audio_format, ContainerFormat):
+                    return Sound(data, transcript)
+                if not data or len(data) % audio_format.bytes_per_frame:
+                    raise BadRequestError(
+                        f"`{where}.audio` has {len(data)} bytes; allowed: whole samples of "
+                        f"{audio_format.bytes_per_frame} bytes",
+                        code="invalid_audio",
+                        param=f"{where}.audio",
+                    )
+                return Sound(wave_file(data, audio_format), transcript)
+            if transcript:
+                return Sound(None, transcript)
+            raise _unsupported(where, "audio without a transcript", config)
+        case CallGiven(call_id, name, arguments):
+            return Call(call_id, name, arguments)
+        case OutputGiven(call_id, output):
+            return CallOutput(call_id, output)
+
+
+def _unsupported(where: str, what: str, config: DialogueConfig) -> BadRequestError:
+    takes = ", ".join(sorted(config.kinds | {"text"}))
+    return BadRequestError(
+        f"`{where}` is {what}; the model {config.model} takes {takes}", code="unsupported_media", param=where
+    )

@@ -1,0 +1,346 @@
+"""The conversation of a session that answers: items come and go, responses are made of them.
+
+One response at a time belongs to the conversation, up to `max_responses` in all are made; one waits until
+what it answers to is there: the transcripts of turns, the pictures of items. **Turns** that the server found
+in the audio become items as they are committed. With `create_response` (unless switched off) the end of one
+is answered once its transcript is there and has words; with `interrupt_response` the beginning of one ends
+the answer in progress, which keeps what was said of it (`status: incomplete`, reason `turn_detected`).
+
+**Too long a conversation** for the model's context loses its oldest quarter, answers and questions alike but
+never the newest item, until it fits, and the client is told (`conversation.truncated`); with `truncation:
+disabled` the response fails instead.
+
+Between `realtime/session.py`, which hands it the client's wishes and what it is told of turns, and its parts
+`items.py` and `responses.py`. Pure: effects and events are `realtime/dialogue/effects.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import assert_never
+
+from ...protocols.container_format import InputFormat
+from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.messages import ItemId
+from ...protocols.realtime import (
+    ConversationItemInputAudioTranscriptionCompleted,
+    ConversationItemInputAudioTranscriptionFailed,
+    InputAudioBufferCommitted,
+    InputAudioBufferSpeechStarted,
+    ServerEvent,
+)
+from ...protocols.realtime_dialogue import (
+    ConversationCreated,
+    ConversationInfo,
+    ConversationItemCreate,
+    DialogueClientEvent,
+)
+from ...protocols.realtime_responses import EndReason, ResponseCancel, ResponseCreate
+from ...protocols.realtime_session import TurnDetectionView
+from ...protocols.realtime_video import (
+    InputImageBufferAppend,
+    InputImageBufferClear,
+    InputImageBufferCommit,
+    VideoClientEvent,
+)
+from ..outgoing import Outgoing
+from .config import DialogueConfig
+from .editor import Editor
+from .effects import (
+    AnswerBegan,
+    AnswerEnded,
+    AnswerFact,
+    AnswerFailed,
+    AnswerGrew,
+    CallBegan,
+    CallGrew,
+    DialogueFact,
+    FrameLookedAt,
+    FrameRefused,
+    HasReadAhead,
+    MediaOpened,
+    MediaRefused,
+    PairEncoded,
+    PairRefused,
+    ReadAhead,
+    Respond,
+    StopResponding,
+    Warm,
+)
+from .items import Item, Sound
+from .prompt import clip_parts, conversation
+from .responses import Ending, Response
+from .settings import AnswerSettings, DialogueSettings, initial_settings, of_response
+from .video import Video
+
+DialogueWish = DialogueClientEvent | ResponseCreate | ResponseCancel | VideoClientEvent
+_TOO_LONG = "context_length_exceeded"
+
+
+class Dialogue:
+    """Items and responses. After every input `advance` does what follows from the new state."""
+
+    def __init__(self, config: DialogueConfig, outgoing: Outgoing, new_id: Callable[[str], str]) -> None:
+        self.config = config
+        self.settings: DialogueSettings = initial_settings(config)
+        self._editor = Editor(config, outgoing, new_id)
+        self.items = self._editor.items
+        self.video = Video(config, self.items, outgoing, new_id, make_room=self._editor.make_room)
+        """What is seen live."""
+        self.responses: dict[str, Response] = {}
+        """Those being made."""
+        self.is_draining = False
+        """No more responses are begun."""
+        self.is_committing = False
+        """It is the client that ends a turn just now: it will ask for the answer itself."""
+        self._interrupts = self._answers_turns = False
+        self._id = new_id("conv")
+        self._outgoing = outgoing
+        self._new_id = new_id
+        self._is_owed = False  # an answer to turns that have ended
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being answered, or about to be."""
+        return not self.responses and not self._is_owed
+
+    @property
+    def active(self) -> Response | None:
+        """The response of the conversation."""
+        return next((each for each in self.responses.values() if not each.is_apart), None)
+
+    def open(self) -> None:
+        """Greet the client."""
+        self._outgoing.send(ConversationCreated(conversation=ConversationInfo(self._id)))
+
+    def wish(self, event: DialogueWish, audio_format: InputFormat, *, now: float) -> None:
+        """What the client asked for. Raises ClientError and changes nothing."""
+        match event:
+            case InputImageBufferAppend():
+                self.video.append(event, now=now)
+            case InputImageBufferCommit():
+                self.video.commit()
+            case InputImageBufferClear():
+                self.video.clear()
+            case ResponseCreate():
+                self._create_response(event, audio_format)
+            case ResponseCancel():
+                self._end(self._to_cancel(event.response_id or None), "cancelled", reason="client_cancelled")
+            case _:
+                if isinstance(event, ConversationItemCreate) and event.previous_item_id is None:
+                    self.video.seal()
+                self._editor.wish(event, audio_format)
+
+    def configure(self, settings: DialogueSettings, detection: TurnDetectionView | None) -> None:
+        """Use other settings for what begins later."""
+        self.settings = settings
+        self.video.settings = settings.video
+        self._interrupts = detection is not None and detection.interrupt_response is not False
+        self._answers_turns = detection is not None and detection.create_response is not False
+
+    def follow(self, event: ServerEvent) -> None:
+        """What the client is told; of interest is what becomes of turns."""
+        match event:
+            case InputAudioBufferSpeechStarted():
+                if self._interrupts:
+                    self._is_owed = False
+                    if self.active is not None:
+                        self._end(self.active, "cancelled", reason="turn_detected")
+            case InputAudioBufferCommitted(item_id=item_id):
+                self.video.seal()
+                self._editor.add_turn(item_id)
+                self._is_owed |= self._answers_turns and not self.is_committing
+            case ConversationItemInputAudioTranscriptionCompleted(item_id=item_id, transcript=transcript):
+                self._editor.transcribed(item_id, transcript)
+            case ConversationItemInputAudioTranscriptionFailed(item_id=item_id):
+                self._editor.transcribed(item_id, "")
+            case _:
+                pass
+
+    def learn(self, fact: DialogueFact) -> None:
+        """What the actor reports; about what is over, nothing."""
+        match fact:
+            case MediaOpened() | MediaRefused():
+                self._editor.media_opened(fact)
+            case FrameLookedAt() | FrameRefused():
+                self.video.looked_at(fact)
+            case PairEncoded() | PairRefused():
+                self.video.encoded(fact)
+            case HasReadAhead(plan):
+                self.video.let_go(plan)
+            case _:
+                self._answered(fact)
+
+    def _answered(self, fact: AnswerFact) -> None:
+        response = self.responses.get(fact.response_id)
+        if response is None:
+            return
+        match fact:
+            case AnswerBegan():
+                response.begin()
+            case AnswerGrew():
+                response.grow(fact.text)
+            case CallBegan():
+                # Some models number the calls of each answer from 0.
+                is_new = self.items.find_call(fact.call_id) is None
+                response.call(fact.call_id if is_new else self._new_id("call"), fact.name)
+            case CallGrew():
+                response.grow_call(fact.arguments)
+            case AnswerEnded():
+                self._end(response, "incomplete" if fact.is_cut else "completed", fact=fact)
+            case AnswerFailed():
+                if not self._shortened(response, fact.error):
+                    self._end(response, "failed", error=fact.error)
+            case _:
+                assert_never(fact)
+
+    def advance(self) -> None:
+        """Begin the response that is owed, and ask for those whose conversation is complete."""
+        if self._is_owed and self.active is None:
+            self._begin_owed()
+        for response in tuple(self.responses.values()):
+            if response.is_ready and not response.is_asked:
+                response.is_asked = True
+                items = [item for item in response.context if response.has_input or item in self.items]
+                asked = conversation(items, response.settings)
+                if not asked.messages:
+                    error = BadRequestError("there is nothing to answer to", code="conversation_empty")
+                    self._end(response, "failed", error=error)
+                    continue
+                clips = clip_parts(items, self.video.origin_ms)
+                self._outgoing.do(Respond(response.id, asked, response.settings, response.is_apart, clips))
+        if self.video.has_news and self.is_idle:
+            self.video.has_news = False
+            self._warm()
+
+    def _warm(self) -> None:
+        """Have what was seen read, up to the first item that is not ready; and what will be left of it."""
+        items = list(takewhile(lambda item: not item.waits or item.clip is not None, self.items))
+        clips = clip_parts(items, self.video.origin_ms)
+        if clips:
+            self._outgoing.do(Warm(conversation(items, self.settings.answers), clips))
+        if (plan := self.video.leaving) is not None:
+            items = [item for item in items if item.clip is None or not item.clip.is_leaving]
+            if clips := clip_parts(items, self.video.origin_ms, is_ahead=True):
+                self._outgoing.do(ReadAhead(plan, conversation(items, self.settings.answers), clips))
+
+    def close(self, error: SensoriumError) -> None:
+        """The session ends: so do the responses."""
+        self._is_owed = False
+        for response in tuple(self.responses.values()):
+            self._end(response, "failed", error=error)
+
+    def check(self) -> None:
+        """Assert the invariants between inputs."""
+        self.items.check()
+        assert len(self.responses) <= self.config.max_responses
+        assert sum(not each.is_apart for each in self.responses.values()) <= 1
+        for response in self.responses.values():
+            assert response.is_asked or not response.is_ready
+            assert response.is_apart or all(item in self.items for item in response.outputs[-1:])
+        assert not self._is_owed or self.active is not None or any(item.waits for item in self.items)
+
+    def _create_response(self, event: ResponseCreate, audio_format: InputFormat) -> None:
+        settings = of_response(self.settings, event.wish, self.config)
+        if not event.wish.is_apart and self.active is not None:
+            raise BadRequestError(
+                f"the conversation is being answered by {self.active.id}; cancel it, or wait for its end",
+                code="conversation_already_has_active_response",
+            )
+        if event.input is None:
+            self.video.seal()
+        context = tuple(self.items)
+        if event.input is not None:
+            context = tuple(self._editor.given(each, audio_format) for each in event.input)
+        self._begin(
+            settings,
+            context,
+            is_apart=event.wish.is_apart,
+            has_input=event.input is not None,
+            metadata=event.wish.metadata or None,
+        )
+
+    def _begin(
+        self,
+        settings: AnswerSettings,
+        context: tuple[Item, ...],
+        *,
+        is_apart: bool = False,
+        has_input: bool = False,
+        metadata: dict[str, str] | None = None,
+    ) -> None:
+        if self.is_draining:
+            raise BadRequestError("the server is restarting", code="server_draining")
+        # One place is the conversation's.
+        most = self.config.max_responses - (1 if is_apart and self.active is None else 0)
+        if len(self.responses) >= most:
+            raise BadRequestError(
+                f"{len(self.responses)} responses are being made, which is the limit",
+                code="too_many_responses",
+            )
+        response = Response(
+            self._new_id("resp"),
+            self._outgoing,
+            settings,
+            new_item_id=lambda: ItemId(self._new_id("item")),
+            place=self._place,
+            before=self.items.before,
+            conversation_id=None if is_apart else self._id,
+            metadata=metadata,
+            context=context,
+            has_input=has_input,
+        )
+        self.responses[response.id] = response
+        response.create()
+
+    def _begin_owed(self) -> None:
+        """Answer the turns that have ended, once it is known what was said; nothing is no question."""
+        items = tuple(item for item in self.items if item is not self.video.open)
+        turns = [item for item in items if any(isinstance(each, Sound) for each in item.parts)]
+        if any(item.waits for item in turns):
+            return
+        self._is_owed = False
+        if turns and turns[-1].message() is not None and not self.is_draining:
+            self._begin(self.settings.answers, items)
+
+    def _to_cancel(self, response_id: str | None) -> Response:
+        found = self.active if response_id is None else self.responses.get(response_id)
+        if found is None:
+            raise BadRequestError(
+                "there is no such response in progress",
+                code="response_cancel_not_active",
+                param="response_id",
+            )
+        return found
+
+    def _end(
+        self,
+        response: Response,
+        status: Ending,
+        *,
+        reason: EndReason | None = None,
+        error: SensoriumError | None = None,
+        fact: AnswerEnded | None = None,
+    ) -> None:
+        """The one way in which a response ends."""
+        del self.responses[response.id]
+        if fact is None and response.is_asked:
+            self._outgoing.do(StopResponding(response.id))
+        if fact is not None and fact.is_cut:
+            reason = "max_output_tokens"
+        usage = None if fact is None else fact.usage
+        response.end(status, reason=reason, error=error, usage=usage)
+
+    def _place(self, response: Response, item: Item) -> ItemId | None:
+        """Put an output behind what it answers to, and behind the outputs before it."""
+        return self._editor.add_answer(item, (*response.context, *response.outputs))
+
+    def _shortened(self, response: Response, error: SensoriumError) -> bool:
+        """Whether the conversation was made shorter, and the response is to be asked for again."""
+        if error.code != _TOO_LONG or response.has_input or response.has_begun:
+            return False
+        if self.settings.truncation == "disabled" or not self._editor.shorten(response.context):
+            return False
+        response.is_asked = False
+        return True

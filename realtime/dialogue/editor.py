@@ -1,0 +1,170 @@
+"""What happens to the items of a conversation, and what the client is told of it.
+
+Items come from the client (created, deleted, truncated), from the microphone (turns) and from the model
+(answers). The client's are refused beyond a bound; for turns and answers, which cannot be, the oldest quarter
+gives way. Read next: `realtime/dialogue/items.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...protocols.chat_content import TextPart
+from ...protocols.container_format import InputFormat
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import ItemId
+from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
+from ...protocols.realtime_dialogue import (
+    ConversationItemCreate,
+    ConversationItemDelete,
+    ConversationItemDeleted,
+    ConversationItemRetrieve,
+    ConversationItemRetrieved,
+    ConversationItemTruncate,
+    ConversationItemTruncated,
+    ConversationTruncated,
+    DialogueClientEvent,
+)
+from ...protocols.realtime_items import ItemReference, NewItem
+from ..outgoing import Outgoing
+from .config import DialogueConfig
+from .creation import new_item
+from .effects import ForgetMedia, ForgetPairs, MediaOpened, MediaRefused, OpenMedia
+from .items import Item, Items, Sound
+
+
+class Editor:
+    """The one who changes `items`."""
+
+    def __init__(self, config: DialogueConfig, outgoing: Outgoing, new_id: Callable[[str], str]) -> None:
+        self.items = Items(config)
+        self._config = config
+        self._outgoing = outgoing
+        self._new_id = new_id
+
+    def wish(self, event: DialogueClientEvent, audio_format: InputFormat) -> None:
+        """What the client asked for. Raises BadRequestError and changes nothing."""
+        match event:
+            case ConversationItemCreate():
+                self._create(event, audio_format)
+            case ConversationItemRetrieve():
+                self._outgoing.send(ConversationItemRetrieved(item=self.items.get(event.item_id).view()))
+            case ConversationItemDelete():
+                self._delete(event.item_id)
+            case ConversationItemTruncate():
+                self._truncate(event)
+
+    def given(self, given: NewItem | ItemReference, audio_format: InputFormat) -> Item:
+        """An item of a response's own input: it is opened when it is answered to. Raises BadRequestError."""
+        if isinstance(given, ItemReference):
+            return self.items.get(given.id, f"{given.param}.id")
+        item = new_item(given, ItemId(given.id or self._new_id("item")), self._config, audio_format)
+        self.items.check_room(item)
+        item.waits = False
+        return item
+
+    def add_turn(self, item_id: str) -> None:
+        """A turn was committed; its words come later."""
+        self.make_room()
+        self.items.insert(Item(ItemId(item_id), "user", [Sound(None, None)], waits=True))
+
+    def transcribed(self, item_id: str, transcript: str) -> None:
+        """The words of a turn."""
+        item = self.items.find(item_id)
+        if item is not None:
+            item.parts = [Sound(None, transcript)]
+            item.waits = False
+
+    def add_answer(self, item: Item, context: Sequence[Item]) -> ItemId | None:
+        """Put an answer behind the last item that it answers to (or else last): the item before it."""
+        self.make_room()
+        after = next((each.id for each in reversed(context) if each in self.items), None)
+        return self.items.insert(item, after)
+
+    def media_opened(self, fact: MediaOpened | MediaRefused) -> None:
+        """What became of an item's files: it is gone where they cannot be opened."""
+        item = self.items.find(fact.item_id)
+        if item is None:
+            return
+        item.waits = False
+        if isinstance(fact, MediaRefused):
+            self._forget(item)
+            self._outgoing.refuse(fact.error)
+            self._outgoing.send(ConversationItemDeleted(item_id=item.id))
+
+    def shorten(self, context: Sequence[Item]) -> bool:
+        """Drop the oldest quarter of what was too long; False if nothing can go."""
+        there = [item for item in context if item in self.items]
+        if len(there) < 2:
+            return False
+        self._drop(there[: max(1, len(there) // 4)])
+        return True
+
+    def _create(self, event: ConversationItemCreate, audio_format: InputFormat) -> None:
+        item_id = ItemId(event.item.id or self._new_id("item"))
+        item = new_item(event.item, item_id, self._config, audio_format)
+        self.items.check_room(item)
+        self.items.check_call(item)
+        previous = self.items.insert(item, event.previous_item_id)
+        self._outgoing.send(ConversationItemAdded(item=item.view(), previous_item_id=previous))
+        self._outgoing.send(ConversationItemDone(item=item.view(), previous_item_id=previous))
+        if item.waits:
+            self._outgoing.do(OpenMedia(item.id, item.media()))
+
+    def _delete(self, item_id: str) -> None:
+        item = self.items.get(item_id)
+        if item.status == "in_progress":
+            raise BadRequestError(
+                "the item is still in progress: cancel its response first",
+                code="item_in_progress",
+                param="item_id",
+            )
+        self._forget(item)
+        self._outgoing.send(ConversationItemDeleted(item_id=item.id))
+
+    def _truncate(self, event: ConversationItemTruncate) -> None:
+        item = self.items.get(event.item_id)
+        if item.role != "assistant" or item.call is not None or item.status == "in_progress":
+            raise BadRequestError(
+                "only an answer that is over can be truncated", code="item_not_truncatable", param="item_id"
+            )
+        if event.content_index:
+            raise BadRequestError("`content_index`: an answer has one part", param="content_index")
+        text_end = event.text_end or 0
+        if text_end > len(item.text):
+            raise BadRequestError(
+                f"`text_end` is {text_end}; the answer has {len(item.text)} characters", param="text_end"
+            )
+        if event.audio_end_ms and not isinstance(event.text_end, int):
+            raise BadRequestError(
+                "answers are text here: say in `text_end` how many characters of it were had",
+                code="unsupported_parameter",
+                param="audio_end_ms",
+            )
+        item.parts = [TextPart(item.text[:text_end])] if text_end else []
+        item.status = "incomplete"
+        self._outgoing.send(
+            ConversationItemTruncated(
+                item_id=item.id, content_index=0, audio_end_ms=event.audio_end_ms, text_end=text_end
+            )
+        )
+
+    def _forget(self, item: Item) -> None:
+        self.items.remove(item)
+        item.waits = False
+        if item.clip is not None:
+            self._outgoing.do(ForgetPairs(tuple(pair.id for pair in item.clip.pairs)))
+        elif item.media():
+            self._outgoing.do(ForgetMedia(item.id))
+
+    def make_room(self) -> None:
+        """An item comes that cannot be refused: where there are too many, the oldest quarter goes."""
+        if len(self.items) >= self._config.max_items:
+            old = [item for item in self.items if item.status != "in_progress" and not item.waits]
+            self._drop(old[: max(1, len(old) // 4)])
+
+    def _drop(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._forget(item)
+        if items:
+            self._outgoing.send(ConversationTruncated(item_ids=[item.id for item in items]))

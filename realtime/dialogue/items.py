@@ -1,0 +1,361 @@
+"""The items of a conversation in order, within its bounds.
+
+An item may wait for something before it can be used: a turn for its transcript, a picture to be opened. Knows
+no responses. What a client creates becomes one in `realtime/dialogue/creation.py`; how they become what a
+model is asked is `realtime/dialogue/prompt.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import ItemId
+from ...protocols.realtime_dialogue import ROOT
+from ...protocols.realtime_items import (
+    ConversationItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    ImageDetail,
+    InputAudioContent,
+    InputContent,
+    InputImageContent,
+    InputTextContent,
+    ItemRole,
+    ItemStatus,
+    Message,
+    OutputTextContent,
+)
+from .config import DialogueConfig
+
+_FULL: Final = "conversation_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An encoded image."""
+
+    data: bytes
+    detail: ImageDetail
+
+
+@dataclass(slots=True)
+class Sound:
+    """Speech: as a file where the model hears it, else by its transcript. `data` None: it was a turn."""
+
+    data: bytes | None
+    transcript: str | None
+
+
+@dataclass(slots=True)
+class Pair:
+    """Frames of live video that are looked at together: two, or a last one by itself."""
+
+    id: str
+    data: tuple[bytes, ...]
+    timestamps_ms: tuple[int, ...]
+    num_tokens: int = 0
+    """0: it is not ready yet."""
+    is_referred: bool = False
+    """A question came right behind it."""
+    is_leaving: bool = False
+    """It is forgotten as soon as what stays was read without it."""
+
+
+@dataclass(slots=True)
+class Clip:
+    """Live video, oldest first."""
+
+    pairs: list[Pair]
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        """Of all its frames."""
+        return [each for pair in self.pairs for each in pair.timestamps_ms]
+
+    @property
+    def is_leaving(self) -> bool:
+        """None of its pairs that are ready stays."""
+        return all(pair.is_leaving for pair in self.pairs if pair.num_tokens)
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool; its arguments grow while the model writes them."""
+
+    call_id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutput:
+    """What a call gave."""
+
+    call_id: str
+    output: str
+
+
+ItemPart = TextPart | Picture | Sound | Clip | Call | CallOutput
+
+
+class Item:
+    """A message, a call of a tool, or what that gave. `waits`: something must come before it can be used."""
+
+    __slots__ = ("id", "is_hidden", "parts", "role", "status", "waits")
+
+    def __init__(
+        self,
+        item_id: ItemId,
+        role: ItemRole,
+        parts: Sequence[ItemPart],
+        *,
+        status: ItemStatus = "completed",
+        waits: bool = False,
+    ) -> None:
+        self.id = item_id
+        self.role = role
+        self.parts = list(parts)
+        self.status = status
+        self.waits = waits
+        self.is_hidden = False
+        """The client has not been told of it yet."""
+
+    @property
+    def clip(self) -> Clip | None:
+        """The live video that it is."""
+        return next((part for part in self.parts if isinstance(part, Clip)), None)
+
+    @property
+    def call(self) -> Call | None:
+        """The call that it is."""
+        return next((part for part in self.parts if isinstance(part, Call)), None)
+
+    @property
+    def output(self) -> CallOutput | None:
+        """What a call gave, if it is that."""
+        return next((part for part in self.parts if isinstance(part, CallOutput)), None)
+
+    @property
+    def num_media_bytes(self) -> int:
+        """Of its files and frames."""
+        return sum(map(_num_bytes, self.parts))
+
+    @property
+    def num_chars(self) -> int:
+        """Of its text, or of what is called and given."""
+        return sum(map(_num_chars, self.parts))
+
+    @property
+    def text(self) -> str:
+        """All its text."""
+        return "".join(each.text for each in self.parts if isinstance(each, TextPart))
+
+    def media(self) -> tuple[MediaPart, ...]:
+        """Its files, named by the item and their place in it."""
+        return tuple(part for part in self._chat_parts() if isinstance(part, MediaPart))
+
+    def message(self) -> ChatMessage | None:
+        """As a chat has it; None if it holds nothing, or is about a call."""
+        content: str | tuple[Part, ...] = tuple(self._chat_parts())
+        if not content:
+            return None
+        if self.role == "assistant":
+            content = self.text
+        return ChatMessage(role=self.role, content=content, extra={}, param=self.id)
+
+    def view(self) -> ConversationItem:
+        """As clients see it."""
+        match self.parts:
+            case [Call(call_id, name, arguments)]:
+                return FunctionCallItem(
+                    id=self.id, status=self.status, call_id=call_id, name=name, arguments=arguments
+                )
+            case [CallOutput(call_id, output)]:
+                return FunctionCallOutputItem(id=self.id, status=self.status, call_id=call_id, output=output)
+        content: list[InputContent | OutputTextContent]
+        match self.role:
+            case "user":
+                content = [shown for part in self.parts for shown in _views(part)]
+            case "system":
+                content = [InputTextContent(self.text)]
+            case "assistant":
+                content = [OutputTextContent(self.text)] if self.parts else []
+        return Message(id=self.id, role=self.role, status=self.status, content=content)
+
+    def _chat_parts(self) -> Iterator[Part]:
+        for index, part in enumerate(self.parts):
+            where = f"{self.id}.content[{index}]"
+            match part:
+                case TextPart():
+                    yield part
+                case Picture(data, detail):
+                    yield MediaPart("image", data, where, is_low=detail == "low")
+                case Sound(bytes() as data):
+                    yield MediaPart("audio", data, where)
+                case Sound(None, str() as transcript) if transcript:
+                    yield TextPart(transcript)
+                case Clip(pairs) if any(pair.num_tokens for pair in pairs):
+                    yield MediaPart("video", b"", where)
+
+
+def _num_bytes(part: ItemPart) -> int:
+    match part:
+        case Clip(pairs):
+            return sum(len(data) for pair in pairs for data in pair.data)
+        case Picture() | Sound():
+            return len(part.data or b"")
+        case _:
+            return 0
+
+
+def _num_chars(part: ItemPart) -> int:
+    match part:
+        case TextPart(text):
+            return len(text)
+        case Call(_, name, arguments):
+            return len(name) + len(arguments)
+        case CallOutput(_, output):
+            return len(output)
+        case _:
+            return 0
+
+
+def _views(part: ItemPart) -> Iterator[InputContent]:
+    match part:
+        case Clip():
+            yield InputImageContent(timestamps_ms=part.timestamps_ms)
+        case TextPart(text):
+            yield InputTextContent(text)
+        case Picture(_, detail):
+            yield InputImageContent(detail)
+        case Sound(_, transcript):
+            yield InputAudioContent(transcript)
+        case _:
+            pass
+
+
+class Items:
+    """All of a conversation. Refuses, as BadRequestError, what would pass a bound or names nothing."""
+
+    def __init__(self, config: DialogueConfig) -> None:
+        self._config = config
+        self._items: list[Item] = []
+        self._by_id: dict[str, Item] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(tuple(self._items))
+
+    def __contains__(self, item: Item) -> bool:
+        return self._by_id.get(item.id) is item
+
+    @property
+    def num_media_bytes(self) -> int:
+        """Of all files."""
+        return sum(item.num_media_bytes for item in self._items)
+
+    @property
+    def last_id(self) -> ItemId | None:
+        """The last item's."""
+        return self._shown_before(len(self._items))
+
+    def find(self, item_id: str) -> Item | None:
+        """The item of that id."""
+        return self._by_id.get(item_id)
+
+    def find_call(self, call_id: str) -> Call | None:
+        """The call of that id."""
+        calls = (each.call for each in self._items)
+        return next((call for call in calls if call is not None and call.call_id == call_id), None)
+
+    def get(self, item_id: str, param: str = "item_id") -> Item:
+        """The item of that id. Raises BadRequestError."""
+        if item_id not in self._by_id:
+            raise BadRequestError(
+                f"there is no item {item_id[:80]!r} in the conversation", code="item_not_found", param=param
+            )
+        return self._by_id[item_id]
+
+    def check_room(self, item: Item) -> None:
+        """Raise BadRequestError if the item would be one too many, or too much."""
+        config = self._config
+        if len(self._items) >= config.max_items:
+            raise _full(f"{config.max_items} items", "item")
+        if item.num_media_bytes + self.num_media_bytes > config.max_media_bytes:
+            raise _full(f"{config.max_media_bytes} bytes of pictures and sounds", "item.content")
+        if item.num_chars + sum(each.num_chars for each in self._items) > config.max_chars:
+            raise _full(f"{config.max_chars} characters", "item.content")
+
+    def check_call(self, item: Item) -> None:
+        """Raise BadRequestError for a call made twice, and for an output without its call or with another."""
+        if item.call is not None and self.find_call(item.call.call_id) is not None:
+            raise BadRequestError(
+                f"there is a call {item.call.call_id[:80]!r} already",
+                code="call_already_exists",
+                param="item.call_id",
+            )
+        output = item.output
+        if output is None:
+            return
+        if any(each.output is not None and each.output.call_id == output.call_id for each in self._items):
+            raise BadRequestError(
+                f"the call {output.call_id[:80]!r} has its output already",
+                code="call_already_answered",
+                param="item.call_id",
+            )
+        if self.find_call(output.call_id) is None:
+            raise BadRequestError(
+                f"there is no call {output.call_id[:80]!r} in the conversation",
+                code="call_not_found",
+                param="item.call_id",
+            )
+
+    def insert(self, item: Item, after: str | None = None) -> ItemId | None:
+        """Put an item behind another one (None: at the end); the id of the one before it.
+
+        Raises BadRequestError if there is no such item, or if there is one of the same id.
+        """
+        if item.id in self._by_id:
+            raise BadRequestError(
+                f"there is an item {item.id[:80]!r} already", code="item_already_exists", param="item.id"
+            )
+        place = len(self._items)
+        if after == ROOT:
+            place = 0
+        elif after is not None:
+            place = self._items.index(self.get(after, "previous_item_id")) + 1
+        self._items.insert(place, item)
+        self._by_id[item.id] = item
+        return self._shown_before(place)
+
+    def before(self, item: Item) -> ItemId | None:
+        """The id of the one before an item; None if it is the first, or not there."""
+        return self._shown_before(self._items.index(item)) if item in self else None
+
+    def _shown_before(self, place: int) -> ItemId | None:
+        return next((each.id for each in reversed(self._items[:place]) if not each.is_hidden), None)
+
+    def remove(self, item: Item) -> None:
+        """Forget an item."""
+        self._items.remove(item)
+        del self._by_id[item.id]
+
+    def check(self) -> None:
+        """Assert that both ways of finding items agree."""
+        assert self._by_id == {item.id: item for item in self._items}
+        # Answers and clips that are complete together, and turns, may be some too many.
+        config, num_waiting = self._config, sum(item.waits for item in self._items)
+        most = config.max_items + config.max_responses + config.video.max_waiting + 2 + num_waiting
+        assert len(self._by_id) == len(self._items) <= most
+
+
+def _full(limit: str, param: str) -> BadRequestError:
+    return BadRequestError(
+        f"the conversation holds {limit}, which is the limit; delete items first", code=_FULL, param=param
+    )

@@ -1,0 +1,146 @@
+"""The settings of a session that answers: merging a client's patch, and showing the result. All or nothing.
+
+How audio comes in is settled in `realtime/settings.py`, for every kind of session. Refusals raise
+`BadRequestError` with the dotted field.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ...protocols.errors import BadRequestError
+from ...protocols.realtime_dialogue_session import DialoguePatch, ReasoningPatch, Truncation
+from ...protocols.realtime_responses import ResponseWish
+from ...protocols.realtime_session import AudioPatch, SessionPatch
+from ...protocols.realtime_video_session import VideoPatch
+from .config import DialogueConfig, VideoConfig
+from .tool_settings import ToolSettings, merge_tools
+
+T = TypeVar("T")
+
+
+class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How one response is made; None is what the model's checkpoint says."""
+
+    instructions: str = ""
+    max_output_tokens: int | Literal["inf"] = "inf"
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    tools: ToolSettings = ToolSettings()
+    reasoning: ReasoningPatch = ReasoningPatch()
+
+
+class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long frames are remembered, and which are worth it."""
+
+    retention_s: float
+    retention_tokens: int
+    min_change: float
+
+    @classmethod
+    def of(cls, config: VideoConfig) -> VideoSettings:
+        """As the operator has it."""
+        return cls(
+            retention_s=config.retention_s,
+            retention_tokens=config.retention_tokens,
+            min_change=config.min_change,
+        )
+
+
+class DialogueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client can change beside how audio comes in, in force."""
+
+    answers: AnswerSettings = AnswerSettings()
+    truncation: Truncation = "auto"
+    video: VideoSettings
+
+
+def audio_patch(patch: DialoguePatch) -> SessionPatch:
+    """The part of a patch that is about audio coming in, as every kind of session has it."""
+    audio: AudioPatch | UnsetType | None = UNSET
+    if patch.audio is not UNSET:
+        audio = None if patch.audio is None else AudioPatch(patch.audio.input)
+    return SessionPatch(audio=audio, include=patch.include)
+
+
+def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
+    """The settings after `patch`. Raises `BadRequestError` and changes nothing if any part is refused."""
+    if patch.model and patch.model != config.model:
+        raise BadRequestError(
+            f"`session.model` is {config.model!r} as long as the session lasts",
+            code="model_fixed",
+            param="session.model",
+        )
+    return DialogueSettings(
+        answers=_answers(current.answers, patch, AnswerSettings(), config, "session"),
+        truncation=_either(patch.truncation, current.truncation, "auto"),
+        video=_video(current.video, patch.video, VideoSettings.of(config.video)),
+    )
+
+
+def initial_settings(config: DialogueConfig) -> DialogueSettings:
+    """A session before any update of its client."""
+    return merge(DialogueSettings(video=VideoSettings.of(config.video)), config.initial, config)
+
+
+def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueConfig) -> AnswerSettings:
+    """How a response is made that asks for `wish`; null stands for the session's value."""
+    if wish.conversation not in (UNSET, None, "auto", "none"):
+        raise BadRequestError(
+            "`response.conversation`: a session has one conversation; allowed: auto, none",
+            param="response.conversation",
+        )
+    return _answers(current.answers, wish, current.answers, config, "response")
+
+
+def _answers(
+    current: AnswerSettings,
+    patch: DialoguePatch | ResponseWish,
+    default: AnswerSettings,
+    config: DialogueConfig,
+    param: str,
+) -> AnswerSettings:
+    return AnswerSettings(
+        instructions=_either(patch.instructions, current.instructions, default.instructions),
+        max_output_tokens=_either(
+            patch.max_output_tokens, current.max_output_tokens, default.max_output_tokens
+        ),
+        temperature=_either(patch.temperature, current.temperature, default.temperature),
+        top_p=_either(patch.top_p, current.top_p, default.top_p),
+        seed=_either(patch.seed, current.seed, default.seed),
+        reasoning=_either(patch.reasoning, current.reasoning, default.reasoning),
+        tools=merge_tools(
+            current.tools,
+            default.tools,
+            patch.tools,
+            patch.tool_choice,
+            patch.parallel_tool_calls,
+            param=param,
+            calls_tools=config.calls_tools,
+        ),
+    )
+
+
+def _video(
+    current: VideoSettings, patch: VideoPatch | UnsetType | None, default: VideoSettings
+) -> VideoSettings:
+    if patch is UNSET:
+        return current
+    if patch is None:
+        return default
+    return VideoSettings(
+        retention_s=_either(patch.retention_s, current.retention_s, default.retention_s),
+        retention_tokens=_either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
+        min_change=_either(patch.min_change, current.min_change, default.min_change),
+    )
+
+
+def _either(patch: T | UnsetType | None, current: T, default: T) -> T:
+    """UNSET keeps the current value, None returns to the default."""
+    if patch is UNSET:
+        return current
+    return default if patch is None else patch

@@ -1,0 +1,69 @@
+"""A message is written block by block; however its events come, the whole is the same."""
+
+from __future__ import annotations
+
+import msgspec
+from sensorium.actors.http.message_writer import MessageWriter
+from sensorium.engine.text.tools.events import (
+    ArgumentsAdded,
+    CallBegun,
+    CallEnded,
+    Event,
+    ReasoningAdded,
+    TextAdded,
+)
+from sensorium.protocols.message_answer import (
+    MessageAnswer,
+    MessageUsage,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    message_frame,
+)
+
+USAGE = MessageUsage(input_tokens=1, output_tokens=2)
+ANSWER: list[Event] = [
+    ReasoningAdded("Hm"),
+    ReasoningAdded("."),
+    TextAdded("I "),
+    TextAdded("look."),
+    CallBegun(0, "a", "f"),
+    ArgumentsAdded(0, '{"x"'),
+    ArgumentsAdded(0, ": 1}"),
+    CallEnded(0),
+    TextAdded("Done."),
+]
+
+
+def writer() -> MessageWriter:
+    return MessageWriter(MessageAnswer(id="msg_1", model="m", content=[], usage=USAGE))
+
+
+def test_an_answer_in_pieces_is_the_answer() -> None:
+    one, many = writer(), writer()
+    told = [*one.begin(5), *one.add(ANSWER), *one.finish(USAGE, "stop", None)]
+    many.begin(5)
+    for event in ANSWER:
+        many.add([event])
+    many.finish(USAGE, "stop", None)
+    assert one.message == many.message
+    assert one.message.content == [
+        ThinkingBlock(thinking="Hm."),
+        TextBlock(text="I look."),
+        ToolUseBlock(id="a", name="f", input={"x": 1}),
+        TextBlock(text="Done."),
+    ]
+    assert one.message.stop_reason == "tool_use"
+    names = [msgspec.json.decode(message_frame(event).split(b"data: ")[1])["type"] for event in told]
+    block = ["content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"]
+    last = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert names == ["message_start", *block * 3, *last, "message_delta", "message_stop"]
+
+
+def test_a_call_that_was_cut_keeps_what_was_written() -> None:
+    cut = writer()
+    cut.begin(5)
+    cut.add([CallBegun(0, "a", "f"), ArgumentsAdded(0, '{"x": "ye'), CallEnded(0)])
+    cut.finish(USAGE, "length", None)
+    assert cut.message.stop_reason == "max_tokens"
+    assert cut.message.content == [ToolUseBlock(id="a", name="f", input={"_raw": '{"x": "ye'})]

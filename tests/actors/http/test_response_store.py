@@ -1,0 +1,225 @@
+"""Responses are kept within bounds, each for its caller, and not for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from sensorium.actors.callers import caller_by_address
+from sensorium.actors.http.response_file import ResponseFile
+from sensorium.actors.http.response_rows import KeptResponse
+from sensorium.actors.http.response_store import ResponseStore
+from sensorium.protocols.errors import InternalError, NotFoundError, OverloadedError
+from support.kept_responses import MINE, YOURS, kept
+
+
+async def test_each_key_has_its_own() -> None:
+    store = ResponseStore()
+    store.put(kept("a"))
+    assert (await store.get(MINE, "a")).response.id == "a"
+    with pytest.raises(NotFoundError):
+        await store.get(YOURS, "a")
+    store.put(kept("b", caller_by_address("10.0.0.1")))
+    assert await store.get(caller_by_address("10.0.0.2"), "b"), "an address may change; the id is the secret"
+
+
+async def test_they_expire(autojump_clock: trio.testing.MockClock) -> None:
+    store = ResponseStore(kept_s=60)
+    store.put(kept("a"))
+    await trio.sleep(50)
+    store.put(kept("b"))
+    await trio.sleep(20)
+    assert "a" in store, "not looked at yet"
+    await store.get(MINE, "b")
+    assert "a" not in store
+    assert len(store) == 1
+
+
+async def test_who_keeps_most_gives_way() -> None:
+    store = ResponseStore(max_bytes=100_000)
+    for index in range(8):
+        store.put(kept(f"mine {index}", size=10_000))
+    store.put(kept("yours", YOURS, size=30_000))
+    assert "yours" in store
+    assert "mine 0" not in store
+    assert "mine 7" in store
+
+
+async def test_one_that_is_too_large_is_not_kept() -> None:
+    store = ResponseStore(max_bytes=10_000)
+    store.put(kept("a"))
+    store.put(kept("b", size=50_000))
+    assert "b" not in store
+    store = ResponseStore(max_kept=2)
+    for name in "abc":
+        store.put(kept(name))
+    assert ["a" in store, "b" in store, "c" in store] == [False, True, True]
+
+
+async def test_put_again_it_counts_once() -> None:
+    store = ResponseStore(max_bytes=25_000)
+    for _ in range(10):
+        store.put(kept("a", size=10_000))
+    assert len(store) == 1
+    store.put(kept("b"))
+    assert len(store) == 2
+    await store.forget("a")
+    await store.forget("b")
+    store.put(kept("c", size=20_000))
+    assert "c" in store
+
+
+async def test_work_in_the_background_needs_a_running_store() -> None:
+    store = ResponseStore()
+    done = trio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    with pytest.raises(OverloadedError):
+        store.start(kept("a"), work)
+    assert len(store) == 0
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.start(kept("a"), work)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    with pytest.raises(OverloadedError):
+        store.start(kept("b"), work)
+
+
+@pytest.mark.parametrize("how", ["given up", "forgotten"])
+async def test_what_is_made_is_known_until_it_is_not_wanted(how: str) -> None:
+    """Even where memory has no room for it meanwhile."""
+    store, ended = ResponseStore(max_kept=1), trio.Event()
+
+    async def work() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        made = kept("a", status="queued")
+        store.start(made, work)
+        store.put(kept("b"))
+        assert "a" not in store
+        assert await store.get(MINE, "a") is made
+        if how == "given up":
+            store.give_up(made)
+            assert (await store.get(MINE, "a")).response.status == "cancelled"
+        else:
+            await store.forget("a")
+            with pytest.raises(NotFoundError):
+                await store.get(MINE, "a")
+        await ended.wait()
+        store.become(made, msgspec.structs.replace(made.response, status="completed"))
+        assert made.response.status != "completed", "it comes too late"
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def running(path: Path, **bounds: int) -> AsyncIterator[ResponseStore]:
+    """A store with a file."""
+    file = ResponseFile(path, now=time.time(), max_bytes=10**8, kept_s=1000.0)
+    store = ResponseStore(file, **bounds)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield store
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_file_outlives_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "responses.db"
+    async with running(path) as store:
+        store.put(kept("a", size=100))
+        await store.saved("a")
+        store.put(kept("b"))  # and nobody waits for that
+    async with running(path) as store:
+        assert len(store) == 0
+        found = await store.get(MINE, "a")
+        assert found == kept("a", size=100)
+        assert await store.get(MINE, "a") is found, "read once"
+        assert (await store.get(MINE, "b")).response.id == "b"
+        with pytest.raises(NotFoundError, match=r"they are for 0\.27\d+ h"):
+            await store.get(YOURS, "a")
+        await store.forget("a")
+        with pytest.raises(NotFoundError):
+            await store.get(MINE, "a")
+    async with running(path) as store:
+        with pytest.raises(NotFoundError):
+            await store.get(MINE, "a")
+
+
+@pytest.mark.slow
+async def test_what_memory_has_no_room_for_is_in_the_file(tmp_path: Path) -> None:
+    async with running(tmp_path / "responses.db", max_kept=1) as store:
+        for name in "abc":
+            store.put(kept(name, size=1000))
+        for name in "abc":  # written yet or not
+            assert await store.get(MINE, name) == kept(name, size=1000)
+        assert len(store) == 1
+
+
+@pytest.mark.slow
+async def test_the_newest_state_is_what_is_saved(tmp_path: Path) -> None:
+    path, made = tmp_path / "responses.db", kept("a", status="queued")
+    async with running(path) as store:
+        for status in ("queued", "in_progress", "completed"):
+            made.response = msgspec.structs.replace(made.response, status=status)
+            store.put(made)
+        await store.saved("a")
+    async with running(path) as store:
+        assert (await store.get(MINE, "a")).response.status == "completed"
+
+
+@pytest.mark.slow
+async def test_a_file_that_fails_loses_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = ResponseFile(tmp_path / "responses.db", now=0.0, max_bytes=10**8, kept_s=1000.0)
+    store = ResponseStore(file)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        file.close()
+        store.put(kept("a"))
+        await store.saved("a")
+        assert "the store of responses failed" in caplog.text
+        assert (await store.get(MINE, "a")).response.id == "a"
+        with pytest.raises(InternalError):
+            await store.get(MINE, "b")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_what_is_forgotten_while_it_is_read_stays_forgotten(tmp_path: Path) -> None:
+    may_go_on = threading.Event()
+
+    class SlowFile(ResponseFile):
+        def load(self, name: str, *, now: float) -> KeptResponse | None:
+            found = super().load(name, now=now)
+            may_go_on.wait()
+            return found
+
+    file = SlowFile(tmp_path / "responses.db", now=0.0, max_bytes=10**8, kept_s=1e12)
+    file.save(kept("a"), now=0.0)
+    store = ResponseStore(file)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        async with trio.open_nursery() as both:
+            both.start_soon(store.get, MINE, "a")
+            await trio.testing.wait_all_tasks_blocked()
+            both.start_soon(store.forget, "a")
+            await trio.testing.wait_all_tasks_blocked()
+            may_go_on.set()
+        assert "a" not in store
+        with pytest.raises(NotFoundError):
+            await store.get(MINE, "a")
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,49 @@
+"""A call's tracks do not wait for each other; what a session does is `tests/e2e/test_calls.py`'s business."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import trio
+import trio.testing
+from sensorium.actors.callers import Caller
+from sensorium.actors.live.calls import Audience, CallActor, TrackSocket
+from sensorium.actors.live.line import Line, Socket
+from sensorium.actors.live.outbox import Outbox
+from sensorium.protocols.audio import AudioFormat
+from support.fake_sessions import FakeSocket
+
+
+async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nursery: trio.Nursery) -> None:
+    tracks: dict[str, TrackSocket] = {}
+    ends, heard = trio.Event(), trio.Event()
+
+    def open_track(socket: Socket, _: AudioFormat) -> Line:
+        assert isinstance(socket, TrackSocket)
+        tracks[socket.name] = socket
+        return cast("Line", socket)
+
+    async def serve(line: Line) -> None:
+        track = cast("TrackSocket", line)
+        if track.name == "a":
+            await ends.wait()
+            return
+        assert await track.receive() == b"other"
+        heard.set()
+        await trio.sleep_forever()
+
+    provider = FakeSocket()
+    outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
+    actor = CallActor(provider, outbox, open_track, serve, Audience(), Caller("x"))
+    nursery.start_soon(actor.run)
+    provider.client_sends({"event": "start", "start": {"tracks": ["a", "b"]}})
+    provider.client_sends(
+        *({"event": "media", "media": {"track": "a", "payload": "eA=="}} for _ in range(100))
+    )
+    provider.client_sends({"event": "media", "media": {"track": "b", "payload": "b3RoZXI="}})
+    await trio.testing.wait_all_tasks_blocked()
+    assert not heard.is_set()
+    ends.set()
+    with trio.fail_after(5):
+        await heard.wait()
+    nursery.cancel_scope.cancel()

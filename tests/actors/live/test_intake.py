@@ -1,0 +1,79 @@
+"""What a client sends reaches its session in order; audio that waits comes together."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import trio
+from sensorium.actors.live.audio import PIECE_BYTES, AudioBatch
+from sensorium.actors.live.intake import Intake
+from sensorium.protocols.flat import FlatControl
+from sensorium.protocols.realtime import InputAudioBufferCommit, InvalidEvent
+from sensorium.protocols.realtime_video import InputImageBufferAppend
+from sensorium.realtime.events import SessionEvent
+
+
+def appended(audio: bytes) -> str:
+    event = {"type": "input_audio_buffer.append", "audio": base64.b64encode(audio).decode()}
+    return msgspec.json.encode(event).decode()
+
+
+COMMIT = '{"type":"input_audio_buffer.commit"}'
+
+
+async def everything(intake: Intake) -> list[AudioBatch | SessionEvent | FlatControl]:
+    received = []
+    while intake.num_waiting:
+        received.append(await intake.receive())
+    return received
+
+
+async def test_audio_that_waits_comes_together_and_nothing_passes_it() -> None:
+    intake = Intake()
+    for frame in (appended(b"ab"), b"cd", COMMIT, b"ef", COMMIT, COMMIT, appended(b"gh")):
+        await intake.take(frame)
+    assert [
+        b"|".join(piece.data for piece in event.pieces) if isinstance(event, AudioBatch) else type(event)
+        for event in await everything(intake)
+    ] == [b"ab|cd", InputAudioBufferCommit, b"ef", InputAudioBufferCommit, InputAudioBufferCommit, b"gh"]
+
+
+async def test_what_comes_together_is_bounded() -> None:
+    intake = Intake()
+    sizes = [6_000, 6_000, 6_000, PIECE_BYTES, 1, 3 * PIECE_BYTES, 5]
+    for size in sizes:
+        await intake.take(bytes(size))
+    batches = await everything(intake)
+    totals = [
+        sum(len(piece.data) for piece in batch.pieces) for batch in batches if isinstance(batch, AudioBatch)
+    ]
+    assert len(totals) == len(batches)
+    assert sum(totals) == sum(sizes)
+    assert max(totals) <= PIECE_BYTES
+    assert len(batches) < sum(-(-size // PIECE_BYTES) for size in sizes)
+
+
+async def test_nothing_is_taken_by_who_is_cancelled() -> None:
+    intake = Intake()
+    with trio.move_on_after(1) as scope:
+        await intake.receive()
+    assert scope.cancelled_caught
+    await intake.take(b"ab")
+    assert isinstance(await intake.receive(), AudioBatch)
+    assert intake.num_waiting == 0
+
+
+async def test_a_frame_that_was_announced_and_never_came_is_named() -> None:
+    intake = Intake(answers=True)
+    for number in (1, 2):
+        event = {"type": "input_image_buffer.append", "event_id": f"event_{number}"}
+        await intake.take(json.dumps(event))
+    await intake.take(b"a picture")
+    refused, frame = await everything(intake)
+    assert isinstance(refused, InvalidEvent)
+    assert (refused.param, refused.event_id) == ("image", "event_1")
+    assert isinstance(frame, InputImageBufferAppend)
+    assert (frame.event_id, frame.image) == ("event_2", b"a picture")
+    assert intake.num_events == 3, "all of them came"

@@ -1,0 +1,122 @@
+"""The engines' process: started, watched, started again; never longer there than who started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from sensorium.actors.kernel.supervisor import Health, RestartPolicy
+from sensorium.actors.remote.client import RemoteEngine
+from sensorium.actors.remote.process import EngineProcess, EngineProcessError
+from sensorium.protocols.errors import ModelLoadError, UnavailableError
+from support.fake_engine import request
+from support.fake_process import COMMAND, orders
+from support.fake_runner import answer_alone
+
+pytestmark = pytest.mark.slow
+
+PARENT = Path(__file__).parents[2] / "support" / "killed_parent.py"
+POLICY = RestartPolicy(first_delay_s=0.05, max_restarts=2)
+
+
+def health(engine: RemoteEngine) -> Health:
+    """Where it is now; what it was a line before says nothing."""
+    return engine.health
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    with trio.fail_after(timeout_s):
+        while not condition():  # noqa: ASYNC110 (of processes)
+            await trio.sleep(0.01)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs, that nobody has to wait for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sensorium.actors.remote.line.SILENCE_S", 1.0)
+    process = EngineProcess(orders("fake", "fake"), silence_s=2.0, policy=POLICY, command=COMMAND)
+    engine, other = process.engines
+    assert health(engine) == "starting"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        assert (health(engine), health(other)) == ("ready", "ready")
+        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        await engine.refresh()
+        before = engine.statistics()
+        first = process.pid()
+        assert first is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(first, number)  # are its parent's business
+        async with engine.generate(request("b", max_tokens=100)) as stream:
+            await anext(stream)
+            os.kill(first, signal.SIGKILL)
+            with pytest.raises(UnavailableError, match="failed and is being restarted") as lost:
+                async for _ in stream:
+                    pass
+            assert lost.value.code == "engine_lost"
+        assert health(engine) == "restarting"
+        with pytest.raises(UnavailableError, match="is restarting") as refused:
+            await other.complete(request("a"))
+        assert refused.value.code == "engine_unavailable"
+        await until(lambda: health(engine) == "ready")
+        assert process.pid() != first
+        assert (process.num_restarts(), engine.statistics().num_restarts) == (1, 1)
+        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        await engine.refresh()
+        assert engine.statistics().num_steps > before.num_steps > 0
+        second = process.pid()
+        assert second is not None
+        os.kill(second, signal.SIGSTOP)
+        await until(lambda: health(engine) == "unresponsive")
+        with pytest.raises(UnavailableError, match="unresponsive"):
+            await engine.complete(request("a"))
+        await until(lambda: health(engine) == "restarting")
+        await until(lambda: health(engine) == "ready")
+        third = process.pid()
+        assert third is not None
+        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        os.kill(third, signal.SIGKILL)
+        await until(lambda: health(engine) == "failed")
+        assert process.pid() is None
+        nursery.cancel_scope.cancel()
+    assert not any(map(is_there, (first, second, third)))
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "reason"),
+    [
+        (COMMAND, ModelLoadError, "missing1: no such folder"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), EngineProcessError, "ended with status 3"),
+    ],
+    ids=["says why", "dies"],
+)
+async def test_what_its_first_start_fails_with_is_raised(
+    command: tuple[str, ...], kind: type[Exception], reason: str
+) -> None:
+    process = EngineProcess(orders("fake", "missing"), silence_s=10, command=command)
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(kind, match=reason), flatten_subgroups=True, allow_unwrapped=True
+    ):
+        await process.run()
+    assert health(process.engines[0]) == "failed"
+
+
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_there(pid)
+        parent.kill()
+    trio.run(until, lambda: not is_there(pid), 10.0)

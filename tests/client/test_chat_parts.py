@@ -1,0 +1,81 @@
+"""Prompts as messages, and files as parts that the server reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sensorium.client.chat_parts import MediaFile, MediaKind, conversation, media_part
+from sensorium.protocols.chat_content import MediaPart, TextPart, read_messages
+
+PNG = b"\x89PNG\r\n\x1a\n...."
+
+
+def test_a_text_is_a_question_and_so_are_texts_among_messages() -> None:
+    assert conversation("Hi") == [{"role": "user", "content": "Hi"}]
+    answered = {"role": "assistant", "content": "Hello"}
+    assert conversation(["Hi", answered, "And?"], system="Be brief.") == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        answered,
+        {"role": "user", "content": "And?"},
+    ]
+
+
+def test_files_stand_in_front_of_the_last_question(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(PNG)
+    first: list[Any] = ["Hi", {"role": "assistant", "content": "Hello"}]
+    messages = conversation(
+        [*first, "What?"], images=[path, str(path), PNG], videos=[b"mp4"], audio=[b"RIFF"]
+    )
+    read = read_messages([msgspec.Raw(msgspec.json.encode(each)) for each in messages])
+    parts = read[2].content
+    assert isinstance(parts, tuple)
+    assert [part.data for part in parts if isinstance(part, MediaPart)] == [PNG, PNG, PNG, b"mp4", b"RIFF"]
+    assert parts[-1] == TextPart("What?")
+    assert read[0].content == "Hi"
+    parted = conversation([{"role": "user", "content": [{"type": "text", "text": "a"}]}], images=[PNG])
+    assert [part["type"] for part in parted[0]["content"]] == ["image_url", "text"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("image", PNG, "data:image/png;"),
+        ("image", b"\xff\xd8\xff\xe0", "data:image/jpeg;"),
+        ("image", b"RIFF....WEBP", "data:image/webp;"),
+        ("video", b"\x1aE\xdf\xa3", "data:video/webm;"),
+        ("video", b"....ftyp", "data:video/mp4;"),
+        ("audio", b"ID3", "mp3"),
+        ("audio", b"....ftypM4A", "m4a"),
+        ("audio", b"RIFF....WAVE", "wav"),
+    ],
+)
+def test_what_a_file_is_shows_in_its_first_bytes(kind: MediaKind, data: bytes, said: str) -> None:
+    part = media_part(kind, data)
+    found = part["input_audio"]["format"] if kind == "audio" else part[f"{kind}_url"]["url"]
+    assert found.startswith(said)
+
+
+def test_addresses_are_left_to_the_server() -> None:
+    url = "https://a.test/x.jpg"
+    assert media_part("image", url) == {"type": "image_url", "image_url": {"url": url}}
+    assert media_part("audio", url) == {"type": "audio_url", "audio_url": {"url": url}}
+
+
+def test_what_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the conversation is empty"):
+        conversation([])
+    with pytest.raises(ValueError, match="message 1 is int"):
+        conversation(["a", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="last message is not a user's"):
+        conversation([{"role": "assistant", "content": "a"}], images=[PNG])
+    one: tuple[MediaFile, ...] = ("a.png", b"...")
+    for file in one:
+        with pytest.raises(ValueError, match="images is one file"):
+            conversation("a", images=file)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        conversation("a", images=[tmp_path / "none.png"])

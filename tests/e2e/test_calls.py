@@ -1,0 +1,203 @@
+"""Calls as providers stream them, against a real server: what both sides say, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket as socket_module
+import time
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sensorium.actors.config import CallConfig, ListenConfig
+from support.raw_socket import pcm, raw_session, resampled, silence
+from support.server import Server, make_config, running_server, wait_until
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+pytestmark = pytest.mark.slow
+
+Event = dict[str, Any]
+FRAME = 160
+"""20 ms."""
+
+
+def mu_law(pcm16: bytes) -> bytes:
+    """G.711 mu-law of 16 kHz PCM16, by its definition: the code whose value is nearest."""
+    codes = ~np.arange(256) & 0xFF
+    magnitudes = ((2 * (codes & 15) + 33) << (codes >> 4 & 7)) - 33
+    values = np.where(codes & 0x80, -magnitudes, magnitudes)
+    order = np.argsort(values, kind="stable")
+    samples = np.frombuffer(resampled(pcm16, 16_000, 8_000), "<i2") / 4.0
+    edges = (values[order][1:] + values[order][:-1]) / 2
+    return bytes(order[np.searchsorted(edges, samples)].astype(np.uint8))
+
+
+def call(url: str, query: str = "") -> ClientConnection:
+    return connect(f"{url.replace('/realtime', '/calls')}{query}", open_timeout=20)
+
+
+def send(socket: ClientConnection, event: str, **fields: object) -> None:
+    socket.send(json.dumps({"event": event, "streamSid": "MZ1", **fields}))
+
+
+def begin(socket: ClientConnection, *tracks: str) -> None:
+    send(socket, "connected", protocol="Call", version="1.0.0")
+    media_format = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
+    start = {"callSid": "CA1", "tracks": list(tracks), "mediaFormat": media_format}
+    send(socket, "start", sequenceNumber="1", start=start)
+
+
+def media(socket: ClientConnection, audio: bytes, track: str, *, first: int = 1, paced: bool = False) -> None:
+    began = time.monotonic()
+    for number, at in enumerate(range(0, len(audio), FRAME), first):
+        payload = base64.b64encode(audio[at : at + FRAME]).decode()
+        send(socket, "media", media={"track": track, "chunk": str(number), "payload": payload})
+        if paced:
+            time.sleep(max(0.0, began + at / 16_000 - time.monotonic()))
+
+
+def told(socket: ClientConnection) -> list[Event]:
+    """Everything up to the close."""
+    events: list[Event] = []
+    try:
+        while True:
+            events.append(json.loads(socket.recv(30)))
+    except ConnectionClosed as closed:
+        code = closed.rcvd.code if closed.rcvd else None
+    return [*events, {"event": "closed", "code": code}]
+
+
+def of(events: list[Event], kind: str, track: str | None = None) -> list[Event]:
+    return [event for event in events if event["event"] == kind and track in (None, event.get("track"))]
+
+
+def live(server: Server, audio: bytes) -> list[str]:
+    """What a live session of G.711 says of the same bytes, a turn after the other."""
+    with raw_session(server.realtime) as session:
+        session.configure(container="audio/pcmu", turn_detection={"type": "server_vad"})
+        for at in range(0, len(audio), 4_000):
+            session.append(audio[at : at + 4_000])
+        session.send({"type": "input_audio_buffer.flush"})
+        session.until("flushed")
+        while len(session.seen(".completed")) < len(session.seen(".committed")):
+            session.receive()
+        return [event["transcript"] for event in session.seen(".completed")]
+
+
+def texts(events: list[Event], track: str) -> list[str]:
+    return [event["text"] for event in of(events, "transcript.completed", track)]
+
+
+def test_both_sides_of_a_call(server: Server, lights: bytes, conversation: bytes) -> None:
+    sides = {
+        "inbound": mu_law(pcm(lights) + silence(0.5)),
+        "outbound": mu_law(pcm(conversation)[: 16_000 * 9]),
+    }
+    with connect(f"{server.realtime.replace('/realtime', '/calls/events')}") as supervisor:
+        with call(server.realtime, "?model=tiny-whisper") as socket:
+            begin(socket, *sides)
+            send(socket, "dtmf", dtmf={"track": "inbound_track", "digit": "7"})
+            for track, audio in sides.items():
+                media(socket, audio, track)
+            send(socket, "mark", mark={"name": "here"})
+            send(socket, "stop", stop={"callSid": "CA1"})
+            events = told(socket)
+        heard = [json.loads(supervisor.recv(10)) for _ in events[:-1]]
+    assert heard == events[:-1]
+    assert [event["seq"] for event in heard] == list(range(1, len(heard) + 1))
+    assert {event["call"] for event in heard} == {"CA1"}
+    for track, audio in sides.items():
+        assert texts(events, track) == live(server, audio)
+    assert of(events, "mark")[0]["name"] == "here"
+    (summary,) = of(events, "call.summary")
+    assert (summary["reason"], events[-1]["code"]) == ("stop", 1000)
+    inbound, outbound = summary["tracks"]
+    assert (inbound["transcript"], inbound["digits"]) == ("\n".join(texts(events, "inbound")), "7")
+    assert inbound["audio_s"] == pytest.approx(len(sides["inbound"]) / 8_000, abs=0.001)
+    assert outbound["num_turns"] >= 2
+    assert not of(events, "error")
+
+
+def test_words_come_while_somebody_speaks(server: Server, lights: bytes) -> None:
+    """As a telephone sends them, 20 ms at a time, but twice as fast."""
+    audio = mu_law(pcm(lights) + silence(1.0))
+    with call(server.realtime) as socket:
+        begin(socket, "inbound")
+        media(socket, audio, "inbound", paced=True)
+        send(socket, "stop")
+        events = told(socket)
+    kinds = [event["event"] for event in events]
+    assert kinds.index("speech.started") < kinds.index("transcript.delta")
+    assert kinds.index("transcript.delta") < kinds.index("transcript.completed")
+
+
+def test_binary_frames_of_another_provider(server: Server, lights: bytes) -> None:
+    with call(server.realtime) as socket:
+        greeting = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
+        socket.send(json.dumps(greeting))
+        audio = pcm(lights) + silence(0.5)
+        for at in range(0, len(audio), 640):
+            socket.send(audio[at : at + 640])
+        send(socket, "stop")
+        events = told(socket)
+    assert of(events, "transcript.completed")[0]["text"] == "Set the kitchen lights to ninety percent."
+
+
+def test_what_is_no_call_is_told_by_name(server: Server) -> None:
+    with call(server.realtime) as socket:
+        send(socket, "media", media={"payload": "AAAA"})
+        begin(socket, "inbound")
+        send(socket, "media", media={"track": "sideways", "payload": "AAAA"})
+        send(socket, "media", media={"track": "inbound", "payload": "%%%"})
+        send(socket, "media")
+        send(socket, "hold")
+        socket.send("{")
+        send(socket, "stop")
+        events = told(socket)
+    codes = [(event["code"], event.get("param")) for event in of(events, "error")]
+    assert codes == [
+        ("unexpected_event", "event"),
+        ("invalid_value", "media.track"),
+        ("invalid_frame", "media.payload"),
+        ("invalid_frame", "media"),
+        ("unknown_event", "event"),
+        ("invalid_frame", None),
+    ]
+    assert of(events, "call.summary")
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("?model=none", "model"),
+        ("?voice=x", "voice"),
+        ("?delay=never", "delay"),
+        ("?callback=http://127.0.0.1/", "callback"),
+    ],
+)
+def test_an_address_that_is_wrong(query: str, param: str, server: Server) -> None:
+    with call(server.realtime, query) as socket:
+        error, closed = told(socket)
+    assert (error["event"], closed["code"]) == ("error", 1008)
+    assert error["param"].endswith(param)
+
+
+def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:
+    """What is told of it is posted after the call, and is what counts then."""
+    allowed = CallConfig(("localhost",), ("127.0.0.1", "::1"), "a secret of an operator")
+    config = replace(make_config(listen=ListenConfig(port=0, drain_s=0.2)), calls=allowed)
+    with socket_module.create_server(("127.0.0.1", 0)) as host, running_server(config) as server:
+        with call(server.realtime, f"?callback=http://localhost:{host.getsockname()[1]}/") as socket:
+            begin(socket, "inbound")
+            send(socket, "stop", stop={"callSid": "CA1"})
+            events = told(socket)
+        assert (events[-2]["event"], events[-1]["code"]) == ("call.summary", 1000)
+        wait_until(lambda: not server.service.calls)
+        assert len(server.service.posting) == 1
+        scraped = httpx.get(f"{server.url}/metrics").text
+        assert "sensorium_callbacks_active 1.0" in scraped
+        assert f"sensorium_callback_events_waiting {len(events) - 1:.1f}" in scraped

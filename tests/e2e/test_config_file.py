@@ -1,0 +1,119 @@
+"""The TOML file of `--config`: what it says is heeded, and what it says in vain is an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from support.command_line import Run, serving
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        done = run("serve", "--config", str(path))
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"sensorium: --config is '{path}': ")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[engine]\napi_key = ['k']\n", "[engine]"),
+        ("[no.such]\nx = 1\n", "[no]"),
+        ("port = \n", "not TOML"),
+        ("prot = 1\n", "prot is no option"),
+        ("listen = 1\n", "listen is no option"),
+        ("[[serve]]\nport = 1\n", "serve is no option"),
+        ("[serve]\napi-keys = ['k']\n", "[serve] api-keys is no option"),
+        ("[serve.listen]\napi_key = ['k']\n", "[serve] listen is no option"),
+        ("[transcribe]\nport = 1\n", "[transcribe] port is no option"),
+        ("'*' = 1\n", "* is no option"),
+        ("model-tables = ['tiny-whisper:max-running=1']\n", "model-tables is no option"),
+        ("[model]\nkv-memory = '1GiB'\n", "[model] kv-memory is no table; allowed: [model.NAME]"),
+        ("[model.tiny-whisper]\nkv-memry = '1GiB'\n", "[model.tiny-whisper] kv-memry is no option of one"),
+        ("[model.tiny-whisper]\napi_key = 'k'\n", "[model.tiny-whisper] api_key is no option of one"),
+        ("[serve.model.x]\nmax-running = [1]\n", "[serve.model.x] max-running is no option of one"),
+        ("[transcribe.model.x]\nmax-running = 1\n", "[transcribe.model]"),
+    ],
+)
+def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
+    run: Run, tmp_path: Path, text: str, named: str
+) -> None:
+    """And one line, before anything is served without the key that the file may have asked for."""
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = run("serve", "--config", str(file))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
+    assert named in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes, tmp_path: Path) -> None:
+    """Each by a table; and the variables of a server are nothing to a client's commands."""
+    file, audio = tmp_path / "sensorium.toml", tmp_path / "a.wav"
+    audio.write_bytes(lights)
+    file.write_text(
+        "[serve]\nport = 0\nmodels = ['tiny-whisper']\nserved-model-name = ['mine']\n"
+        "api_key = ['k']\n[transcribe]\napi_key = 'k'\nformat = 'json'\n[bench-text]\nrounds = 1\n"
+    )
+    with serving("--config", str(file)) as (_, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        at = {"SENSORIUM_BASE_URL": url, "SENSORIUM_API_KEY": "another", "SENSORIUM_MODEL": "none"}
+        done = run("transcribe", str(audio), "--config", str(file), **at)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["text"]
+        plain = run("transcribe", str(audio), SENSORIUM_CLIENT_API_KEY="k", **at)
+        assert plain.returncode == 0, plain.stderr
+        assert plain.stdout.strip() == json.loads(done.stdout)["text"].strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model.nobody]\nmax-running = 1\n", "'nobody:max-running=1'; allowed names: tiny-qwen3-vl, "),
+        ("[model.tiny-qwen3-asr]\nmax-running = true\n", "tiny-qwen3-asr:max-running=true': Expected `int`"),
+        ("[serve.model.tiny-qwen3-asr]\nmax-running = 9999\n", "--max-running is 9999; allowed: 0 to 4096"),
+    ],
+)
+def test_a_table_of_a_model_is_checked_as_its_option_is(
+    run: Run, tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = run("serve", "--config", str(file))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_tables_say_how_single_models_run_and_the_command_line_goes_first(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(
+        "max-running = 3\nnum-blocks = 64\n[serve]\nport = 0\nmodels = ['tiny-whisper', 'tiny-qwen3-asr']\n"
+        "[model.tiny-whisper]\nmax-running = 5\nnum_blocks = 70\n"
+        "[serve.model.tiny-qwen3-asr]\nnum-blocks = 300\n"
+    )
+    arguments = ("--config", str(file), "--model", "tiny-whisper:num-blocks=90")
+    with serving(*arguments) as (_, url):
+        text = httpx.get(f"{url}/metrics").text
+    blocks = dict(re.findall(r'^sensorium_kv_blocks\{model="([^"]+)"\} (\d+)', text, re.M))
+    assert {name: int(number) for name, number in blocks.items()} == {
+        "tiny-whisper": 90,
+        "tiny-qwen3-asr": 300,
+    }
+
+
+def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('port = 0\nmodels = ["tiny-whisper"]\napi_key = ["k"]\n')
+    with serving("--config", str(file)) as (_, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        models = httpx.get(f"{url}/v1/models", headers={"Authorization": "Bearer k"}).json()
+        assert [model["id"] for model in models["data"]] == ["tiny-whisper"]

@@ -1,0 +1,52 @@
+"""What the demo shows to the embedded tiny-qwen3-vl, live, and the same files as requests: answered right."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import demo_vision
+import httpx
+import pytest
+from sensorium.client import Client
+from sensorium.client.terminal import LiveText
+from support.server import Server, make_config, running_server
+
+pytestmark = pytest.mark.slow
+
+ASKED: dict[str, list[dict[str, str]]] = json.loads((demo_vision.DATA / "pictures.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[Server]:
+    with running_server(make_config("tiny-qwen3-vl")) as server:
+        yield server
+        server.wait_quiet()
+
+
+def test_every_answer_in_the_demo_is_right(seeing: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(seeing.url) as client:
+        answers = demo_vision.show(client, LiveText(), "tiny-qwen3-vl")
+    assert [each.answer for each in answers] == [each.expected for each in answers]
+    assert {each.file for each in answers} == set(ASKED)
+    film = next(each for each in answers if each.file.endswith(".mp4"))
+    assert film.num_read > 0, "it watched before it was asked"
+    assert not replace(film, answer="It rains.").is_right
+    assert film.answer in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(ASKED))
+def test_the_same_files_are_answered_over_http(seeing: Server, name: str) -> None:
+    data = base64.b64encode((demo_vision.DATA / name).read_bytes()).decode()
+    kind, mime = ("image_url", "image/png") if name.endswith(".png") else ("video_url", "video/mp4")
+    for each in ASKED[name]:
+        part = {"type": kind, kind: {"url": f"data:{mime};base64,{data}"}}
+        body = {
+            "messages": [{"role": "user", "content": [part, {"type": "text", "text": each["question"]}]}],
+            "temperature": 0,
+        }
+        answer = httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=30).json()
+        assert answer["choices"][0]["message"]["content"] == each["answer"]
+        assert answer["choices"][0]["finish_reason"] == "stop"

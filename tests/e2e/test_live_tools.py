@@ -1,0 +1,154 @@
+"""Tools in live sessions, over the SDK and OpenAI's package; and keys that open sessions that answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+from sensorium.actors.config import EngineConfig
+from sensorium.client import Client
+from support.chat_templates import QWEN3
+from support.live_answers import live_talk, text
+from support.server import Server, make_config, running_server
+from support.text_folder import QwenShape, make_qwen3_folder
+
+pytestmark = pytest.mark.slow
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+AT_ONCE = {"effort": "none"}
+FORCED: dict[str, Any] = {"type": "function", "name": "get_weather"}
+
+
+@pytest.fixture(scope="module")
+def chat_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A random model with Qwen3's template."""
+    folder = make_qwen3_folder(tmp_path_factory.mktemp("live") / "chat", shape=QwenShape(max_positions=4096))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
+    with running_server(make_config(str(folder), engine=engine)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(chat_server: Server) -> Iterator[Server]:
+    yield chat_server
+    chat_server.wait_quiet()
+
+
+def test_a_call_its_output_and_the_answer_equal_chat_completions(server: Server) -> None:
+    with (
+        Client(server.url) as client,
+        client.realtime(
+            "chat", type="realtime", temperature=0, max_output_tokens=200, reasoning=AT_ONCE
+        ) as session,
+    ):
+        answer = session.ask("The weather?", tools=[WEATHER], tool_choice=FORCED, temperature=1, seed=3)
+        assert answer.text() == ""
+        (call,) = answer.calls
+        arguments = json.loads(call.arguments)
+        assert arguments["city"] in ("Paris", "Rome")
+        session.give(call.call_id, "sunny")
+        said = session.ask(tools=[WEATHER], max_output_tokens=20).text()
+    function = {"name": call.name, "arguments": call.arguments}
+    chat_tool = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
+    messages = [
+        {"role": "user", "content": "The weather?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": call.call_id, "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": call.call_id, "content": "sunny"},
+    ]
+    body: dict[str, Any] = {"reasoning_effort": "none"}
+    body |= {"model": "chat", "messages": messages, "tools": [chat_tool], "temperature": 0, "max_tokens": 20}
+    message = httpx.post(f"{server.api}/chat/completions", json=body, timeout=60).json()["choices"][0][
+        "message"
+    ]
+    assert said == (message["content"] or "")
+    first = {**body, "messages": messages[:1], "max_tokens": 200, "temperature": 1, "seed": 3}
+    first["tool_choice"] = {"type": "function", "function": {"name": "get_weather"}}
+    message = httpx.post(f"{server.api}/chat/completions", json=first, timeout=60).json()["choices"][0][
+        "message"
+    ]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == arguments
+
+
+def test_every_event_of_a_call_is_openais(server: Server) -> None:
+    with live_talk(
+        server,
+        "chat",
+        tools=[WEATHER],
+        tool_choice="required",
+        reasoning=AT_ONCE,
+        max_output_tokens=200,
+        temperature=1,
+        seed=4,
+    ) as talk:
+        talk.add(text("The weather?"))
+        talk.create()
+        done = talk.session.until("response.done")["response"]
+        (added,) = [
+            event
+            for event in talk.session.seen("response.output_item.added")
+            if event["item"]["type"] == "function_call"
+        ][:1]
+        assert added["item"]["arguments"] == ""
+        complete = talk.session.seen("function_call_arguments.done")
+        calls = [item for item in done["output"] if item["type"] == "function_call"]
+        assert [event["call_id"] for event in complete] == [call["call_id"] for call in calls]
+        for call in calls:
+            deltas = [
+                event["delta"]
+                for event in talk.session.seen("function_call_arguments.delta")
+                if event["call_id"] == call["call_id"]
+            ]
+            assert "".join(deltas) == call["arguments"]
+        assert "tools" in talk.session.seen("session.updated")[-1]["session"]
+
+
+def test_a_client_secret_opens_a_session_that_answers(server: Server) -> None:
+    wish: Any = {"type": "realtime", "model": "chat", "instructions": "Be brief.", "tools": [WEATHER]}
+    with OpenAI(base_url=server.api, api_key="none") as openai:
+        made = openai.realtime.client_secrets.create(session=wish)
+    assert made.session.type == "realtime"
+    assert made.session.instructions == "Be brief."
+    with (
+        Client(server.url, api_key=made.value) as client,
+        client.realtime(type="realtime", temperature=0, max_output_tokens=4) as session,
+    ):
+        assert session.updated is not None
+        assert getattr(session.updated.session, "instructions", "") == "Be brief."
+        assert getattr(session.updated.session, "tools", [])[0]["name"] == "get_weather"
+        assert session.ask("Hello").status
+
+
+@pytest.mark.parametrize(
+    ("session", "param"),
+    [
+        ({"type": "realtime", "model": "nobody"}, "session.model"),
+        ({"type": "realtime", "temperature": 9}, "session.temperature"),
+        ({"type": "realtime", "model": "chat", "tools": [{}]}, "session.tools[0].type"),
+        ({"type": "transcription", "instructions": ""}, "session.instructions"),
+    ],
+)
+def test_a_secret_that_would_open_nothing_is_not_made(
+    server: Server, session: dict[str, object], param: str
+) -> None:
+    answer = httpx.post(f"{server.api}/realtime/client_secrets", json={"session": session})
+    assert answer.status_code in (400, 404), answer.text
+    assert answer.json()["error"]["param"] == param

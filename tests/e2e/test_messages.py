@@ -1,0 +1,225 @@
+"""`/v1/messages` over a real socket; the model says random things, or the only choice there is.
+
+The `anthropic` package is not among the tests' own: what its clients send and read is written here.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from sensorium.actors.config import EngineConfig, ListenConfig
+from support.chat_templates import QWEN3
+from support.server import Server, make_config, running_server
+from support.text_folder import QwenShape, make_qwen3_folder
+
+pytestmark = pytest.mark.slow
+
+KEY = "a key"
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Paris"]}},
+    "required": ["city"],
+}
+WEATHER = {"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+ANSWER = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
+
+
+@pytest.fixture(scope="module")
+def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A random model with Qwen3's template, and a key."""
+    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY,))
+    with running_server(make_config(str(folder), engine=engine, listen=listen)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(keyed_server: Server) -> Iterator[Server]:
+    with keyed_server.free_loop():
+        yield keyed_server
+    keyed_server.wait_quiet()
+
+
+def post(server: Server, path: str = "", said: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401
+    """As Anthropic's clients send it; `said` is what the model must say."""
+    headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+    least: dict[str, Any] = {"messages": HELLO} if path else {"messages": HELLO, "max_tokens": 300}
+    extra = {} if said is None else {"structured_outputs": {"choice": [said]}}
+    return httpx.post(f"{server.api}/messages{path}", json=least | extra | body, headers=headers, timeout=60)
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    """The events of a stream, each named by its type."""
+    found = []
+    for frame in answer.text.split("\n\n"):
+        lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
+        if not lines or lines == ["data: [DONE]"]:
+            continue
+        name, data = lines
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        found.append(event)
+    return found
+
+
+def assembled(told: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a client makes of a stream, as Anthropic's documents say it should."""
+    assert told[0]["type"] == "message_start"
+    message: dict[str, Any] = told[0]["message"]
+    texts: dict[int, str] = {}
+    for event in told[1:]:
+        match event["type"]:
+            case "content_block_start":
+                assert event["index"] == len(message["content"])
+                message["content"].append(event["content_block"])
+                texts[event["index"]] = ""
+            case "content_block_delta":
+                delta = event["delta"]
+                kind = {
+                    "text_delta": "text",
+                    "thinking_delta": "thinking",
+                    "input_json_delta": "partial_json",
+                }
+                texts[event["index"]] += delta[kind[delta["type"]]]
+            case "content_block_stop":
+                block = message["content"][event["index"]]
+                name = {"text": "text", "thinking": "thinking", "tool_use": "input"}[block["type"]]
+                text = texts[event["index"]]
+                block[name] = json.loads(text) if name == "input" else text
+            case "message_delta":
+                message |= event["delta"] | {"usage": event["usage"]}
+    assert told[-1]["type"] == "message_stop"
+    return message
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    blocks = [{key: value for key, value in block.items() if key != "id"} for block in message["content"]]
+    return {"content": blocks, "stop_reason": message["stop_reason"], "role": message["role"]}
+
+
+def test_blocks(server: Server) -> None:
+    answer = post(server, said=ANSWER, tools=[WEATHER]).json()
+    assert answer["type"] == "message"
+    assert [block["type"] for block in answer["content"]] == ["thinking", "text", "tool_use"]
+    thought, said, call = answer["content"]
+    assert (thought["thinking"], said["text"]) == ("Hm.", "I look.")
+    assert (call["name"], call["input"]) == ("get_weather", {"city": "Paris"})
+    assert answer["stop_reason"] == "tool_use"
+    assert answer["usage"]["output_tokens"] > 0
+
+
+def test_a_stream_joins_to_the_whole(server: Server) -> None:
+    whole = post(server, said=ANSWER, tools=[WEATHER]).json()
+    told = events(post(server, said=ANSWER, tools=[WEATHER], stream=True))
+    num_prompt = told[0]["message"]["usage"]["input_tokens"]
+    message = assembled(told)
+    assert plain(message) == plain(whole)
+    counts = message["usage"]["input_tokens"] + message["usage"]["cache_read_input_tokens"]
+    assert counts == num_prompt
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_tokens": 3, "temperature": 0}, "max_tokens"),
+        ({"said": "One two three.", "stop_sequences": ["two"]}, "stop_sequence"),
+        ({"said": "Yes."}, "end_turn"),
+    ],
+)
+def test_why_it_ended(server: Server, options: dict[str, Any], reason: str) -> None:
+    whole = post(server, **options).json()
+    assert whole["stop_reason"] == reason
+    assert whole["stop_sequence"] == ("two" if reason == "stop_sequence" else None)
+    last = events(post(server, stream=True, **options))[-2]
+    assert last["delta"] == {"stop_reason": reason, "stop_sequence": whole["stop_sequence"]}
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+def test_forced_calls(server: Server, choice: dict[str, Any]) -> None:
+    only_one = choice | {"disable_parallel_tool_use": True}
+    off: dict[str, Any] = {"thinking": {"type": "disabled"}}
+    answer = post(server, tools=[WEATHER], tool_choice=only_one, **off).json()
+    (call,) = answer["content"]
+    assert (call["type"], call["input"]) == ("tool_use", {"city": "Paris"})
+
+
+def test_a_call_and_its_result_go_back(server: Server) -> None:
+    first = post(server, said=ANSWER, tools=[WEATHER], system="Be kind.").json()
+    call = first["content"][-1]["id"]
+    result = {"type": "tool_result", "tool_use_id": call, "content": [{"type": "text", "text": "12 degrees"}]}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": first["content"]},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+    ]
+    answer = post(server, said="Cold.", messages=messages, tools=[WEATHER])
+    assert answer.json()["content"][0]["text"] == "Cold.", answer.text
+
+
+def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
+    system = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
+    options: dict[str, Any] = {"system": system, "tools": [WEATHER], "thinking": {"type": "disabled"}}
+    counted = post(server, "/count_tokens", **options).json()
+    usage = post(server, said="Yes.", **options).json()["usage"]
+    assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0]"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]},
+            "messages[0].content[0]",
+        ),
+        ({"tools": [{"name": "a b", "input_schema": SCHEMA}]}, "tools[0].name"),
+        ({"tools": [{"name": "f", "input_schema": {"type": "array"}}]}, "tools[0].input_schema.type"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
+        ({"thinking": {"type": "much"}}, "thinking.type"),
+        ({"mcp_servers": []}, "mcp_servers"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_what_is_wrong_is_named_in_anthropics_shape(server: Server, body: dict[str, Any], named: str) -> None:
+    answer = post(server, **body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()
+    assert error["type"] == "error"
+    assert error["error"]["type"] == "invalid_request_error"
+    assert f"`{named}" in error["error"]["message"]
+
+
+def test_a_wrong_key(server: Server) -> None:
+    answer = httpx.post(f"{server.api}/messages", json={}, headers={"x-api-key": "wrong"})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["type"] == "authentication_error"
+
+
+def test_an_image(text_server: Server) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (48, 40)).save(buffer, "PNG")
+    data = base64.b64encode(buffer.getvalue()).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
+    body = {"model": "vision", "max_tokens": 4, "messages": [{"role": "user", "content": content}]}
+    answer = httpx.post(f"{text_server.api}/messages", json=body, timeout=60).json()
+    assert answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"] > 4
+    assert answer["stop_reason"] in ("max_tokens", "end_turn")

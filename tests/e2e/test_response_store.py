@@ -1,0 +1,75 @@
+"""`--response-store`: responses outlive the server, and what was being made has failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sensorium.actors.config import EngineConfig, ListenConfig, ResponseConfig, ServerConfig
+from sensorium.actors.option_checks import ConfigError
+from support.server import Server, make_config, running_server, wait_until
+
+pytestmark = pytest.mark.slow
+
+KEY, OTHER_KEY = "one", "another"
+
+
+def config(folder: Path, file: Path) -> ServerConfig:
+    return make_config(
+        str(folder),
+        engine=EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8),
+        listen=ListenConfig(port=0, drain_s=0.2, api_key=(KEY, OTHER_KEY)),
+        responses=ResponseConfig(response_store=file),
+    )
+
+
+def call(server: Server, method: str, path: str = "", key: str = KEY, **body: object) -> httpx.Response:
+    headers, url = {"Authorization": f"Bearer {key}"}, f"{server.api}/responses{path}"
+    return httpx.request(method, url, json=body or None, headers=headers, timeout=60)
+
+
+def create(server: Server, **body: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    answer = call(server, "POST", temperature=0, **({"max_output_tokens": 8} | body))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def text_of(response: dict[str, Any]) -> str:
+    found: str = response["output"][0]["content"][0]["text"]
+    return found
+
+
+def test_responses_outlive_the_server(folders: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "responses.db"
+    with running_server(config(folders["text"], file)) as server:
+        seen = create(server, input="Hello")
+        more: dict[str, Any] = {"input": "And now?", "previous_response_id": seen["id"]}
+        expected = create(server, **more)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        body = {"input": "Hi", "stream": True, "max_output_tokens": 4}
+        streamed = httpx.post(f"{server.api}/responses", json=body, headers=headers, timeout=60).text
+        streamed_id = streamed.split('"id":"')[1].split('"')[0]
+        forgotten = create(server, input="b")
+        assert call(server, "DELETE", f"/{forgotten['id']}").json()["deleted"] is True
+        with pytest.raises(BaseExceptionGroup) as caught, running_server(config(folders["text"], file)):
+            pass
+        assert caught.group_contains(ConfigError, match="another server uses it")
+        endless = create(server, input="a", background=True, max_output_tokens=1500, ignore_eos=True)
+        wait_until(lambda: call(server, "GET", f"/{endless['id']}").json()["status"] == "in_progress")
+    with running_server(config(folders["text"], file)) as server:
+        assert call(server, "GET", f"/{seen['id']}").json() == seen
+        assert call(server, "GET", f"/{seen['id']}", key=OTHER_KEY).status_code == 404
+        assert call(server, "GET", f"/{forgotten['id']}").status_code == 404
+        assert call(server, "GET", f"/{streamed_id}").json()["status"] in ("completed", "incomplete")
+        items = call(server, "GET", f"/{seen['id']}/input_items").json()["data"]
+        assert items[0]["content"] == [{"type": "input_text", "text": "Hello"}]
+        failed = call(server, "GET", f"/{endless['id']}").json()
+        assert failed["status"] == "failed"
+        assert failed["error"]["message"] == "The server ended before this response was made."
+        assert call(server, "POST", f"/{endless['id']}/cancel").json()["status"] == "failed"
+        again = create(server, **more)
+        assert text_of(again) == text_of(expected)
+        assert again["usage"]["input_tokens"] == expected["usage"]["input_tokens"]

@@ -1,0 +1,51 @@
+"""`/tokenize` and `/detokenize`: the ids are those that are answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from support.server import Server
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "The quick brown fox jumps over"
+
+
+def post(server: Server, path: str, **body: object) -> httpx.Response:
+    return httpx.post(f"{server.url}{path}", json=body, timeout=60)
+
+
+def test_tokenize_and_detokenize(text_server: Server) -> None:
+    for text in (PROMPT, "今日は 🎉"):
+        found = post(text_server, "/tokenize", prompt=text, return_token_strs=True).json()
+        assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
+        assert post(text_server, "/detokenize", tokens=found["tokens"]).json() == {"prompt": text}
+
+
+def test_a_conversation_is_tokenized_as_it_is_answered(text_server: Server) -> None:
+    asked = {"messages": [{"role": "user", "content": "Hello"}]}
+    for more in ({}, {"add_generation_prompt": False}):
+        found = post(text_server, "/tokenize", **asked, **more).json()
+        answer = post(
+            text_server, "/v1/chat/completions", **asked, **more, max_tokens=1, return_token_ids=True
+        ).json()
+        assert found["tokens"] == answer["prompt_token_ids"]
+        assert found["count"] == answer["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "prompt"),
+        ({"prompt": "a", "messages": []}, "messages"),
+        ({"prompt": "a", "tools": []}, "tools"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": "a"}], "chat_template": "x"}, "chat_template"),
+    ],
+)
+def test_what_cannot_be_tokenized_is_named(text_server: Server, body: dict[str, Any], param: str) -> None:
+    answer = post(text_server, "/tokenize", **body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

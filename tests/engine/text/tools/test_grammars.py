@@ -1,0 +1,199 @@
+"""Calls that must come: whatever is sampled under the grammar, the format's own reader finds valid calls."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, get_args
+
+import pytest
+from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
+from sensorium.engine.text.token_bytes import byte_table
+from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.engine.text.tools.events import Event
+from sensorium.engine.text.tools.formats import FORMATS, FormatName
+from sensorium.engine.text.tools.grammars import behind_thinking, call_grammar
+from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
+from sensorium.engine.text.tools.thinking import THINK, Thinking
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TokensSampled
+from sensorium.protocols.tools import NO_ARGUMENTS, Tool
+from support.answers import said
+from support.text_folder import byte_level_tokenizer
+
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "enum": ["Paris", 'Sa"o']},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+        "exact": {"type": "boolean"},
+    },
+    "required": ["city", "days"],
+}
+SCHEMA = '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
+TOOLS = (Tool("get_weather", WEATHER), Tool("now", NO_ARGUMENTS))
+SEEDS = range(20)
+
+
+class Sampler:
+    """Samples any token the grammar allows, as weights that know nothing do."""
+
+    def __init__(self, kind: AnswerFormat, *, has_tokens: bool) -> None:
+        self.kind = kind
+        marks = [*kind.marks(with_tools=True), "<think>", "</think>"] if has_tokens else []
+        known = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
+        whole = (mark for mark in marks if mark not in known and mark.endswith((">", "]")))
+        extra = tuple(dict.fromkeys(whole))
+        self.text = TextTokenizer(byte_level_tokenizer(320, extra))
+        end = self.text.id_of("<|im_end|>")
+        assert end is not None
+        self.end = end
+        self.store = GrammarStore(
+            self.text.grammar_json, vocab_size=self.text.num_ids, stop_token_ids=(self.end,)
+        )
+
+    def sample(self, grammar: Grammar, seed: int, most: int = 1500) -> str:
+        """An answer's text, as it is read."""
+        choose = random.Random(seed)
+        matcher = self.store.matcher(grammar)
+        ids: list[int] = []
+        while not matcher.is_complete and len(ids) < most:
+            packed = matcher.masks((), (self.end,))[0].tolist()
+            allowed = [8 * at + bit for at, byte in enumerate(packed) for bit in range(8) if byte >> bit & 1]
+            special = [each for each in allowed if each >= self.end]
+            few = special if special and choose.random() < 0.3 else allowed
+            token_id = choose.choice(few)
+            if token_id == self.end:
+                break
+            ids.append(token_id)
+            matcher.advance((token_id,))
+        else:
+            assert matcher.is_complete, "it must come to an end"
+        shown = self.text.hidden_ids(self.kind.marks(with_tools=True))
+        decoder = decoder_maker(self.text.decode, byte_table(self.text.backend))()
+        detokenizer = Detokenizer(decoder, SamplingParams(max_tokens=1, shown=shown))
+        return detokenizer.push(TokensSampled(RequestId("a"), tuple(ids), finish_reason="stop")).text
+
+    def events(self, text: str, thinking: Thinking = "closed") -> list[Event]:
+        schemas = {tool.name: tool.parameters for tool in TOOLS}
+        return read_whole(AnswerMachine(self.kind, schemas, thinking=thinking), text)
+
+
+def check(found: list[tuple[str, ...]], text: str) -> None:
+    assert found, text
+    for kind, *rest in found:
+        assert kind == "call", (found, text)
+        name, written = rest
+        arguments = json.loads(written)
+        if name == "now":
+            assert arguments == {}
+            continue
+        assert name == "get_weather"
+        assert arguments["city"] in ("Paris", 'Sa"o')
+        assert 1 <= arguments["days"] <= 9
+        assert set(arguments) <= {"city", "days", "exact"}
+        assert isinstance(arguments.get("exact", True), bool)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_tokens"),
+    [(name, has) for name in get_args(FormatName) for has in (True, False) if has or name != "harmony"],
+)
+def test_whatever_is_sampled_is_calls(name: FormatName, has_tokens: bool) -> None:
+    kind = AnswerFormat(FORMATS[name], None)
+    sampler = Sampler(kind, has_tokens=has_tokens)
+    for is_parallel in (True, False):
+        grammar = call_grammar(kind, TOOLS, sampler.text.added_id, is_parallel=is_parallel, thinking="closed")
+        assert grammar is not None
+        for seed in SEEDS:
+            text = sampler.sample(grammar, seed)
+            found = said(sampler.events(text))
+            check([each for each in found if each[0] != "thought"], text)
+            if not is_parallel:
+                assert len([each for each in found if each[0] == "call"]) == 1
+
+
+def test_a_named_tool_is_the_one_that_is_called() -> None:
+    sampler = Sampler(AnswerFormat(FORMATS["hermes"]), has_tokens=True)
+    grammar = call_grammar(
+        sampler.kind, TOOLS[1:], sampler.text.added_id, is_parallel=False, thinking="closed"
+    )
+    assert grammar is not None
+    for seed in SEEDS:
+        ((kind, name, _),) = said(sampler.events(sampler.sample(grammar, seed)))
+        assert (kind, name) == ("call", "now")
+
+
+@pytest.mark.parametrize("thinking", ["open", "may"])
+@pytest.mark.parametrize("has_tokens", [True, False])
+def test_a_model_may_think_in_front(thinking: Thinking, has_tokens: bool) -> None:
+    kind = AnswerFormat(FORMATS["hermes"], THINK)
+    sampler = Sampler(kind, has_tokens=has_tokens)
+    grammar = call_grammar(kind, TOOLS, sampler.text.added_id, is_parallel=False, thinking=thinking)
+    assert grammar is not None
+    matcher = sampler.store.matcher(grammar)
+    start = "<think>" if thinking == "may" else ""
+    answer = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    text = f"{start}Hm, <b>?\n</think>\n\n{answer}"
+    matcher.advance(sampler.text.encode(text, allow_special=True))
+    assert matcher.is_complete
+    assert said(sampler.events(text, thinking)) == [("thought", "Hm, <b>?"), ("call", "now", "{}")]
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("json_schema", SCHEMA),
+        Grammar("json_object"),
+        Grammar("regex", r'\{"a": 1\}|/x'),
+        Grammar("choice", '["{\\"a\\": 1}", "b"]'),
+        Grammar("lark", 'start: "{" rest\nrest: "\\"a\\": 1}"'),
+    ],
+    ids=lambda grammar: grammar.kind,
+)
+def test_a_grammar_begins_behind_what_is_thought(grammar: Grammar) -> None:
+    kind = AnswerFormat(FORMATS["hermes"], THINK)
+    sampler = Sampler(kind, has_tokens=True)
+    assert behind_thinking(kind, grammar, sampler.text.added_id, "closed") == grammar
+    assert behind_thinking(kind, grammar, sampler.text.added_id, "may") == grammar
+    behind = behind_thinking(kind, grammar, sampler.text.added_id, "open")
+    matcher = sampler.store.matcher(behind)
+    matcher.advance(sampler.text.encode('so {"b"}</think>{"a": 1}', allow_special=True))
+    matcher.advance(())
+    assert (sampler.end in allowed(matcher.masks((), (sampler.end,))[0].tolist())) or matcher.is_complete
+
+
+def allowed(packed: list[int]) -> list[int]:
+    return [8 * at + bit for at, byte in enumerate(packed) for bit in range(8) if byte >> bit & 1]
+
+
+def test_harmonys_answers_are_on_their_channel() -> None:
+    kind = AnswerFormat(FORMATS["harmony"])
+    sampler = Sampler(kind, has_tokens=True)
+    grammar = Grammar(
+        "json_schema", '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
+    )
+    behind = behind_thinking(kind, grammar, sampler.text.added_id, "closed")
+    matcher = sampler.store.matcher(behind)
+    text = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>"
+    matcher.advance(sampler.text.encode(f'{text}{{"a": 1}}', allow_special=True))
+    assert matcher.is_complete
+
+
+def test_a_recursive_schema_is_served_and_one_that_explodes_is_refused_by_name() -> None:
+    kind = AnswerFormat(FORMATS["hermes"])
+    sampler = Sampler(kind, has_tokens=True)
+    tree = {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": False}
+    pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "a?" * 5000}}}
+
+    def made(schema: dict[str, Any]) -> Grammar:
+        tools = [Tool("f", schema)]
+        found = call_grammar(kind, tools, sampler.text.added_id, is_parallel=False, thinking="closed")
+        assert found is not None
+        return found
+
+    sampler.store.compile(made(tree))
+    with pytest.raises(BadRequestError) as caught:
+        sampler.store.compile(made(pattern))
+    assert caught.value.param == "tools"

@@ -1,0 +1,54 @@
+"""What a schema says of an argument, and a text as that."""
+
+from __future__ import annotations
+
+import pytest
+from sensorium.engine.text.tools.schemas import as_json, types_of
+
+ALL = {"string", "number", "boolean", "object", "array", "null"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "types"),
+    [
+        ({"type": "string"}, {"string"}),
+        ({"type": ["integer", "null"]}, {"number", "null"}),
+        ({"anyOf": [{"type": "array"}, {"type": "null"}]}, {"array", "null"}),
+        ({"enum": ["a", 1, None, True]}, {"string", "number", "null", "boolean"}),
+        ({"const": {"a": 1}}, {"object"}),
+        ({"$ref": "#/$defs/a~1b"}, {"boolean"}),
+        ({"$ref": "#/$defs/loop"}, ALL),
+        ({"$ref": "#/nowhere"}, ALL),
+        ({}, ALL),
+        (True, ALL),
+    ],
+)
+def test_types(wanted: object, types: set[str]) -> None:
+    defs = {"a/b": {"type": "boolean"}, "loop": {"$ref": "#/$defs/loop"}}
+    assert types_of({"properties": {"x": wanted}, "$defs": defs}, "x") == types
+
+
+def test_arguments_the_schema_does_not_name() -> None:
+    assert types_of({}, "x") == ALL
+    assert types_of({"properties": None, "additionalProperties": {"type": "integer"}}, "x") == {"number"}
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "expected"),
+    [
+        (" 3 ", {"number"}, "3"),
+        ("3", {"string"}, '"3"'),
+        ("3", {"string", "number"}, "3"),
+        ("null", {"string"}, '"null"'),
+        ("null", {"string", "null"}, "null"),
+        ("None", {"number", "null"}, "null"),
+        ("True", {"boolean"}, "true"),
+        ('{"a": [1]}', {"object"}, '{"a": [1]}'),
+        ("{'a'}", {"object"}, "\"{'a'}\""),
+        ('"x"', {"array"}, '"x"'),
+        ("ü\n", ALL, '"ü\\n"'),
+        ("[" * 100_000, {"array"}, f'"{"[" * 100_000}"'),
+    ],
+)
+def test_a_text_as_json(text: str, types: set[str], expected: str) -> None:
+    assert as_json(text, frozenset(types)) == expected

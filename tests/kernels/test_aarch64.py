@@ -1,0 +1,147 @@
+"""The C sources built for aarch64 by a cross compiler agree with the references, called in an emulator.
+
+Only where both are installed: they are no part of the package, nor of what its tests need elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import torch
+from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
+from sensorium.kernels.codes import Grid
+from sensorium.kernels.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.linear import DenseWeight, Tiles, _linear_native, linear_reference
+from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
+from sensorium.kernels.paged_attention import (
+    PagedSequence,
+    paged_attention,
+    paged_attention_reference,
+    paged_batch,
+)
+from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
+from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
+from support.emulated import COMPILER, EMULATOR, PACKAGES, Emulated
+from torch import Tensor
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(COMPILER) is None or shutil.which(EMULATOR) is None,
+    reason=f"needs a cross compiler and an emulator: {PACKAGES}",
+)
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    return Emulated(tmp_path_factory.mktemp("aarch64"))
+
+
+@pytest.fixture
+def emulated(built: Emulated) -> Iterator[Emulated]:
+    before = built.num_calls
+    with built.instead():
+        yield built
+    assert built.num_calls > before, "the wrapper did not take the C way"
+
+
+def near(got: Tensor, want: Tensor) -> None:
+    tolerance = 1e-5 if got.dtype is torch.float32 else 2**-6
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def tiled(weight: Tensor, width: int, depth: int) -> Tensor:
+    """As oneDNN lays out a weight: [out / width, depth / pair, width, pair]."""
+    pair = 4 // weight.itemsize
+    padding = (0, depth - weight.shape[1], 0, -weight.shape[0] % width)
+    filled = torch.nn.functional.pad(weight, padding)
+    return filled.view(-1, width, depth // pair, pair).transpose(1, 2).contiguous()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "out", "size", "width"), [(1, 64, 96, 64), (7, 100, 40, 64), (3, 70, 72, 32)]
+)
+@pytest.mark.usefixtures("emulated")
+def test_linear(dtype: torch.dtype, rows: int, out: int, size: int, width: int) -> None:
+    x, weight = torch.randn(rows, size).to(dtype), (torch.randn(out, size) / size**0.5).to(dtype)
+    bias, residual = torch.randn(out).to(dtype), torch.randn(rows, out).to(dtype)
+    depth = size if width == 64 else -(-size // 32) * 32
+    memory = tiled(weight, width, depth)
+    tiles = Tiles(memory.data_ptr(), width, depth, 64)
+    got = _linear_native(x, DenseWeight(weight, bias, packed=True, tiles=tiles), tiles, residual)
+    want = linear_reference(x.float(), weight.float(), bias.float()) + residual.float()
+    near(got, want.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("grid", [Grid(8, 128), Grid(4, 32), Grid(8, 0)])
+@pytest.mark.usefixtures("emulated")
+def test_linear_bits_to_the_last_bit(dtype: torch.dtype, grid: Grid) -> None:
+    weight = quantize_linear(torch.randn(70, 160), torch.randn(70).to(dtype), grid)
+    x, residual = torch.randn(5, 160).to(dtype), torch.randn(5, 70).to(dtype)
+    x[1, 3] = torch.nan
+    got, want = linear_bits(x, weight, residual=residual), linear_bits_reference(x, weight, residual=residual)
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.usefixtures("emulated")
+def test_paged_attention(dtype: torch.dtype, window: int | None) -> None:
+    cache = torch.randn(9, 2, 2, 16, 32).to(dtype)
+    batch = paged_batch(
+        [PagedSequence((3, 0, 5), 30, 4), PagedSequence((1,), 0, 9), PagedSequence((8, 7), 20, 1)],
+        16,
+        torch.device("cpu"),
+    )
+    query = torch.randn(14, 6, 32).to(dtype)
+    near(
+        paged_attention(query, cache, batch, window=window),
+        paged_attention_reference(query, cache, batch, window=window),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("emulated")
+def test_what_lies_between_the_products(dtype: torch.dtype) -> None:
+    x, norm = torch.randn(3, 8, 32).to(dtype), torch.rand(32).to(dtype)
+    near(rms_norm(x, norm, 1e-6), rms_norm_reference(x, norm, 1e-6))
+    table = rotary_table(torch.tensor([0, 3, 700]), 0.5 ** torch.arange(16))
+    near(apply_rotary(x, table), apply_rotary_reference(x, table))
+    logits = torch.randn(3, 333).to(dtype)
+    assert torch.equal(argmax(logits), argmax_reference(logits))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("normed", [True, False])
+@pytest.mark.usefixtures("emulated")
+def test_attention_inputs(dtype: torch.dtype, normed: bool) -> None:
+    qkv, norm = torch.randn(3, 8, 32).to(dtype), torch.rand(32).to(dtype)
+    norms = HeadNorms(norm, norm, 1e-6) if normed else None
+    table = rotary_table(torch.tensor([0, 3, 700]), 0.5 ** torch.arange(16))
+    got, want = torch.zeros(2, 4, 2, 2, 3, 32, dtype=dtype)
+    slots = torch.tensor([4, 0, 11])
+    query = attention_inputs(qkv, norms, table, got, slots)
+    parts = qkv.tensor_split((4, 6), 1)
+    turned = [
+        apply_rotary_reference(rms_norm_reference(part, norm, 1e-6) if normed else part, table)
+        for part in parts[:2]
+    ]
+    write_kv_reference(want, slots, turned[1], parts[2])
+    near(query, turned[0])
+    near(got, want)
+    with pytest.raises(IndexError, match="slot 12 lies outside"):
+        attention_inputs(qkv, norms, table, got, torch.tensor([1, 12, 2]))
+
+
+@pytest.mark.usefixtures("emulated")
+def test_keys_and_values_are_written() -> None:
+    got, want = torch.zeros(2, 4, 2, 2, 3, 32)
+    key, value = torch.randn(2, 3, 2, 32)
+    slots = torch.tensor([4, 0, 11])
+    write_kv(got, slots, key, value)
+    write_kv_reference(want, slots, key, value)
+    assert torch.equal(got, want)

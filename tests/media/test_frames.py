@@ -1,0 +1,53 @@
+"""Frames of live video: one size for all of a session, and thumbnails that tell them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from sensorium.media.frames import look_at_frame
+from sensorium.media.images import read_image, resize
+from sensorium.media.video import target_size
+from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.protocols.errors import MediaError
+from support.vision_files import picture, png, saved
+
+CONFIG = VideoConfig(
+    pixels=PixelConfig(
+        min_pixels=4096,
+        max_pixels=64 * 64 * 32,
+        patch_size=4,
+        merge_size=2,
+        temporal_patch_size=2,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+    )
+)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_a_frame_has_the_size_of_a_whole_clips(kind: str) -> None:
+    data = saved(Image.fromarray(picture(200, 300)), kind)
+    seen = look_at_frame(data, CONFIG, num_frames=32)
+    assert (seen.width, seen.height) == (300, 200)
+    size = target_size(32, 200, 300, CONFIG)
+    assert seen.pixels.shape == (*size, 3)
+    np.testing.assert_array_equal(seen.pixels, resize(read_image(data), *size, CONFIG.pixels))
+    longer = replace(CONFIG, max_frame_pixels=1024)
+    assert look_at_frame(data, longer, num_frames=32).pixels.size < seen.pixels.size
+
+
+def test_thumbnails_tell_frames_apart() -> None:
+    same, again, other = (look_at_frame(png(96, 96, seed), CONFIG, num_frames=2) for seed in (1, 1, 2))
+    assert len(same.thumbnail) == 32 * 32
+    assert same.thumbnail == again.thumbnail != other.thumbnail
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"GIF89a", saved(Image.fromarray(picture(48, 48)), "GIF"), png(48, 48)[:300]]
+)
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(MediaError):
+        look_at_frame(data, CONFIG, num_frames=2)

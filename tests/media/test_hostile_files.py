@@ -1,0 +1,66 @@
+"""Files that are damaged, lie or mean harm: a result or a client's error naming the kind, no more."""
+
+from __future__ import annotations
+
+import warnings
+
+from sensorium.media.decode import DecodeLimits, decode_audio
+from sensorium.media.images import prepare_image
+from sensorium.media.video import prepare_video
+from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.protocols.errors import ClientError
+from support.hostile_files import Hostile, damaged_files, good_files, lying_files
+
+PIXELS = PixelConfig(
+    min_pixels=4096,
+    max_pixels=48 * 64 * 60,
+    patch_size=4,
+    merge_size=2,
+    temporal_patch_size=2,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+)
+CLIP = VideoConfig(pixels=PIXELS)
+LIMITS = DecodeLimits(max_seconds=60.0)
+PARAMS = {"image": "image", "video": "video", "audio": "file"}
+
+
+def outcome(file: Hostile) -> ClientError | None:
+    """What is said of a file that is not opened; PyAV and Pillow may warn of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            match file.kind:
+                case "image":
+                    prepare_image(file.data, PIXELS)
+                case "video":
+                    prepare_video(file.data, CLIP)
+                case "audio":
+                    decode_audio(file.data, limits=LIMITS)
+        except ClientError as error:
+            return error
+    return None
+
+
+def test_the_good_ones_are_opened() -> None:
+    for name, (kind, data) in good_files().items():
+        assert outcome(Hostile(name, kind, data)) is None, name
+
+
+def test_damage_is_a_clients_error_or_none() -> None:
+    said = {file.name: (file.kind, outcome(file)) for file in damaged_files(108, seed=1)}
+    errors = {name: (kind, error) for name, (kind, error) in said.items() if error is not None}
+    assert 20 < len(errors) < 88
+    for name, (kind, error) in errors.items():
+        assert error.param == PARAMS[kind], name
+
+
+def test_lies_and_bombs_are_refused() -> None:
+    opened = []
+    for file in lying_files():
+        error = outcome(file)
+        if error is None:
+            opened.append(file.name)
+        else:
+            assert error.param == PARAMS[file.kind], file.name
+    assert set(opened) <= {"png bomb", "gif frames", "endless ogg"}, "within limits, and no lie"

@@ -1,0 +1,58 @@
+"""Frames of calls: what is bounded of them before anything is built."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+from msgspec import UNSET
+from sensorium.protocols.calls import MAX_PARAMETERS, MAX_START_CHARS, decode_call_frame
+from sensorium.protocols.errors import BadRequestError
+
+
+def start(**fields: object) -> str:
+    return json.dumps({"event": "start", "start": {"callSid": "CA1", **fields}})
+
+
+def test_parameters_of_a_call_come_whole() -> None:
+    given = {f"name {number}": "v" * 500 for number in range(MAX_PARAMETERS)}
+    read = decode_call_frame(start(customParameters=given)).start
+    assert read is not UNSET
+    assert read.customParameters == given
+
+
+@pytest.mark.parametrize("name", ["customParameters", "custom_parameters"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {str(number): "" for number in range(MAX_PARAMETERS + 1)},
+        {"long": "v" * 501},
+        {"n" * 201: ""},
+        {"number": 1},
+    ],
+)
+def test_parameters_beyond_bounds_are_refused(name: str, given: dict[str, object]) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        decode_call_frame(start(**{name: given}))
+    assert refused.value.code == "invalid_frame"
+    assert (refused.value.param or "").startswith(f"start.{name}")
+
+
+def test_a_start_of_millions_of_parameters_is_not_built() -> None:
+    frame = start(customParameters={str(number): "" for number in range(500_000)})
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadRequestError, match=str(MAX_START_CHARS)) as refused:
+            decode_call_frame(frame)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(frame)
+    finally:
+        tracemalloc.stop()
+    assert refused.value.param == "start"
+
+
+def test_large_frames_of_sound_are_as_they_were() -> None:
+    frame = {"event": "media", "media": {"payload": "AAAA" * 50_000}}
+    media = decode_call_frame(json.dumps(frame)).media
+    assert media is not UNSET
+    assert media.payload == bytes(150_000)

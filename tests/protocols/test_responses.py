@@ -1,0 +1,178 @@
+"""Requests of `/v1/responses`: input items become messages, and what is wrong is named by its place."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.responses import response_create_params
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.response_input import read_input
+from sensorium.protocols.responses import AskedResponse, ResponsesRequest, input_items, parse_response
+from sensorium.protocols.structured import ResponseFormat
+
+DATA = base64.b64encode(b"bytes").decode()
+CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1}', "id": "fc_1"}
+RESULT = {"type": "function_call_output", "call_id": "a", "output": "1"}
+TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+
+
+def read(items: object) -> tuple[ChatMessage, ...]:
+    return read_input(msgspec.Raw(json.dumps(items).encode()))
+
+
+def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401 (JSON)
+    return parse_response(json.dumps({"input": "Hi", **fields}).encode())
+
+
+def test_a_text_is_a_users_message() -> None:
+    assert read("Hi") == (ChatMessage(role="user", content="Hi", extra={}, param="input"),)
+
+
+def test_what_an_assistant_did_in_one_turn_is_one_message() -> None:
+    thought = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+    }
+    part = {"type": "output_text", "text": "I look.", "annotations": [], "logprobs": []}
+    said = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    first, turn, result = read([{"role": "user", "content": "a"}, thought, said, CALL, RESULT])
+    assert first.role == "user"
+    assert (turn.role, turn.content, turn.param) == ("assistant", "I look.", "input[1]")
+    assert turn.extra["reasoning_content"] == "hm"
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    assert turn.extra["tool_calls"] == [call]
+    assert (result.role, result.content, result.extra) == ("tool", "1", {"tool_call_id": "a"})
+
+
+def test_parts() -> None:
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}", "detail": "low"}
+    audio = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
+    ((message),) = read([{"role": "user", "content": [{"type": "input_text", "text": "a"}, image, audio]}])
+    assert message.content == (
+        TextPart("a"),
+        MediaPart("image", b"bytes", "input[0].content[1]", is_low=True),
+        MediaPart("audio", b"bytes", "input[0].content[2]"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([], "input"),
+        (3, "input"),
+        ([3], "input[0]"),
+        ([{"role": "user"}], "input[0].content"),
+        ([{"content": "a"}], "input[0].role"),
+        ([{"type": "item_reference", "id": "a"}], "input[0].type"),
+        ([{"type": "function_call", "name": "f"}], "input[0].call_id"),
+        ([{**CALL, "arguments": "["}], "input[0].arguments"),
+        ([{"type": "function_call_output", "call_id": "a"}], "input[0].output"),
+        ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0].image_url"),
+        (
+            [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}],
+            "input[0].content[0].file_id",
+        ),
+        ([{"role": "user", "content": [{"type": "output_text"}]}], "input[0].content[0].text"),
+        (
+            [{"role": "system", "content": [{"type": "input_image", "image_url": f"data:;base64,{DATA}"}]}],
+            "input[0].content[0]",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_item_is_named(items: object, param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(items)
+    assert caught.value.param == param
+
+
+def test_a_request() -> None:
+    schema = {"type": "object"}
+    asked = parse(
+        instructions="Be kind.",
+        tools=[TOOL],
+        text={"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}},
+        reasoning={"effort": "low"},
+        max_output_tokens=5,
+        parallel_tool_calls=False,
+        top_logprobs=2,
+    )
+    conversation = asked.conversation(())
+    assert [message.role for message in conversation.messages] == ["system", "user"]
+    assert conversation.tools == [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    ]
+    assert conversation.template_kwargs == {"reasoning_effort": "low"}
+    assert asked.use.max_calls == 1
+    assert asked.chat.wanted_tokens == 5
+    assert asked.chat.response_format is not None
+    assert asked.chat.response_format.type == "json_schema"
+    assert asked.request.wants_logprobs
+    assert parse(text={"format": {"type": "json_object"}}).chat.response_format == ResponseFormat(
+        "json_object"
+    )
+    assert parse(text={"format": {"type": "text"}}).chat.response_format is None
+    assert parse(tools=[TOOL], tool_choice="none").conversation(()).tools is None
+
+
+def test_a_conversation_goes_on() -> None:
+    before = read([{"role": "user", "content": "a"}, CALL])
+    assert len(parse(input=[RESULT]).conversation(before).messages) == 3
+    with pytest.raises(BadRequestError) as caught:
+        parse(input="b").conversation(before)
+    assert caught.value.param == "input[1].tool_calls[0]"
+
+
+def test_items_are_kept_as_they_were_written() -> None:
+    (item,) = input_items(msgspec.Raw(b'"Hi"'))
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    assert json.loads(bytes(item)) == {"id": "item_0", **said}
+    (item,) = input_items(msgspec.Raw(json.dumps([CALL]).encode()))
+    assert json.loads(bytes(item)) == CALL
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"include": ["code_interpreter_call.outputs"]}, "include[0]"),
+        ({"reasoning": {"effort": "utmost"}}, "reasoning.effort"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        ({"metadata": {f"k{index}": "" for index in range(17)}}, "metadata"),
+        ({"background": True, "store": False}, "background"),
+        ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
+        (
+            {"tools": [TOOL], "tool_choice": "required", "text": {"format": {"type": "json_object"}}},
+            "text.format",
+        ),
+        ({"service_tier": "fast"}, "service_tier"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        parse(**fields)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*response_create_params.ResponseCreateParamsBase.__annotations__, "stream"})
+)
+def test_a_published_field_is_known_or_refused(name: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        parse(**{name: {"sensorium": {"never": "heard of"}}})
+    assert (caught.value.param or "").split(".")[0].split("[")[0] == name
+    if name != "input":
+        parse(**{name: None})
+    assert name in ResponsesRequest.__struct_fields__

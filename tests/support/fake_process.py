@@ -1,0 +1,57 @@
+"""A process that runs fake engines, started as the real one is: `fake_process.py DESCRIPTOR NAME…`.
+
+What is opened for an order depends on the name of its model; no torch is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])  # its own folder has names of packages
+
+from sensorium.actors.engine.engine import Engine
+from sensorium.actors.engine.executor import ThreadWorker
+from sensorium.actors.engine_config import EngineConfig
+from sensorium.actors.logs import LogConfig
+from sensorium.actors.remote.child import run_child
+from sensorium.actors.remote.orders import ModelOrder, Orders
+from sensorium.engine.models.info import ModelInfo
+from sensorium.protocols.errors import ModelLoadError
+from support.fake_engine import make_fake_engine
+from support.fake_runner import INFO
+
+COMMAND = (sys.executable, __file__)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """See `actors/remote/child.py`."""
+
+    engine: Engine
+    info: ModelInfo
+
+
+def orders(*models: str) -> Orders:
+    """For models of those kinds: fake, missing."""
+    return Orders(
+        tuple(ModelOrder(f"{model}{place}", model, EngineConfig()) for place, model in enumerate(models)),
+        max_pixels=0,
+        logs=LogConfig(),
+    )
+
+
+def open_next(told: Orders, opened: Sequence[Opened]) -> Opened:
+    """What the order's model is called decides."""
+    order = told.models[len(opened)]
+    match order.model:
+        case "missing":
+            raise ModelLoadError(f"{order.name}: no such folder")
+    return Opened(make_fake_engine(make_worker=ThreadWorker), INFO)
+
+
+if __name__ == "__main__":
+    run_child(int(sys.argv[1]), open_next)
