@@ -19,6 +19,7 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 from PIL import Image
 from sensorium.engine.text.tokenizer import TextTokenizer
+from support.event_frames import event_frames
 from support.server import Server, wait_until
 from transformers import AutoTokenizer
 
@@ -169,9 +170,9 @@ def test_async_client_streams_under_asyncio(text_server: Server, client: OpenAI)
 
 
 def test_raw_server_sent_events(text_server: Server) -> None:
-    frames = post(text_server, max_tokens=4, stream=True).text.split("\n\n")
-    assert frames[-2:] == ["data: [DONE]", ""]
-    events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
+    frames = event_frames(post(text_server, max_tokens=4, stream=True).text)
+    assert frames[-1] == "data: [DONE]"
+    events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-1]]
     assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert events[-1]["choices"][0]["finish_reason"] in {"stop", "length"}
     assert all("usage" not in event for event in events)

@@ -17,6 +17,7 @@ import torch
 from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError, OpenAI
 from sensorium.actors.config import EngineConfig, FileConfig, ListenConfig
 from sensorium.engine.text.tokenizer import TextTokenizer
+from support.event_frames import event_frames
 from support.server import Server, make_config, running_server, wait_until
 from transformers import AutoModelForCausalLM
 
@@ -175,9 +176,9 @@ def test_async_client(text_server: Server, client: OpenAI) -> None:
 def test_raw_server_sent_events(text_server: Server) -> None:
     response = post(text_server, "/v1/completions", prompt=PROMPT, max_tokens=3, stream=True)
     assert response.headers["content-type"].startswith("text/event-stream")
-    frames = response.text.split("\n\n")
-    assert frames[-2:] == ["data: [DONE]", ""]
-    events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
+    frames = event_frames(response.text)
+    assert frames[-1] == "data: [DONE]"
+    events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-1]]
     assert events[-1]["choices"][0]["finish_reason"] in {"length", "stop"}
     assert {event["object"] for event in events} == {"text_completion"}
     assert len({event["id"] for event in events}) == 1

@@ -19,6 +19,7 @@ from sensorium.actors.http import event_stream
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.media.voice_activity import FrameCutter
+from support.event_frames import event_frames
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 
@@ -188,7 +189,7 @@ def test_a_stream_that_breaks_midway_says_so(
     monkeypatch.setattr(Runner, "execute", break_later)
     response = transcribe(server, conversation, stream="true")
     monkeypatch.undo()
-    frames = response.text.strip().split("\n\n")
+    frames = event_frames(response.text)
     assert response.status_code == 200
     assert frames[0].startswith("data: ")
     assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "unavailable"

@@ -20,6 +20,7 @@ from sensorium.actors.http.service import Service
 from sensorium.client.errors import APIError
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, StepResult
+from support.event_frames import event_frames
 from support.server import Server, make_config, running_server, wait_until
 from support.wire import HANDSHAKE, frame
 
@@ -215,6 +216,6 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
     assert answers[False].status_code == 503
     assert answers[False].json()["error"]["code"] == "draining"
     assert answers[True].status_code == 200
-    frames = answers[True].text.strip().split("\n\n")
+    frames = event_frames(answers[True].text)
     assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "draining"
     assert frames[-1] == "data: [DONE]"

@@ -17,6 +17,7 @@ import soundfile
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 from sensorium.actors.http.routes import routes
 from support.audio_files import sound_file
+from support.event_frames import event_frames
 from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -92,7 +93,7 @@ def test_openai_stream_joins_to_the_same_text(server: Server, conversation: byte
 def test_stream_is_server_sent_events_and_ends_with_done(server: Server, lights: bytes) -> None:
     response = post(server, lights, stream="true")
     assert response.headers["content-type"].startswith("text/event-stream")
-    frames = response.text.strip().split("\n\n")
+    frames = event_frames(response.text)
     assert frames[-1] == "data: [DONE]"
     assert json.loads(frames[-2].removeprefix("data: "))["type"] == "transcript.text.done"
 
