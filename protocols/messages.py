@@ -29,16 +29,23 @@ Fault = Literal[
 model computed NaN, no memory is left, an item cannot be encoded, its reader is too slow, or we are wrong."""
 
 
+FloatType = Literal["float32", "bfloat16", "float16"]
+"""How numbers are written in bytes, little-endian."""
+FLOAT_BYTES: Final[dict[FloatType, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
 class Features(msgspec.Struct, frozen=True):
-    """One float32 array as plain data, C order.
+    """One array as plain data, C order: float32 for an encoder, or what an encoder gave elsewhere.
 
     Audio: `shape` is (num_mel_bins, num_frames). Vision: (num_patches, patch_size), and `grid` counts
-    patches by (time, height, width).
+    patches by (time, height, width). With `encoded`, the type of its numbers, it is no input but an encoding:
+    (num_tokens, width), each row with what is added to the decoder's first layers (deepstack) behind it.
     """
 
     shape: tuple[int, ...]
     data: bytes
     grid: tuple[int, int, int] | None = None
+    encoded: FloatType | None = None
 
 
 class ItemKey(msgspec.Struct, frozen=True):

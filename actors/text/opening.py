@@ -19,6 +19,7 @@ import trio
 
 from ...engine.models.prompts import PreparedMedia, PromptBuilder
 from ...media.decode import DecodeLimits, FloatArray
+from ...media.embeds import embeds_item
 from ...media.features import FeatureConfig
 from ...media.frames import SeenFrame
 from ...media.images import ImageLimits, PixelArray, image_bytes, image_item, patch_item
@@ -35,6 +36,7 @@ from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
 from ...protocols.messages import EncoderItem, VideoItems
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import off_loop
 from ..media_budget import MediaBudget
 from ..media_cache import MediaCache, MediaKey, digest_of
 from .openers import MediaOpener
@@ -57,6 +59,8 @@ class MediaLimits:
     """Larger images and frames are made smaller, as the model's own bound does."""
     background: Background = WHITE
     """What transparent pictures lie on."""
+    takes_embeds: bool = False
+    """Encodings made elsewhere are taken in place of files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,10 +183,15 @@ class MediaOpening:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
         part, content = given.part, given.source
         if scope is not None and isinstance(content, bytes) and self._cache.max_bytes:
-            digest = await digest_of(content) if content else self._cache.named(scope, part.name) or ""
+            if content:
+                # Of no encoding are the bytes all there is of it.
+                digest = await digest_of(content) + ("" if part.embeds is None else f" {part.embeds}")
+            else:
+                digest = self._cache.named(scope, part.name) or ""
             if part.name and content:
                 self._cache.call(scope, part.name, digest)
-            given.key = MediaKey(scope, digest, f"{part.kind} {self._way} {given.vision}")
+            way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
+            given.key = MediaKey(scope, digest, f"{part.kind} {way}")
             given.kept = self._cache.peek(given.key)
         if isinstance(content, bytes) and not content and part.name and given.kept is None:
             raise MediaError(
@@ -194,6 +203,8 @@ class MediaOpening:
         """Bytes of memory that opening takes."""
         if given.kept is not None:
             return media_bytes(given.kept)
+        if given.part.embeds is not None:
+            return len(given.part.data)
         return await self._measure_file(given.part, given.source, given.vision)
 
     async def _measure_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> int:
@@ -227,6 +238,10 @@ class MediaOpening:
         return given.kept or await self._open_file(given.part, given.source, given.vision)
 
     async def _open_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> PreparedMedia:
+        if part.embeds is not None:
+            with _naming(f"{part.param}.{part.kind}_embeds.data"):
+                item = await off_loop(partial(embeds_item, part.data, part.embeds), size=len(part.data))
+            return (item,) if part.kind == "audio" else item
         if part.kind == "audio":
             return await self._open_audio(source)
         assert vision is not None, "kinds are checked"
@@ -304,7 +319,7 @@ def _naming(param: str) -> Iterator[None]:
     try:
         yield
     except SensoriumError as error:
-        if error.status < 500:
+        if error.status < 500 and not (error.param or "").startswith(param):
             error.message = f"`{param}`: {error.message}"
             error.param = param
             error.args = (error.message,)

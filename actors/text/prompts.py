@@ -12,6 +12,7 @@ from functools import partial
 
 from ...engine.models.prompts import MAX_CHARS_PER_TOKEN, PreparedMedia, Prompt, PromptBuilder, media_parts
 from ...engine.text.chat_size import is_short
+from ...protocols.body import unsupported
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import TooLargeError
@@ -103,6 +104,11 @@ class Prompter:
         parts = media_parts(conversation)
         for part in parts:
             self.builder.check_kind(part)
+            if part.embeds is not None and not self._limits.takes_embeds:
+                raise unsupported(
+                    f"{part.param}.{part.kind}_embeds", "is not taken by this server (`--enable-mm-embeds`)"
+                )
+            self.builder.check_embeds(part)
         if len(parts) > self._limits.max_items:
             raise TooLargeError(
                 f"The request has {len(parts)} media parts; the limit is {self._limits.max_items}.",

@@ -12,7 +12,7 @@ from typing import Final
 from ....protocols.body import refuse
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError
-from ..prompts import AudioWindows, MediaRules, PreparedMedia, Prompt, plain_text, unique
+from ..prompts import AudioWindows, EmbedsRule, MediaRules, PreparedMedia, Prompt, plain_text, unique
 from .text import Qwen3AsrText
 from .windows import num_audio_tokens
 
@@ -28,7 +28,9 @@ class Qwen3AsrPrompts:
         self.text = asr.tokenizer
         info = asr.info
         num_tokens = partial(num_audio_tokens, n_window=info.n_window)
-        self.media = MediaRules(audio=AudioWindows(info.window_frames, num_tokens))
+        self.media = MediaRules(
+            audio=AudioWindows(info.window_frames, num_tokens), embeds=EmbedsRule(info.output_size)
+        )
         self._asr = asr
 
     def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:

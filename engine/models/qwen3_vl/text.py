@@ -18,21 +18,27 @@ from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaSpan, VideoItems
 from ...text.tokenizer import TextTokenizer
 from ..info import read_json
-from ..prompts import MediaRules, PreparedMedia, Prompt, TextPrompts, unique
+from ..prompts import EmbedsRule, MediaRules, PreparedMedia, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
 _MERGE_FIELD: Final = "vision_config.spatial_merge_size"
+_WIDTH_FIELD: Final = "vision_config.out_hidden_size"
+_WIDTH: Final = 3584
+_LEVELS: Final = (8, 16, 24)
+"""Transformers' own defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisionTokens:
-    """Ids of a model's vision tokens, and patches on a side of what becomes one token."""
+    """Ids of a model's vision tokens, and patches on a side of what becomes one token. `width` is of a
+    token's encoding, with the deepstack's."""
 
     start: int
     end: int
     image: int
     video: int
     merge_size: int
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,20 @@ def read_vision_tokens(folder: Path) -> VisionTokens:
     """From `config.json`. Raises ModelLoadError naming the field that is missing."""
     config = read_json(folder / "config.json")
     vision = config.get("vision_config")
-    merge = vision.get("spatial_merge_size", 2) if isinstance(vision, dict) else None
+    vision = vision if isinstance(vision, dict) else {"spatial_merge_size": None}
     found: list[int] = []
-    for name, value in (*((name, config.get(name)) for name in _ID_FIELDS), (_MERGE_FIELD, merge)):
+    for name, value in (
+        *((name, config.get(name)) for name in _ID_FIELDS),
+        (_MERGE_FIELD, vision.get("spatial_merge_size", 2)),
+        (_WIDTH_FIELD, vision.get("out_hidden_size", _WIDTH)),
+    ):
         if not isinstance(value, int):
             raise ModelLoadError(f"{folder / 'config.json'}: no {name}")
         found.append(value)
-    return VisionTokens(*found)
+    *ids, width = found
+    levels = vision.get("deepstack_visual_indexes", _LEVELS)
+    num_levels = 1 + (len(levels) if isinstance(levels, list | tuple) else 0)
+    return VisionTokens(*ids, width=width * num_levels)
 
 
 def expand_vision(
@@ -97,7 +110,8 @@ class VisionPrompts(TextPrompts):
     """Conversations with images and videos among their text (a `ChatPrompts`)."""
 
     def __init__(self, text: TextTokenizer, tokens: VisionTokens) -> None:
-        super().__init__(text, MediaRules(pixels="merged patches"))
+        rule = EmbedsRule(tokens.width, tokens.merge_size)
+        super().__init__(text, MediaRules(pixels="merged patches", embeds=rule))
         self._tokens = tokens
 
     def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:

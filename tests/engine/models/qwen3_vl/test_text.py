@@ -40,7 +40,7 @@ def id_of(name: str) -> int:
     return found
 
 
-TOKENS = VisionTokens(id_of(VISION_START), id_of(VISION_END), id_of(IMAGE_PAD), id_of(VIDEO_PAD), MERGE)
+TOKENS = VisionTokens(id_of(VISION_START), id_of(VISION_END), id_of(IMAGE_PAD), id_of(VIDEO_PAD), MERGE, 32)
 
 
 def plain(text: str) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ def test_tokens_of_a_config(tmp_path: Path) -> None:
     }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    assert read_vision_tokens(tmp_path) == VisionTokens(1, 2, 3, 4, 2)
+    assert read_vision_tokens(tmp_path) == VisionTokens(1, 2, 3, 4, 2, 3584 * 4)
     path.write_text(json.dumps(config | {"image_token_id": "<|image_pad|>"}))
     with pytest.raises(ModelLoadError, match=r"config\.json: no image_token_id"):
         read_vision_tokens(tmp_path)
