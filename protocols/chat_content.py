@@ -18,11 +18,11 @@ from .data_uri import DATA_URI, HEAD_CHARS, from_base64, from_data_uri, inside, 
 from .embeds import AudioEmbeds, Embeds, ImageEmbeds, read_embeds
 from .errors import BadRequestError, TooLargeError
 from .frame_list import MAX_FRAMES, pack_frames
+from .messages import MediaKind
 
 _V = TypeVar("_V")
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-MediaKind = Literal["image", "audio", "video"]
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 4096

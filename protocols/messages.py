@@ -69,6 +69,10 @@ class EncoderItem(msgspec.Struct, frozen=True):
         """All of it but the features."""
         return ItemKey(self.content_hash, self.num_tokens)
 
+    def lean(self) -> EncoderItem:
+        """Without the features' values."""
+        return msgspec.structs.replace(self, features=msgspec.structs.replace(self.features, data=b""))
+
 
 class Replaced(msgspec.Struct, frozen=True):
     """A damaged frame that was to be looked at: the time of what is shown instead, None for nothing."""
@@ -79,14 +83,24 @@ class Replaced(msgspec.Struct, frozen=True):
     """The part of the request whose frame it is, once that is known."""
 
 
-class VideoItems(msgspec.Struct, frozen=True):
-    """A video as encoder items, one for each temporal patch, and the time of each in seconds.
+MediaKind = Literal["image", "audio", "video"]
 
-    `replaced` tells of frames that could not be shown; the times of others in their place are their own."""
 
+class MediaItems(msgspec.Struct, frozen=True):
+    """A picture, a clip, what a camera saw or a recording: what an encoder takes of it, in order.
+
+    A picture is one item. What moves has one for each pair of frames, and the time of each in seconds,
+    whether it came as a file or as live frames. A recording has one for each window. `replaced` tells of
+    frames of a file that could not be shown; the times of others in their place are their own."""
+
+    kind: MediaKind
     items: tuple[EncoderItem, ...]
-    times_s: tuple[float, ...]
+    times_s: tuple[float, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+
+    def lean(self) -> MediaItems:
+        """Without the features' values: what finds the encodings of items that were sent before."""
+        return msgspec.structs.replace(self, items=tuple(item.lean() for item in self.items))
 
 
 class MediaSpan(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ import msgspec
 
 from ...protocols.body import refuse, unsupported
 from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, TextPart
+from ...protocols.chat_content import ChatMessage, MediaPart, TextPart
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem, MediaSpan, Replaced, VideoItems
+from ...protocols.messages import EncoderItem, MediaItems, MediaKind, MediaSpan, Replaced
 from ..text.chat_size import field_sizes
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
@@ -27,9 +27,6 @@ from ..text.tokenizer import TextTokenizer
 from ..text.tools.machine import ToolParser, answer_format
 from ..text.tools.thinking import Thinking
 from .info import ModelInfo
-
-PreparedMedia = EncoderItem | VideoItems | tuple[EncoderItem, ...]
-"""An image; a video; an audio's windows."""
 
 MAX_CHARS_PER_TOKEN: Final = 64
 """A text this much longer than the context cannot fit, and is not worth tokenizing to find out."""
@@ -99,7 +96,7 @@ class ChatPrompts(Protocol):
     def has_template(self) -> bool:
         """Whether it has a way to write conversations."""
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
 
 
@@ -120,7 +117,7 @@ class TextPrompts:
         """See `ChatPrompts`."""
         return self.text.chat_template is not None
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         assert not media, "kinds are checked"
         return Prompt(self.template.encode(conversation))
@@ -163,14 +160,13 @@ class PromptBuilder:
                     )
         return self._checked(Prompt(ids), param)
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia] = ()) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
         self._check_chars(field_sizes(conversation))
         prompt = self._prompts.chat(conversation, media)
         replaced = tuple(
             msgspec.structs.replace(each, param=part.param)
             for part, found in zip(media_parts(conversation), media, strict=True)
-            if isinstance(found, VideoItems)
             for each in found.replaced
         )
         if replaced:

@@ -14,13 +14,14 @@ from sensorium.actors.media_cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
 from sensorium.actors.text.opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter
-from sensorium.engine.models.prompts import PreparedMedia, Prompt, PromptBuilder
+from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from sensorium.protocols.embeds import Embeds
 from sensorium.protocols.errors import BadRequestError, ClientError, MediaError
 from sensorium.protocols.media_wish import ProcessorKwargs, read_media_wishes
+from sensorium.protocols.messages import MediaItems
 from support.text_folder import make_qwen3_folder
 from support.vision_files import grey_steps, movie, png
 from support.vl_folder import make_vl_folder
@@ -126,7 +127,7 @@ def rows(grid: tuple[int, int, int], width: int, value: float = 0.5, name: str =
     return MediaPart("image", values.tobytes(), "messages[0].content[0]", name=name, embeds=embeds)
 
 
-def taking(vision: PromptBuilder, cache: MediaCache[PreparedMedia] | None = None) -> Prompter:
+def taking(vision: PromptBuilder, cache: MediaCache[MediaItems] | None = None) -> Prompter:
     return Prompter(vision, ThreadOpener(), limits=MediaLimits(takes_embeds=True), cache=cache)
 
 
