@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...protocols.chat_content import ChatMessage, MediaAddress, MediaKind, MediaPart, Part, Role, TextPart
+from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, Role, TextPart
 from ...protocols.embeds import Embeds
+from ...protocols.messages import MediaKind
 from ...protocols.response_items import ResponseFault, ResponseObject
 from ..callers import Caller
 

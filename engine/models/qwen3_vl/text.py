@@ -67,10 +67,10 @@ def read_vision_tokens(folder: Path) -> VisionTokens:
         if not isinstance(value, int):
             raise ModelLoadError(f"{folder / 'config.json'}: no {name}")
         found.append(value)
-    *ids, width = found
+    start, end, image, video, merge, width = found
     levels = vision.get("deepstack_visual_indexes", _LEVELS)
     num_levels = 1 + (len(levels) if isinstance(levels, list | tuple) else 0)
-    return VisionTokens(*ids, width * num_levels)
+    return VisionTokens(start, end, image, video, merge, width * num_levels)
 
 
 def expand_vision(

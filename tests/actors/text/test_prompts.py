@@ -23,7 +23,7 @@ from sensorium.media.images import ImageLimits
 from sensorium.media.video_container import VideoLimits
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from sensorium.protocols.errors import (
     BadRequestError,
     InternalError,
@@ -31,7 +31,7 @@ from sensorium.protocols.errors import (
     OverloadedError,
     TooLargeError,
 )
-from sensorium.protocols.messages import MediaItems
+from sensorium.protocols.messages import MediaItems, MediaKind
 from support.asr_folder import make_asr_folder
 from support.vl_folder import make_vl_folder
 
