@@ -11,7 +11,7 @@ import httpx
 import make_embeddings
 import pytest
 from sensorium.actors.config import FileConfig
-from sensorium.engine.models.weights import CHECKPOINTS
+from sensorium.engine.models.embedded import CHECKPOINTS
 from support.server import Server, make_config, running_server
 
 pytestmark = pytest.mark.slow
