@@ -55,6 +55,8 @@ class ResponseRoutes:
         with hold():
             asked = await read_and_parse(service, request, parse_response)
             wish, chat = asked.request, asked.chat
+            if wish.is_kept:
+                await service.responses.ready()
             model = text_model(service, wish.model)
             before = await self._before(caller, wish.previous_response_id)
             info = model.prompter.builder.info
