@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -111,7 +112,12 @@ def naming(path: Path) -> Iterator[None]:
 
 def _make(path: Path) -> None:
     """A file that can be written, empty if there was none: what clients say is nobody else's business."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):  # SQLite would write its log beside a device
+            raise OSError(errno.EINVAL, "it is no regular file")
+    finally:
+        os.close(opened)
 
 
 def _identity(path: Path) -> _Identity:

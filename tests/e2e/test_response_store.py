@@ -100,7 +100,8 @@ def test_a_store_that_is_gone_is_said_and_used_again(
         seen = create(server, input="Hello")
         takes(file)
         body: dict[str, Any] = {"input": "Hello", "max_output_tokens": 4}
-        for kind in ({}, {"stream": True}, {"background": True}):
+        kinds: list[dict[str, Any]] = [{}, {"stream": True}, {"background": True}]
+        for kind in kinds:
             refused = call(server, "POST", **body, **kind)
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
             assert refused.json()["error"]["code"] == "response_store_unavailable"

@@ -331,3 +331,10 @@ def test_what_lies_there_and_is_no_store_is_left_alone(path: Path) -> None:
     assert file.look()
     assert names(file, "a") == "a"
     file.close()
+
+
+def test_what_is_no_regular_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        opened(tmp_path / "pipe")
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
