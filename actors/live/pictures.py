@@ -20,7 +20,7 @@ import trio
 from ...engine.models.prompts import Prompt, media_parts
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ...protocols.messages import ContentHash, Features, ItemId, Lane, MediaItems
 from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
 from ..text.generation import TextModel
@@ -83,10 +83,12 @@ class SessionMedia:
             self._known.pop(name, None)
 
     @asynccontextmanager
-    async def held(self, conversation: Conversation, lane: Lane, seen: Seen) -> AsyncIterator[Prompt]:
+    async def held(
+        self, conversation: Conversation, lane: Lane, seen: Seen, max_tokens: int | None = None
+    ) -> AsyncIterator[Prompt]:
         """The prompt of a conversation with live video, while the engine holds the encodings it needs.
 
-        Raises as `Prompter.chat` does, and as `EngineClient.held`.
+        Raises as `Prompter.chat` does, also for more than `max_tokens`, and as `EngineClient.held`.
         """
         prompter, parts = self._model.prompter, media_parts(conversation)
         known = {**self._known, **seen.items}
@@ -96,6 +98,7 @@ class SessionMedia:
                 given = dict(zip((part.param for part in fresh), opened, strict=True))
                 media = {part.param: known.get(part.param) or given[part.param] for part in parts}
                 prompt = await prompter.build(conversation, [media[part.param] for part in parts])
+                _check_tokens(prompt, max_tokens)
                 sources = _Sources(self._opened, self._hot, parts, media, self.video, seen)
                 keys = tuple(item.key for item in prompt.items)
                 await stack.enter_async_context(self._model.engine.held(keys, sources.fetch, lane=lane))
@@ -130,7 +133,8 @@ class SessionMedia:
             hot = {item.content_hash: item.features for each in media for item in each.items}
             self._hot.update(hot)
             try:
-                await self._report(MediaOpened(effect.item_id))
+                num_tokens = sum(item.num_tokens for each in media for item in each.items)
+                await self._report(MediaOpened(effect.item_id, num_tokens))
                 with trio.move_on_after(_WAIT_S) as wait:
                     self._waiting[effect.item_id] = wait
                     if len(self._waiting) > _MAX_HOT:
@@ -180,3 +184,12 @@ class _Sources:
     async def _open_again(self, part: MediaPart) -> dict[ContentHash, Features]:
         async with self._opened([part]) as (media,):
             return {item.content_hash: item.features for item in media.items}
+
+
+def _check_tokens(prompt: Prompt, most: int | None) -> None:
+    num_tokens = len(prompt.token_ids)
+    if most is not None and num_tokens > most:
+        raise BadRequestError(
+            f"the conversation has {num_tokens} tokens; {most} leave room for an answer",
+            code="context_length_exceeded",
+        )
