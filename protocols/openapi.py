@@ -22,8 +22,19 @@ from .completions import (
     CompletionRequest,
 )
 from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
-from .message_request import MessageCountRequest, MessageRequest
-from .openapi_shapes import FILE_FORM, MESSAGE, PART, REF, SPEECH_FORM, Schema
+from .message_request import UNSERVED, MessageCountRequest, MessageRequest
+from .openapi_shapes import (
+    BLOCK,
+    FILE_FORM,
+    INPUT_ITEM,
+    MESSAGE,
+    PART,
+    REF,
+    SPEECH_FORM,
+    TURN,
+    Schema,
+    query,
+)
 from .response_items import DeletedResponse, InputItemList, ResponseEvent, ResponseObject
 from .responses import ResponsesRequest
 from .rest import (
@@ -47,7 +58,8 @@ _ERRORS: Final = {
     "500": "The server failed on this request.",
     "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
 }
-_REFUSED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search")
+_GUIDED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_REFUSED: Final = (*_GUIDED, "use_beam_search", *UNSERVED)
 """Known only so that the refusal can say what to use instead."""
 
 
@@ -101,6 +113,8 @@ class Operation:
     """What `stream` gives instead."""
     is_open: bool = False
     """Needs no key."""
+    query: tuple[Schema, ...] = ()
+    """Parameters of the address."""
 
 
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
@@ -197,6 +211,10 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             summary="A response that is kept, as far as it is there, or its events",
             answers=(ResponseObject,),
             events=get_args(ResponseEvent),
+            query=query(
+                stream={"type": "boolean"},
+                starting_after={"type": "integer", "minimum": 0, "maximum": 999_999_999},
+            ),
         ),
         Operation(summary="Forget it", method="delete", answers=(DeletedResponse,)),
     ),
@@ -204,7 +222,15 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
         Operation(summary="Give up a response in the background", method="post", answers=(ResponseObject,)),
     ),
     "/v1/responses/{id}/input_items": (
-        Operation(summary="What a response was asked with", answers=(InputItemList,)),
+        Operation(
+            summary="What a response was asked with, in pages",
+            answers=(InputItemList,),
+            query=query(
+                order={"enum": ["asc", "desc"]},
+                limit={"type": "integer", "minimum": 1, "maximum": 100},
+                after={"type": "string"},
+            ),
+        ),
     ),
     "/tokenize": (
         Operation(
@@ -232,8 +258,17 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
         schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
         schemas |= {"ChatMessage": MESSAGE, "ChatContentPart": PART}
     if "ResponsesRequest" in schemas:
-        items: Schema = {"type": "array", "items": {"type": "object"}}
+        items: Schema = {"type": "array", "items": {"$ref": REF.format(name="InputItem")}, "minItems": 1}
         schemas["ResponsesRequest"]["properties"]["input"] = {"anyOf": [{"type": "string"}, items]}
+        schemas["InputItem"] = INPUT_ITEM
+    for name in {"MessageRequest", "MessageCountRequest"} & set(schemas):
+        turns: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageTurn")}, "minItems": 1}
+        texts: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageBlock")}}
+        schemas[name]["properties"] |= {
+            "messages": turns,
+            "system": {"anyOf": [{"type": ["string", "null"]}, texts]},
+        }
+        schemas |= {"MessageTurn": TURN, "MessageBlock": BLOCK}
     for schema in schemas.values():
         for name in _REFUSED:
             schema.get("properties", {}).pop(name, None)
@@ -280,6 +315,8 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
     if path == "/health":
         unready = {"application/json": {"schema": _ref(Status)}}
         made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
+    if operation.query:
+        made["parameters"] = list(operation.query)
     if needs_key and operation.is_open:
         made["security"] = []
     if operation.body is not None:
