@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ..engine.models.memory import MemorySize
 from ..engine.text.tools.machine import ToolParser
-from .option_checks import check, memory_size
+from .option_checks import check, memory_size, read_pins
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -73,6 +73,13 @@ class EngineConfig:
     max_logprob_entries
         Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
         Each is some 100 bytes of JSON.
+    kernels
+        Which of several ways an operation runs by. auto: the fastest on this machine, measured at the first
+        start (up to 3 s) and kept beside the compiled kernels; default: fixed ones; or the JSON file of a
+        table that `sensorium kernels` wrote. float32 has fixed ones.
+    pin_kernels
+        Operations to run by a way of your choice, as linear=onednn or linear=c,attention=fused
+        (`sensorium kernels MODEL` lists them). Answers may then depend on what runs beside them.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -94,6 +101,8 @@ class EngineConfig:
     generation_config: Literal["auto", "none"] = "auto"
     tool_parser: ToolParser = "auto"
     max_logprob_entries: int = 300_000
+    kernels: str = "auto"
+    pin_kernels: str = ""
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
@@ -109,6 +118,8 @@ class EngineConfig:
         check("step_timeout_s", self.step_timeout_s, 0.1)
         memory_size("kv_memory", self.kv_memory)
         memory_size("encoder_memory", self.encoder_memory)
+
+        read_pins(self.pin_kernels)
 
     @property
     def kv_size(self) -> MemorySize | None:

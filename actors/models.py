@@ -27,6 +27,7 @@ from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
+from .kernel_choices import settle_kernels
 from .loaded import LoadedModel, loaded_model
 from .remote.orders import Orders
 
@@ -149,7 +150,7 @@ def open_engine(
     engine = Engine(
         name,
         _runner_maker(
-            source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
+            source, config, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(choices, config, memory, info.vocab_size),
@@ -228,6 +229,7 @@ def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequenc
 
 def _runner_maker(
     source: ModelSource,
+    config: EngineConfig,
     memory: MemoryPlan,
     num_threads: int,
     grammars: GrammarStore | None,
@@ -246,6 +248,7 @@ def _runner_maker(
             cuda_graphs=graph_rows > 0,
             max_running=graph_rows,
         )
+        settle_kernels(source.info.name, runner, config)
         runner.warm_up()
         return runner
 

@@ -82,7 +82,7 @@ def native_for(x: Tensor) -> Native | None:
 def library() -> Native | None:
     """Build or find the kernels; None, and one line in the log, where there is no way."""
     try:
-        return _open(_user_cache())
+        return _open(user_cache())
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         logger.warning("C kernels are not available, torch's are used instead: %s", error)
         return None
@@ -150,7 +150,7 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
-def _user_cache() -> Path | None:
+def user_cache() -> Path | None:
     """The user's own cache folder, None if there is none nobody else may write to."""
     try:
         folder = Path.home() / ".cache" / "sensorium"

@@ -51,6 +51,7 @@ class _LocalModel:
         max_context: int = 0,
         max_running: int = 0,
         num_threads: int = 0,
+        kernels: str = "auto",
     ) -> None:
         self._config = EngineConfig(
             device=device,
@@ -60,6 +61,7 @@ class _LocalModel:
             max_context=max_context,
             max_running=max_running,
             num_threads=num_threads,
+            kernels=kernels,
         )
         self._model = model
 

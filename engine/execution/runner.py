@@ -112,7 +112,7 @@ class Runner:
         self._sequences: dict[SequenceId, SequenceState] = {}
         self._portions = Portions()
 
-    def _use_threads(self, num_rows: int) -> None:
+    def use_threads(self, num_rows: int) -> None:
         """Take as many threads as work on `num_rows` rows gains from."""
         if self._num_threads is None:
             return
@@ -184,7 +184,7 @@ class Runner:
             except ValueError as error:
                 errors[step.slot] = str(error)
         if good:
-            self._use_threads(_MIN_ROWS_FOR_THREADS)
+            self.use_threads(_MIN_ROWS_FOR_THREADS)
             self._encode_good(good, errors)
         return errors
 
@@ -282,7 +282,7 @@ class Runner:
     def _attempt(self, fed: Sequence[FedSequence]) -> list[_Outcome]:
         """Forward, logits and choices; changes nothing but the KV of the fed positions."""
         device = self._model.device
-        self._use_threads(sum(len(each.token_ids) for each in fed))
+        self.use_threads(sum(len(each.token_ids) for each in fed))
         if self._graphs is not None and self._graphs.can_replay(fed):
             spans = [RowSpan(each.state, row) for row, each in enumerate(fed)]
             choices = choose(self._graphs.logits(fed), spans)
@@ -364,7 +364,7 @@ class Runner:
             raise ValueError("the encoded window of this request is gone")
         if not isinstance(self._model, AligningModel):
             raise ValueError("this model cannot say when a token was spoken")
-        self._use_threads(len(step.command.token_ids))
+        self.use_threads(len(step.command.token_ids))
         try:
             return self._model.align(step.command, output)
         except (RuntimeError, MemoryError) as error:

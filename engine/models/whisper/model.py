@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend
+from ....kernels.attention import attend, attention_choice
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
@@ -110,6 +110,9 @@ class WhisperModel:
             for i in range(a.encoder_layers)
         ]
         self._encoder_norm = self._norm("encoder.layer_norm")
+        self._attention_choice = attention_choice(
+            a.encoder_heads, a.d_model // a.encoder_heads, a.num_positions, self.dtype, self.device
+        )
         self._tokens = self._tensors["decoder.embed_tokens.weight"]
         self._positions = self._tensors["decoder.embed_positions.weight"]
         self._decoder_layers = [
@@ -226,7 +229,8 @@ class WhisperModel:
         a = self._a
         split = qkv.view(1, qkv.shape[0], 3, a.encoder_heads, a.d_model // a.encoder_heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
-        return attend(query, key, value).transpose(1, 2).reshape(qkv.shape[0], a.d_model)
+        mixed = attend(query, key, value, choice=self._attention_choice)
+        return mixed.transpose(1, 2).reshape(qkv.shape[0], a.d_model)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
