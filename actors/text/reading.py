@@ -20,6 +20,16 @@ from ...protocols.messages import SamplingParams
 from .thought_count import ThoughtCount
 
 
+def check_calls(builder: PromptBuilder) -> None:
+    """Raise BadRequestError where the model has no way to call."""
+    if builder.answers.tools is None:
+        raise BadRequestError(
+            f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
+            param="tools",
+            code="unsupported_parameter",
+        )
+
+
 class AnswerReading:
     """Of one conversation; with `shows_special` all special tokens are text. `fit` comes first.
 
@@ -35,12 +45,8 @@ class AnswerReading:
         self._marks = builder.shown[bool(use.tools)]
         self._shown = builder.text.special_tokens if shows_special else self._marks
         self._thinking: Thinking = "may"
-        if use.tools and self._kind.tools is None:
-            raise BadRequestError(
-                f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
-                param="tools",
-                code="unsupported_parameter",
-            )
+        if use.tools:
+            check_calls(builder)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
         """How to sample the answers to this prompt: what must show, and the grammar of forced calls."""

@@ -12,6 +12,7 @@ from openai.types.responses import response_create_params
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.response_input import read_input
+from sensorium.protocols.response_items import item_page
 from sensorium.protocols.responses import AskedResponse, ResponsesRequest, input_items, parse_response
 from sensorium.protocols.structured import ResponseFormat
 
@@ -22,7 +23,7 @@ TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "stri
 
 
 def read(items: object) -> tuple[ChatMessage, ...]:
-    return read_input(msgspec.Raw(json.dumps(items).encode()))
+    return read_input(msgspec.Raw(json.dumps(items).encode())).messages
 
 
 def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401 (JSON)
@@ -103,13 +104,13 @@ def test_a_request() -> None:
         parallel_tool_calls=False,
         top_logprobs=2,
     )
-    conversation = asked.conversation(())
+    conversation = asked.conversation(asked.read.messages)
     assert [message.role for message in conversation.messages] == ["system", "user"]
     assert conversation.tools == [
         {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     ]
     assert conversation.template_kwargs == {"reasoning_effort": "low"}
-    assert asked.use.max_calls == 1
+    assert conversation.tool_use.max_calls == 1
     assert asked.chat.wanted_tokens == 5
     assert asked.chat.response_format is not None
     assert asked.chat.response_format.type == "json_schema"
@@ -118,14 +119,16 @@ def test_a_request() -> None:
         "json_object"
     )
     assert parse(text={"format": {"type": "text"}}).chat.response_format is None
-    assert parse(tools=[TOOL], tool_choice="none").conversation(()).tools is None
+    unused = parse(tools=[TOOL], tool_choice="none")
+    assert unused.conversation(unused.read.messages).tools is None
 
 
 def test_a_conversation_goes_on() -> None:
     before = read([{"role": "user", "content": "a"}, CALL])
-    assert len(parse(input=[RESULT]).conversation(before).messages) == 3
+    result = parse(input=[RESULT])
+    assert len(result.conversation((*before, *result.read.messages)).messages) == 3
     with pytest.raises(BadRequestError) as caught:
-        parse(input="b").conversation(before)
+        result.conversation((*before, *parse(input="b").read.messages))
     assert caught.value.param == "input[1].tool_calls[0]"
 
 
@@ -176,3 +179,24 @@ def test_a_published_field_is_known_or_refused(name: str) -> None:
     if name != "input":
         parse(**{name: None})
     assert name in ResponsesRequest.__struct_fields__
+
+
+def test_items_are_told_in_pages() -> None:
+    items = input_items(msgspec.Raw(json.dumps([{"role": "user", "content": "a"}] * 50).encode()))
+
+    def ids(**asked: str) -> list[str]:
+        page = item_page(items, **{"after": None, "limit": None, "order": None, **asked})
+        found: list[str] = [msgspec.json.decode(item)["id"] for item in page.data]
+        assert (page.first_id, page.last_id) == ((found[0], found[-1]) if found else (None, None))
+        return found
+
+    assert ids() == [f"item_{index}" for index in range(49, 29, -1)]
+    assert ids(order="asc", limit="2") == ["item_0", "item_1"]
+    assert ids(order="asc", after="item_47") == ["item_48", "item_49"]
+    assert ids(after="item_0") == []
+    assert item_page(items, after=None, limit="49", order=None).has_more
+    assert not item_page(items, after=None, limit="50", order=None).has_more
+    for wrong in ({"order": "up"}, {"limit": "0"}, {"limit": "101"}, {"limit": "²"}, {"after": "x"}):
+        with pytest.raises(BadRequestError) as caught:
+            ids(**wrong)
+        assert caught.value.param in wrong
