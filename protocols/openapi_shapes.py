@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from .decoding_form import MAX_ANSWERS, MAX_SILENCE_S, MAX_TEMPERATURE, MAX_TEMPERATURES
-from .response_items import DEFAULT_ITEMS, MAX_ITEMS
 from .responses import INCLUDES
 from .transcription_form import ResponseFormat
 
@@ -93,15 +92,33 @@ _URL: Final[Schema] = {
     "required": ["url"],
     "properties": {"url": {"type": "string", "description": "A data: URI, or an http: or https: address."}},
 }
+_NUMBERS: Final[Schema] = {"type": "array", "items": {"type": "integer", "minimum": 1}}
+_EMBEDS: Final[Schema] = {
+    "type": "object",
+    "required": ["data", "dtype", "shape"],
+    "properties": {
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "dtype": {"enum": ["float32", "bfloat16", "float16"]},
+        "shape": _NUMBERS,
+        "image_grid_thw": _NUMBERS,
+    },
+}
 PART: Final[Schema] = {
     "type": "object",
     "properties": {
-        "type": {"enum": ["text", "refusal", "image_url", "video_url", "audio_url", "input_audio"]},
+        "type": {
+            "enum": [
+                *("text", "refusal", "image_url", "video_url", "audio_url", "input_audio"),
+                *("image_embeds", "audio_embeds"),
+            ]
+        },
         "text": {"type": "string"},
         "refusal": {"type": "string"},
         "image_url": _URL,
         "video_url": _URL,
         "audio_url": _URL,
+        "image_embeds": _EMBEDS,
+        "audio_embeds": _EMBEDS,
         "uuid": {
             "type": "string",
             "minLength": 1,
@@ -141,8 +158,8 @@ ITEMS_QUERY: Final[Mapping[str, Schema]] = {
     "limit": {
         "type": "integer",
         "minimum": 1,
-        "maximum": MAX_ITEMS,
-        "default": DEFAULT_ITEMS,
+        "maximum": 100,
+        "default": 20,
         "description": "How many at most.",
     },
     "order": {"enum": ["asc", "desc"], "default": "desc", "description": "The last first, or the first."},

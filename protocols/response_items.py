@@ -6,18 +6,13 @@ Requests are `protocols/responses.py`, a stream's events `protocols/response_str
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from .body import refuse
 from .chat_answers import TokenLogprob
 
-MAX_ITEMS: Final = 100
-DEFAULT_ITEMS: Final = 20
-"""Of what a response was asked with, told at once."""
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -198,27 +193,3 @@ class InputItemList(Struct, frozen=True, kw_only=True):
     last_id: str | None
     has_more: bool = False
     object: Literal["list"] = "list"
-
-
-def item_page(
-    items: Sequence[msgspec.Raw], *, after: str | None, limit: str | None, order: str | None
-) -> InputItemList:
-    """Some of the items, as a query asks: the latest first, `DEFAULT_ITEMS` at most. Raises BadRequestError
-    naming the field."""
-    if order not in (None, "asc", "desc"):
-        raise refuse("order", order, "asc, desc")
-    if limit is not None and not (limit.isascii() and limit.isdigit() and 0 < int(limit[:9]) <= MAX_ITEMS):
-        raise refuse("limit", limit, f"1 to {MAX_ITEMS}")
-    several = list(items if order == "asc" else reversed(items))
-    ids: list[str] = [msgspec.json.decode(item)["id"] for item in several]
-    if after is not None and after not in ids:
-        raise refuse("after", after, "the id of an item")
-    start = 0 if after is None else ids.index(after) + 1
-    end = start + (DEFAULT_ITEMS if limit is None else int(limit))
-    page = ids[start:end]
-    return InputItemList(
-        data=several[start:end],
-        first_id=page[0] if page else None,
-        last_id=page[-1] if page else None,
-        has_more=end < len(ids),
-    )
