@@ -19,8 +19,9 @@ from ...engine.models.prompts import Prompt
 from ...engine.text.tools.events import Event, TextAdded
 from ...engine.text.tools.machine import AnswerMachine, read_whole
 from ...protocols.chat import Conversation
+from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
-from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage
 from ...protocols.mcp_results import CallOutcome, call_id_of
 from ...protocols.mcp_tools import HostedTool, shown_tool
@@ -48,6 +49,7 @@ from .logprobs import chat_logprobs
 from .response_rows import KeptResponse
 from .response_writer import ResponseWriter
 from .service import Service
+from .text_tokens import TextTokens
 
 _BEFORE: Final = "previous_response_id"
 
@@ -83,6 +85,7 @@ class ResponseShape:
         self._has_logprobs = wish.wants_logprobs
         self._writer = ResponseWriter(_begun(model.name, wish, params), has_logprobs=self._has_logprobs)
         self._machine: AnswerMachine | None = None
+        self._text_tokens: TextTokens
         self._has_begun = False
         self._thought = self._reading.count()
         self._num_thought = 0
@@ -161,15 +164,9 @@ class ResponseShape:
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
         """See `Shape`."""
         fit = self._reading.fit(prompt, params)
-        self._machine = self._reading.machine()
+        self._machine = self._reading.machine(traces=self._has_logprobs)
+        self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
         self._thought = self._reading.count()
-        if self._has_logprobs and self._machine is not None:
-            param = "top_logprobs" if self._asked.request.top_logprobs else "include"
-            raise BadRequestError(
-                f"`{param}`: log-probabilities are served for answers that are text only, without tools and "
-                "by models that do not reason.",
-                param=param,
-            )
         return fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
@@ -232,11 +229,18 @@ class ResponseShape:
         """What is kept of it."""
         return KeptResponse(self._caller, self.response, self._asked.items, self.messages, self.listed)
 
-    def _logprobs(self, piece: TextGenerated | Answer) -> list[Any]:
+    def _logprobs(self, piece: TextGenerated | Answer) -> list[list[TokenLogprob]]:
+        """Of each text that the machine has found in the piece, or of all of it where there is no machine."""
         if not self._has_logprobs:
             return []
         tokens = self._model.prompter.builder.tokens
-        return chat_logprobs(tokens, piece.token_ids, piece.logprobs, piece.top_logprobs).content
+        if self._machine is None:
+            return [chat_logprobs(tokens, piece.token_ids, piece.logprobs, piece.top_logprobs).content]
+        self._text_tokens.push(piece.token_ids, piece.logprobs, piece.top_logprobs)
+        taken = map(self._text_tokens.take, self._machine.take_spans())
+        return [
+            chat_logprobs(tokens, each.token_ids, each.logprobs, each.top_logprobs).content for each in taken
+        ]
 
     def _usage(self, found: CompletionUsage) -> ResponseUsage:
         return ResponseUsage(

@@ -100,16 +100,17 @@ class ResponseWriter(HostedItems):
             ResponseInProgress(sequence_number=self._next(), response=self.response),
         ]
 
-    def add(self, events: Iterable[Event], logprobs: Sequence[TokenLogprob] = ()) -> list[ResponseEvent]:
-        """More of the answer; `logprobs` are of the text in it."""
+    def add(
+        self, events: Iterable[Event], logprobs: Sequence[Sequence[TokenLogprob]] = ()
+    ) -> list[ResponseEvent]:
+        """More of the answer; `logprobs` are those of each text in it."""
         told: list[ResponseEvent] = []
-        left = list(logprobs)
+        left = iter(logprobs)
         for event in events:
             match event:
                 case TextAdded(text):
                     told += self._switch("message")
-                    told.append(self._text_delta(text, left))
-                    left = []
+                    told.append(self._text_delta(text, list(next(left, ()))))
                 case ReasoningAdded(text):
                     told += self._switch("reasoning")
                     told.append(self._thought_delta(text))
@@ -119,8 +120,9 @@ class ResponseWriter(HostedItems):
                     told += self._arguments_delta(text)
                 case CallEnded():
                     pass  # what ends it, or cuts it, is known when the next thing comes
-        if left and self._open is not None:
-            self._open.logprobs += left
+        rest = [token for tokens in left for token in tokens]  # which had no text of their own
+        if rest and self._open is not None:
+            self._open.logprobs += rest
         return told
 
     def end_round(self, *, is_cut: bool) -> list[ResponseEvent]:
