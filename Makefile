@@ -22,13 +22,14 @@ help:
 	@echo "make gpu     on a machine with a CUDA GPU: check the Triton kernels and time them"
 	@echo "make clean   remove the virtual environment and build products"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml engine/checkpoints/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "sensorium needs Python 3.11 or newer; name it with: make PYTHON=python3.11"; exit 1; }
 	@echo "setting up $(VENV), once: downloads torch and its companions, which takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ./engine/checkpoints -e '.[serve,dev]'
 	@touch $(READY)
 
 # mypy and import-linter read the root as the package "sensorium" through this link.

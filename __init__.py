@@ -51,5 +51,13 @@ def __getattr__(name: str) -> object:
     if name in _HOMES:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name], __name__), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name], __name__), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == __name__:
+                raise
+            install = "pip install ./engine/checkpoints '.[serve]' in sensorium's sources"
+            raise ModuleNotFoundError(
+                f"sensorium.{name} needs {error.name}: {install}", name=error.name
+            ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

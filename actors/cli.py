@@ -11,7 +11,7 @@ from .signals import LeavingAtOnce
 _NEEDS = (
     "sensorium: this needs packages that are missing ({name}). In the folder of sensorium's sources:\n"
     "    pip install '.[cli]'      for transcribe, listen, chat, models --base-url and bench\n"
-    "    pip install '.[serve]'    for all commands"
+    "    pip install ./engine/checkpoints '.[serve]'    for all commands"
 )
 _BROKEN_PIPE = 141
 """What a shell calls a program that wrote where nobody reads any more, as into `| head -1`."""

@@ -244,8 +244,12 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
     if base_url is not None:
         return client_commands.models(base_url, api_key)
     with LeavingAtOnce():
-        from ..engine.models.registry import embedded_models, open_model
+        from ..engine.models.embedded import NOT_INSTALLED, embedded_models
+        from ..engine.models.registry import open_model
 
+    if not embedded_models():
+        print(f"sensorium: {NOT_INSTALLED}", file=sys.stderr)
+        return 1
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6

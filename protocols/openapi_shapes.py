@@ -90,15 +90,33 @@ _URL: Final[Schema] = {
     "required": ["url"],
     "properties": {"url": {"type": "string", "description": "A data: URI, or an http: or https: address."}},
 }
+_NUMBERS: Final[Schema] = {"type": "array", "items": {"type": "integer", "minimum": 1}}
+_EMBEDS: Final[Schema] = {
+    "type": "object",
+    "required": ["data", "dtype", "shape"],
+    "properties": {
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "dtype": {"enum": ["float32", "bfloat16", "float16"]},
+        "shape": _NUMBERS,
+        "image_grid_thw": _NUMBERS,
+    },
+}
 PART: Final[Schema] = {
     "type": "object",
     "properties": {
-        "type": {"enum": ["text", "refusal", "image_url", "video_url", "audio_url", "input_audio"]},
+        "type": {
+            "enum": [
+                *("text", "refusal", "image_url", "video_url", "audio_url", "input_audio"),
+                *("image_embeds", "audio_embeds"),
+            ]
+        },
         "text": {"type": "string"},
         "refusal": {"type": "string"},
         "image_url": _URL,
         "video_url": _URL,
         "audio_url": _URL,
+        "image_embeds": _EMBEDS,
+        "audio_embeds": _EMBEDS,
         "uuid": {
             "type": "string",
             "minLength": 1,

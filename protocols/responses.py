@@ -24,6 +24,8 @@ from .tools import ToolUse, nested, read_tool_use
 from .unserved import SERVICE_TIERS
 
 MAX_METADATA: Final = 16
+_MAX_METADATA_NAME: Final = 64
+_MAX_METADATA_VALUE: Final = 512
 _MAX_TOKENS: Final = 2**31 - 1
 _INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
 """Of these the second changes nothing: what is thought is sent as it is."""
@@ -179,8 +181,7 @@ def parse_response(body: Encoded) -> AskedResponse:
         raise refuse("reasoning.effort", effort, ", ".join(EFFORTS))
     if request.text is not None and request.text.verbosity not in (None, "medium"):
         raise unsupported("text.verbosity", "is not served here, but as medium")
-    if request.metadata is not None and len(request.metadata) > MAX_METADATA:
-        raise refuse("metadata", sorted(request.metadata), f"up to {MAX_METADATA} entries")
+    _check_metadata(request.metadata or {})
     if request.background and request.store is False:
         raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")
     use = read_tool_use(
@@ -273,3 +274,13 @@ def input_items(raw: Raw) -> list[Raw]:
         Raw(msgspec.json.encode({"id": f"item_{index}", "type": "message", **item}))
         for index, item in enumerate(found)
     ]
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    if len(metadata) > MAX_METADATA:
+        raise refuse("metadata", sorted(metadata), f"up to {MAX_METADATA} entries")
+    for name, value in metadata.items():
+        if len(name) > _MAX_METADATA_NAME:
+            raise refuse("metadata", name, f"names of up to {_MAX_METADATA_NAME} characters")
+        if len(value) > _MAX_METADATA_VALUE:
+            raise refuse(f"metadata.{name}", value, f"up to {_MAX_METADATA_VALUE} characters")

@@ -13,7 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...protocols.chat_content import ChatMessage, MediaAddress, MediaKind, MediaPart, Part, Role, TextPart
+from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, Role, TextPart
+from ...protocols.embeds import Embeds
+from ...protocols.messages import MediaKind
 from ...protocols.response_items import ResponseFault, ResponseObject
 from ..callers import Caller
 
@@ -58,6 +60,7 @@ class _Media(Struct, frozen=True, array_like=True, tag="media"):
     url_param: str
     name: str
     is_low: bool = False
+    embeds: Embeds | None = None
 
 
 class _Message(Struct, frozen=True, array_like=True):
@@ -122,6 +125,7 @@ def _written_part(part: Part, media: dict[str, bytes]) -> _Text | _Media:
         "" if address is None else address.param,
         part.name,
         part.is_low,
+        part.embeds,
     )
 
 
@@ -136,4 +140,4 @@ def _read(
 def _part(part: _Media, media: Mapping[str, bytes]) -> MediaPart:
     address = None if part.url is None else MediaAddress(part.url, part.url_param)
     data = media[part.digest] if part.digest else b""
-    return MediaPart(part.kind, data, part.param, address, part.name, part.is_low)
+    return MediaPart(part.kind, data, part.param, address, part.name, part.is_low, part.embeds)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +28,7 @@ from ...protocols.response_items import (
 )
 from ...protocols.responses import parse_response
 from ..callers import Caller
+from ..kernel.off_loop import off_loop
 from .answering import Answering
 from .event_stream import EventStream, Put
 from .response_rows import ENDED, KeptResponse
@@ -37,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _FINISHED = ("completed", "incomplete")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
+_MAX_PAGE: Final = 100
 _NOTHING_READ: Final = -1
 """Of a stream, before its first event."""
 
@@ -55,6 +59,8 @@ class ResponseRoutes:
         with hold():
             asked = await read_and_parse(service, request, parse_response)
             wish, chat = asked.request, asked.chat
+            if wish.is_kept:
+                await service.responses.ready()
             model = text_model(service, wish.model)
             before = await self._before(caller, wish.previous_response_id)
             info = model.prompter.builder.info
@@ -98,8 +104,10 @@ class ResponseRoutes:
     async def input_items(self, request: Request) -> Response:
         """What a kept response was asked with."""
         items = (await self._kept(request)).input_items
-        ids = [msgspec.json.decode(item)["id"] for item in (items[0], items[-1])]
-        return _json(InputItemList(data=items, first_id=ids[0], last_id=ids[1]))
+        found = await off_loop(
+            partial(_page, request.query_params, items), size=sum(len(memoryview(item)) for item in items)
+        )
+        return _json(found)
 
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
@@ -190,3 +198,35 @@ def _starting_after(request: Request) -> int | None:
 
 def _json(value: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(value), media_type=JSON)
+
+
+class _Named(msgspec.Struct):
+    """An item, of which nothing else is read."""
+
+    id: str
+
+
+def _page(query: QueryParams, items: list[msgspec.Raw]) -> InputItemList:
+    """Some of the items, as a client that turns pages asks for them."""
+    order, limit = query.get("order", "desc"), query.get("limit", "20")
+    if order not in ("asc", "desc"):
+        raise refuse("order", order, "asc, desc")
+    if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= _MAX_PAGE:
+        raise refuse("limit", limit, f"1 to {_MAX_PAGE}")
+    ordered = items if order == "asc" else items[::-1]
+    if (after := query.get("after")) is not None:
+        names = [_id(item) for item in ordered]
+        if after not in names:
+            raise refuse("after", after, "the id of one of these items")
+        ordered = ordered[names.index(after) + 1 :]
+    found = ordered[: int(limit)]
+    return InputItemList(
+        data=found,
+        first_id=_id(found[0]) if found else None,
+        last_id=_id(found[-1]) if found else None,
+        has_more=len(found) < len(ordered),
+    )
+
+
+def _id(item: msgspec.Raw) -> str:
+    return msgspec.json.decode(item, type=_Named).id

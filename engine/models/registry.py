@@ -13,10 +13,11 @@ from typing import Any, Protocol, cast
 from ...kernels.codes import GRIDS, Quantization
 from ...protocols.errors import ModelLoadError
 from . import families
+from .embedded import embedded_models
 from .info import check_numbers, read_json
 from .published import read_published
 from .source import ModelSource, Opening
-from .weights import DtypeName, choose_device, choose_dtype, embedded_models, find_folder
+from .weights import DtypeName, choose_device, choose_dtype, find_folder
 
 __all__ = ["ModelSource", "embedded_models", "open_model"]
 

@@ -22,14 +22,12 @@ from ...kernels.linear import LinearWeight, arrange_linear, arrange_parts
 from ...kernels.linear_bits import num_packed_bytes
 from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
+from .embedded import embedded_folder, not_embedded
 from .info import read_json
 from .memory import host_bytes
 from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
 from .packed_weights import Shape as Shape
 from .published import Published
-
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
-"""Embedded models, one folder each."""
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -153,23 +151,17 @@ class TensorReader:
         assert not left, f"never taken: {listed(left)}"
 
 
-def embedded_models() -> tuple[str, ...]:
-    """Names of the models that come with the package."""
-    return tuple(sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json")))
-
-
 def find_folder(model: str | Path) -> Path:
     """The local folder of a model, downloading it from the hub if it is a hub id."""
     name = str(model)
-    if name in embedded_models():
-        return CHECKPOINTS / name
+    if (embedded := embedded_folder(name)) is not None:
+        return embedded
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
     if isinstance(model, str) and _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _download(name)
-    known = ", ".join(embedded_models()) or "none"
-    raise ModelLoadError(f"{name}: no such folder, nor a hub id, nor an embedded model ({known})")
+    raise not_embedded(name)
 
 
 def _download(name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from sensorium.engine.models.weights import CHECKPOINTS
+from sensorium.engine.models.embedded import CHECKPOINTS
 
 WITHOUT_TORCH = """
 import pkgutil, sys

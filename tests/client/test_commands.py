@@ -333,7 +333,7 @@ main()
     [
         (("transcribe", "--help"), 0, "Transcribe audio files"),
         (("listen", "--help"), 0, "Transcribe the microphone"),
-        (("serve", "--port", "0"), 1, "pip install '.[serve]'"),
+        (("serve", "--port", "0"), 1, "pip install ./engine/checkpoints '.[serve]'"),
     ],
 )
 def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: int, told: str) -> None:

@@ -9,7 +9,7 @@ import base64
 import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import httpx
@@ -304,3 +304,26 @@ def test_an_image(text_server: Server) -> None:
     assert answer.usage.input_tokens > 4
     message = answer.output[0].model_dump()
     assert len(message["content"][0]["logprobs"]) == answer.usage.output_tokens
+
+
+def test_what_was_asked_comes_in_pages(client: OpenAI) -> None:
+    """The latest first, as OpenAI has it; its client turns the pages."""
+    texts = [[{"type": "input_text", "text": f"number {index}"}] for index in range(5)]
+    asked = [{"role": "user", "content": parts} for parts in texts]
+    answer = ask(client, "Yes.", asked)
+    listed = client.responses.input_items.list
+
+    def numbers(items: Iterable[Any]) -> list[int]:
+        return [int(item.content[0].text.split()[1]) for item in items]
+
+    assert numbers(listed(answer.id)) == [4, 3, 2, 1, 0]
+    assert numbers(listed(answer.id, order="asc", limit=2)) == [0, 1, 2, 3, 4]
+    first = listed(answer.id, limit=2)
+    assert (numbers(first.data), first.has_more) == ([4, 3], True)
+    last = listed(answer.id, limit=2, after=listed(answer.id, order="asc").data[1].id)
+    assert (numbers(last.data), last.has_more) == ([0], False)
+    wrong: list[dict[str, Any]] = [{"limit": 0}, {"limit": 101}, {"order": "up"}, {"after": "none"}]
+    for query in wrong:
+        with pytest.raises(BadRequestError) as caught:
+            listed(answer.id, **query)
+        assert caught.value.param == next(iter(query))

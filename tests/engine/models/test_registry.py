@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models import weights
+from sensorium.engine.models import embedded
 from sensorium.engine.models.dense.model import DenseModel
 from sensorium.engine.models.info import sampling_defaults
 from sensorium.engine.models.registry import open_model
@@ -65,7 +65,7 @@ def test_what_is_known_before_the_weights_are_read(folder: Path) -> None:
 
 def test_an_embedded_name_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_qwen3_folder(tmp_path / "mini")
-    monkeypatch.setattr(weights, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(embedded, "CHECKPOINTS", tmp_path)
     source = open_model("mini", device="cpu", dtype="float32")
     assert (source.info.name, source.folder) == ("mini", tmp_path / "mini")
 

@@ -11,13 +11,11 @@ import huggingface_hub.constants
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models import weights
 from sensorium.engine.models.weights import (
     TensorReader,
     check_files,
     choose_device,
     choose_dtype,
-    embedded_models,
     find_folder,
     num_bytes,
     read_tensors,
@@ -238,16 +236,6 @@ def test_a_hub_id_without_network_is_a_clear_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelLoadError, match="somebody/no-such: no such folder, not in the local hub cache"):
         find_folder("somebody/no-such")
-
-
-def test_embedded_models_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mini").mkdir()
-    (tmp_path / "mini/config.json").write_text("{}")
-    monkeypatch.setattr(weights, "CHECKPOINTS", tmp_path)
-    assert embedded_models() == ("mini",)
-    assert find_folder("mini") == tmp_path / "mini"
-    with pytest.raises(ModelLoadError, match=r"nor an embedded model \(mini\)"):
-        find_folder("other")
 
 
 def test_devices_and_types_that_do_not_exist_are_refused() -> None:

@@ -72,7 +72,7 @@ def test_the_image_runs_the_command() -> None:
     project = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]
     (entrance,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]$', text, re.MULTILINE)
     assert entrance in project["scripts"]
-    assert re.search(r'"/src\[serve\]"', text)
+    assert re.search(r'/src/engine/checkpoints "/src\[serve\]"', text)
     assert "serve" in project["optional-dependencies"]
 
 

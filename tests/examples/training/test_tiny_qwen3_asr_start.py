@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from sensorium.engine.models.weights import CHECKPOINTS
+from sensorium.engine.models.embedded import CHECKPOINTS
 from tiny_qwen3_asr_model import Shape, TrainedAsr, export, model_config
 from tiny_qwen3_asr_start import start_from
 from tokenizers import Tokenizer
