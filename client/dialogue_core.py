@@ -86,7 +86,9 @@ class DialogueOptions(AnswerOptions, LiveOptions, total=False):
     Parameters
     ----------
     truncation
-        disabled: a conversation that is too long fails, instead of losing its oldest quarter.
+        disabled: a conversation that is too long fails, instead of losing its oldest half. How much is
+        left, and what is too long, as OpenAI has it: `{"type": "retention_ratio", "retention_ratio": 0.8,
+        "token_limits": {"post_instructions": 4096}}`.
     video
         How long frames are remembered, and which are worth it: `retention_s`, `retention_tokens`,
         `min_change`.
@@ -94,7 +96,7 @@ class DialogueOptions(AnswerOptions, LiveOptions, total=False):
         How speech is transcribed: `model`, `language`, `prompt`, …
     """
 
-    truncation: Literal["auto", "disabled"] | None
+    truncation: Literal["auto", "disabled"] | Mapping[str, Any] | None
     video: Mapping[str, float] | None
     transcription: Mapping[str, Any] | None
 

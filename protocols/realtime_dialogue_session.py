@@ -29,7 +29,34 @@ Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
 Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Modality = Literal["text"]
-Truncation = Literal["auto", "disabled"]
+
+
+class TokenLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens of a conversation, behind the instructions and the tools."""
+
+    post_instructions: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+
+
+class RetentionRatio(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="retention_ratio",
+    omit_defaults=True,
+):
+    """What of its bound is left of a conversation that has come to it."""
+
+    retention_ratio: Annotated[float, Meta(ge=0.0, le=1.0)]
+    token_limits: TokenLimits | None = None
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Of the conversation, where the client bounds it."""
+        return None if self.token_limits is None else self.token_limits.post_instructions
+
+
+Truncation = Literal["auto", "disabled"] | RetentionRatio
 
 
 class ReasoningPatch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +123,8 @@ class DialogueAudioView(Struct, frozen=True):
 class DialogueLimitsView(LimitsView, frozen=True):
     """The bounds of a session that answers: those of every session, and of its conversation."""
 
+    max_context: int = 0
+    """Tokens of a prompt and its answer."""
     max_items: int = 0
     max_media_bytes: int = 0
     """Of the pictures and sounds in the conversation, as they came."""

@@ -82,6 +82,7 @@ def session_view(
         include=settings.include_view(),
         limits=DialogueLimitsView(
             **msgspec.structs.asdict(limits),
+            max_context=config.dialogue.max_context,
             max_items=config.dialogue.max_items,
             max_media_bytes=config.dialogue.max_media_bytes,
             max_fps=config.dialogue.video.max_fps,

@@ -23,6 +23,7 @@ def dialogue_config(answers: TextModel) -> DialogueConfig:
         model=answers.name,
         kinds=builder.media.kinds,
         calls_tools=builder.answers.tools is not None,
+        max_context=builder.info.max_context,
         video=_video_config(answers),
     )
 

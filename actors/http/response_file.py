@@ -1,5 +1,5 @@
 """Responses in an SQLite file, within bounds that callers share fairly. Everything here blocks: it is called
-by one thread at a time, and never by the loop.
+by one thread at a time, and never by the loop. `actors/http/response_place.py` opens the file.
 
 A file in a conversation is stored once for each caller, however many responses hold it, in pieces: what is
 handed to SQLite is copied, and nothing else runs meanwhile. A transaction is whole or not there at all, also
@@ -9,7 +9,6 @@ where the server is killed. Rows are `actors/http/response_rows.py`; read next:
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import tempfile
 from collections import Counter
@@ -21,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from ..callers import Caller, greediest
-from ..option_checks import ConfigError
+from .response_place import ResponsePlace, naming
 from .response_rows import ENDED, KeptResponse, Row, from_row, to_row
 
 MAX_KEPT: Final = 1_000_000
@@ -31,7 +30,7 @@ _VERSION: Final = 1
 _PIECE_BYTES: Final = 1 << 20
 _LEAST_BYTES: Final = 512
 """What SQLite needs for a row beside its body."""
-_SCHEMA: Final = f"""
+_SCHEMA: Final = """
 CREATE TABLE responses (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, has_key INTEGER NOT NULL, written REAL NOT NULL,
     is_finished INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
@@ -48,13 +47,11 @@ CREATE TABLE uses (
     response TEXT NOT NULL REFERENCES responses ON DELETE CASCADE, media INTEGER NOT NULL REFERENCES media,
     PRIMARY KEY (response, media)) WITHOUT ROWID;
 CREATE INDEX users ON uses (media);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {_VERSION};
 """
 
 
 class ResponseFile:
-    """One file, opened. Raises sqlite3.Error where it cannot be read or written, and changes nothing then."""
+    """One file, opened. Raises sqlite3.Error or OSError where it fails, and changes nothing then."""
 
     def __init__(
         self, path: Path, *, now: float, max_bytes: int, kept_s: float, max_kept: int = MAX_KEPT
@@ -63,8 +60,8 @@ class ResponseFile:
 
         What was not finished when the server ended has failed."""
         self._max_bytes, self._max_kept, self.kept_s = max_bytes, max_kept, kept_s
-        with _naming(path):
-            self._base = _opened(path)
+        with naming(path):
+            self._place = ResponsePlace(path, _SCHEMA, application_id=APPLICATION_ID, version=_VERSION)
             self._held, self.num_kept = self._counted()
             for name in [name for (name,) in self._rows("SELECT id FROM responses WHERE NOT is_finished")]:
                 kept = self.load(name, now=0.0)
@@ -76,6 +73,26 @@ class ResponseFile:
     def num_bytes(self) -> int:
         """What is kept."""
         return self._held.total()
+
+    @property
+    def _base(self) -> sqlite3.Connection:
+        return self._place.base
+
+    def look(self) -> bool:
+        """See that what is open is what lies at the path, and may be written; True: another file is open now.
+
+        One that was removed is written again from what is open; where another lies, that is opened. What is
+        open can be read also where neither could be done.
+        """
+        is_other = self._place.look()
+        if is_other:
+            self._held, self.num_kept = self._counted()
+        return is_other
+
+    def probe(self) -> None:
+        """Write what is there already."""
+        with self._changing():
+            self._base.execute(f"PRAGMA user_version = {_VERSION}")
 
     def save(self, kept: KeptResponse, *, now: float) -> None:
         """Keep one, or what has become of it. Others go for it where there is no more room."""
@@ -207,48 +224,3 @@ class ResponseFile:
 
     def _rows(self, statement: str, *values: object) -> Iterator[tuple[Any, ...]]:
         return iter(self._base.execute(statement, values))
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """What is wrong with a file, in one line that names the option."""
-    option = f"--response-store is {str(path)!r}"
-    try:
-        yield
-    except sqlite3.Error as error:
-        is_locked = "locked" in str(error)
-        raise ConfigError(f"{option}: {'another server uses it' if is_locked else error}") from None
-    except OSError as error:
-        raise ConfigError(f"{option}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, KeyError):
-        raise ConfigError(f"{option}: it holds what this version cannot read") from None
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what clients say is nobody else's business
-    base = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
-    try:
-        base.execute("PRAGMA locking_mode = EXCLUSIVE")
-        base.execute("PRAGMA secure_delete = ON")
-        base.execute("BEGIN EXCLUSIVE")
-        ((made_by,),) = base.execute("PRAGMA application_id")
-        ((version,),) = base.execute("PRAGMA user_version")
-        ((num_tables,),) = base.execute("SELECT COUNT(*) FROM sqlite_master")
-        is_new = not (made_by or version or num_tables)
-        if not is_new and made_by != APPLICATION_ID:
-            raise sqlite3.DatabaseError("it is no store of responses")
-        if not is_new and version != _VERSION:
-            raise sqlite3.DatabaseError(f"it is of version {version}; this server reads {_VERSION}")
-        base.execute("ROLLBACK")
-        base.execute("PRAGMA journal_mode = WAL")
-        base.execute("PRAGMA synchronous = NORMAL")
-        base.execute("PRAGMA foreign_keys = ON")
-        if is_new:
-            base.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-        ((found,),) = base.execute("PRAGMA quick_check(1)")
-        if found != "ok":
-            raise sqlite3.DatabaseError(f"it is damaged ({' '.join(str(found).split())[:200]})")
-    except BaseException:
-        base.close()
-        raise
-    return base

@@ -3,7 +3,8 @@ a file where the operator named one.
 
 Each belongs to who made it: a key's to that key, another's to whoever knows its id. The oldest of whoever
 keeps most goes first. Responses made in the background are made here, by a task each. A file is written by a
-thread of its own, in the order in which things were kept; `saved` waits for it. Read next:
+thread of its own, in the order in which things were kept; `saved` waits for it. While it cannot be written
+nothing is begun that is to be kept, and what was begun waits in memory. Read next:
 `actors/http/response_file.py`, and `actors/http/responses.py` for who asks.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -24,7 +25,7 @@ import trio
 
 from ...engine.text.chat_size import message_strings
 from ...protocols.chat_content import MediaPart
-from ...protocols.errors import InternalError, NotFoundError, OverloadedError
+from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
 from ...protocols.response_items import ResponseObject
 from ..callers import Caller, greediest
 from .response_events import EventBook
@@ -40,6 +41,8 @@ MAX_KEPT: Final = 10_000
 KEPT_S: Final = 3600.0
 _LEAST_BYTES: Final = 2048
 """Of one that says next to nothing."""
+_RETRY_S: Final = 1.0
+"""From one try to write a file that could not be written to the next."""
 _LAST_SAVES_S: Final = 5.0
 """How long a server that ends waits for its file."""
 
@@ -81,6 +84,8 @@ class ResponseStore:
         self._bytes: Counter[Caller] = Counter()
         self._unsaved: OrderedDict[str, KeptResponse] = OrderedDict()
         """As they are to be written; requests wait for theirs, so that there are no more than those."""
+        self._is_away = False
+        """The file could not be written when it was last tried."""
         self._changed = trio.Event()
         self._thread = trio.CapacityLimiter(1)
         self.events = EventBook()
@@ -107,9 +112,11 @@ class ResponseStore:
                     self._nursery = None
         finally:
             if self._file is not None:
-                with trio.move_on_after(_LAST_SAVES_S, shield=True):
+                with trio.move_on_after(_LAST_SAVES_S, shield=True), suppress(UnavailableError):
                     while self._unsaved:
                         await self._save_next(self._file)
+                if self._unsaved:
+                    logger.error("the store of responses lacks %d of the last", len(self._unsaved))
                 with trio.CancelScope(shield=True):
                     await self._in_thread(self._file.close)
 
@@ -119,18 +126,23 @@ class ResponseStore:
         self._put_in_memory(kept)
         if self._file is not None:
             # As it is now: what becomes of it is put again.
-            self._unsaved[kept.response.id] = KeptResponse(
-                kept.owner, kept.response, kept.input_items, kept.messages
-            )
+            self._unsaved[kept.response.id] = replace(kept)
             self._tell()
 
+    async def ready(self) -> None:
+        """See that what is put can be written. Raises UnavailableError where it could not be."""
+        if self._is_away:
+            raise _away()
+        if self._file is not None:
+            await self._write(self._file, lambda: None)
+
     async def saved(self, response_id: str) -> None:
-        """Wait until what was put is in the file, or could not be written."""
-        while response_id in self._unsaved:
+        """Wait until what was put is in the file, or could not be written: it stays in memory until it is."""
+        while response_id in self._unsaved and not self._is_away:
             await self._changed.wait()
 
     async def get(self, caller: Caller, response_id: str) -> KeptResponse:
-        """One of `caller`'s. Raises NotFoundError."""
+        """One of `caller`'s. Raises NotFoundError, and UnavailableError where the file cannot be read."""
         self._forget_old()
         kept = self._at_hand(response_id)
         if kept is None and self._file is not None:
@@ -144,7 +156,8 @@ class ResponseStore:
         return kept
 
     async def forget(self, response_id: str) -> None:
-        """Forget one, if it is there; it is made no further."""
+        """Forget one, if it is there; it is made no further. After an UnavailableError it may be there."""
+        await self.ready()
         self._drop(response_id)
         self.events.forget(response_id)
         if (making := self._made.pop(response_id, None)) is not None:
@@ -152,7 +165,7 @@ class ResponseStore:
         if self._unsaved.pop(response_id, None) is not None:
             self._tell()
         if self._file is not None:
-            await self._in_thread(partial(self._file.delete, response_id))
+            await self._write(self._file, partial(self._file.delete, response_id))
             self._drop(response_id)  # somebody may have read it from the file meanwhile
 
     def start(self, kept: KeptResponse, work: Callable[[], Awaitable[None]]) -> None:
@@ -231,29 +244,66 @@ class ResponseStore:
 
     async def _save_all(self) -> None:
         while self._file is not None:
-            while self._unsaved:
-                await self._save_next(self._file)
-            await self._changed.wait()
+            if self._is_away:
+                await trio.sleep(_RETRY_S)
+            elif not self._unsaved:
+                await self._changed.wait()
+            with suppress(UnavailableError):  # it is logged, and in memory
+                if self._unsaved:
+                    await self._save_next(self._file)
+                elif self._is_away:
+                    await self._write(self._file, self._file.probe)
 
     async def _save_next(self, file: ResponseFile) -> None:
+        """Raises UnavailableError."""
         name, kept = next(iter(self._unsaved.items()))
-        with suppress(InternalError):  # it is logged, and in memory
-            await self._in_thread(partial(file.save, kept, now=time.time()))
+        await self._write(file, partial(file.save, kept, now=time.time()))
         if self._unsaved.get(name) is kept:
             del self._unsaved[name]
             self._tell()
 
+    async def _write(self, file: ResponseFile, work: Callable[[], None]) -> None:
+        """Do `work` on the file as it lies at its path now. Raises UnavailableError where that fails."""
+
+        def look_and_work() -> bool:
+            is_other = file.look()
+            work()
+            return is_other
+
+        is_other = await self._in_thread(look_and_work)
+        if is_other:
+            logger.warning("the store of responses was removed or replaced: %d are in it now", file.num_kept)
+            for name, place in self._places.items():
+                self._unsaved.setdefault(name, place.kept)
+            self._tell()
+        elif self._is_away:
+            logger.warning("the store of responses is written again")
+        self._is_away = False
+
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        """Raises InternalError where the file fails."""
+        """Raises UnavailableError where the file fails, which is logged once until it does not."""
         try:
             return await trio.to_thread.run_sync(work, limiter=self._thread)
-        except (sqlite3.Error, msgspec.MsgspecError, KeyError) as error:
-            logger.error("the store of responses failed: %r", error)
+        except (sqlite3.Error, OSError) as error:
+            if not self._is_away:
+                logger.error("the store of responses failed: %r", error)
+            self._is_away = True
+            self._tell()
+            raise _away() from error
+        except (msgspec.MsgspecError, KeyError) as error:
+            logger.error("the store of responses holds what cannot be read: %r", error)
             raise InternalError("The store of responses failed.") from error
 
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _away() -> UnavailableError:
+    return UnavailableError(
+        "The store of responses cannot be used now; with `store` false a response needs none.",
+        code="response_store_unavailable",
+    )
 
 
 def _size(kept: KeptResponse) -> int:
@@ -267,4 +317,5 @@ def _size(kept: KeptResponse) -> int:
     )
     texts = sum(len(text) for message in kept.messages for text in message_strings(message))
     items = sum(len(memoryview(item)) for item in kept.input_items)
-    return _LEAST_BYTES + media + texts + items + len(msgspec.json.encode(kept.response))
+    told = len(msgspec.json.encode((kept.response, kept.listed)))
+    return _LEAST_BYTES + media + texts + items + told

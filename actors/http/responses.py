@@ -9,25 +9,25 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.body import refuse
 from ...protocols.chat import chat_params
-from ...protocols.chat_content import ChatMessage
 from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
-from ...protocols.response_items import (
-    DeletedResponse,
-    InputItemList,
-    ResponseObject,
-)
-from ...protocols.responses import parse_response
+from ...protocols.response_items import DeletedResponse, InputItemList, ResponseObject
+from ...protocols.responses import check_include, parse_response
 from ..callers import Caller
+from ..kernel.off_loop import off_loop
+from ..text.reading import check_calls
 from .answering import Answering
 from .event_stream import EventStream, Put
+from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _FINISHED = ("completed", "incomplete")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
+_MAX_PAGE: Final = 100
 _NOTHING_READ: Final = -1
 """Of a stream, before its first event."""
 
@@ -55,23 +56,44 @@ class ResponseRoutes:
         with hold():
             asked = await read_and_parse(service, request, parse_response)
             wish, chat = asked.request, asked.chat
+            if wish.is_kept:
+                await service.responses.ready()
             model = text_model(service, wish.model)
             before = await self._before(caller, wish.previous_response_id)
+            approved = approved_calls(asked, before)
             info = model.prompter.builder.info
             params = chat_params(
                 chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
             )
             shape = ResponseShape(service, model, asked, params, caller, before)
-            answering = Answering(
-                model,
-                chat,
-                params,
-                shape,
-                has_limit=chat.wanted_tokens is not None,
-                lane=service.lane(caller, priority=wish.priority or 0),
-                cache_salt=service.cache_salt(caller, wish.cache_salt),
-                max_entries=service.config.engine.max_logprob_entries,
-            )
+            lane = service.lane(caller, priority=wish.priority or 0)
+            cache_salt = service.cache_salt(caller, wish.cache_salt)
+            max_entries = service.config.engine.max_logprob_entries
+            answering: Answering
+            if asked.servers:
+                check_calls(model.prompter.builder)
+                answering = RoundAnswering(
+                    model,
+                    asked,
+                    params,
+                    shape,
+                    service.mcp,
+                    approved,
+                    lane=lane,
+                    cache_salt=cache_salt,
+                    max_entries=max_entries,
+                )
+            else:
+                answering = Answering(
+                    model,
+                    chat,
+                    params,
+                    shape,
+                    has_limit=chat.wanted_tokens is not None,
+                    lane=lane,
+                    cache_salt=cache_salt,
+                    max_entries=max_entries,
+                )
             if wish.background:
                 begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
                 await service.responses.saved(begun.id)
@@ -82,6 +104,7 @@ class ResponseRoutes:
         """A kept response, as far as it is there; or forget it."""
         kept = await self._kept(request)
         if request.method != "DELETE":
+            check_include(_included(request))
             after = _starting_after(request)
             return _json(kept.response) if after is None else self._followed(kept.response.id, after)
         await self._service.responses.forget(kept.response.id)
@@ -97,17 +120,20 @@ class ResponseRoutes:
 
     async def input_items(self, request: Request) -> Response:
         """What a kept response was asked with."""
+        check_include(_included(request))
         items = (await self._kept(request)).input_items
-        ids = [msgspec.json.decode(item)["id"] for item in (items[0], items[-1])]
-        return _json(InputItemList(data=items, first_id=ids[0], last_id=ids[1]))
+        found = await off_loop(
+            partial(_page, request.query_params, items), size=sum(len(memoryview(item)) for item in items)
+        )
+        return _json(found)
 
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
 
-    async def _before(self, caller: Caller, previous: str | None) -> tuple[ChatMessage, ...]:
-        """The conversation that is answered further."""
+    async def _before(self, caller: Caller, previous: str | None) -> KeptResponse | None:
+        """What is answered further."""
         if previous is None:
-            return ()
+            return None
         try:
             kept = await self._service.responses.get(caller, previous)
         except NotFoundError as error:
@@ -118,7 +144,7 @@ class ResponseRoutes:
                 f"`previous_response_id` names a response that is {kept.response.status}.",
                 param="previous_response_id",
             )
-        return kept.messages
+        return kept
 
     def _followed(self, response_id: str, after: int) -> Response:
         """The events behind number `after`; who leaves ends nothing."""
@@ -139,7 +165,7 @@ class ResponseRoutes:
 
         def settle() -> None:
             if shape.is_over and not kept.is_finished:
-                kept.messages = shape.messages
+                kept.messages, kept.listed = shape.messages, shape.listed
                 store.become(kept, shape.response)
 
         def put(frames: bytes) -> None:
@@ -188,5 +214,43 @@ def _starting_after(request: Request) -> int | None:
     return _NOTHING_READ if number is None else int(number)
 
 
+def _included(request: Request) -> list[str]:
+    """By both names that lists have in a query."""
+    asked = request.query_params
+    return [*asked.getlist("include"), *asked.getlist("include[]")]
+
+
 def _json(value: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(value), media_type=JSON)
+
+
+class _Named(msgspec.Struct):
+    """An item, of which nothing else is read."""
+
+    id: str
+
+
+def _page(query: QueryParams, items: list[msgspec.Raw]) -> InputItemList:
+    """Some of the items, as a client that turns pages asks for them."""
+    order, limit = query.get("order", "desc"), query.get("limit", "20")
+    if order not in ("asc", "desc"):
+        raise refuse("order", order, "asc, desc")
+    if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= _MAX_PAGE:
+        raise refuse("limit", limit, f"1 to {_MAX_PAGE}")
+    ordered = items if order == "asc" else items[::-1]
+    if (after := query.get("after")) is not None:
+        names = [_id(item) for item in ordered]
+        if after not in names:
+            raise refuse("after", after, "the id of one of these items")
+        ordered = ordered[names.index(after) + 1 :]
+    found = ordered[: int(limit)]
+    return InputItemList(
+        data=found,
+        first_id=_id(found[0]) if found else None,
+        last_id=_id(found[-1]) if found else None,
+        has_more=len(found) < len(ordered),
+    )
+
+
+def _id(item: msgspec.Raw) -> str:
+    return msgspec.json.decode(item, type=_Named).id

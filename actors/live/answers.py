@@ -83,7 +83,9 @@ class LiveAnswers:
         num_frames: int,
     ) -> None:
         """`num_frames`: of live video, at most."""
-        self.media = SessionMedia(model, report, session_id=session_id, num_frames=num_frames)
+        self.media = SessionMedia(
+            model, report, session_id=session_id, scope=cache_salt, num_frames=num_frames
+        )
         """Of the conversation, to look at."""
         self._model = model
         self._report = report
@@ -173,7 +175,7 @@ class LiveAnswers:
 
     async def _answer(self, effect: Respond, seen: Seen) -> AnswerEnded:
         num_output, num_cached, reason = 0, 0, None
-        async with self.media.held(effect.conversation, self._lane, seen) as prompt:
+        async with self.media.held(effect.conversation, self._lane, seen, effect.max_tokens) as prompt:
             reading = AnswerReading(self._model.prompter.builder, effect.conversation)
             params = reading.fit(prompt, self._params(effect.settings, prompt))
             request = make_request(
@@ -187,7 +189,7 @@ class LiveAnswers:
             )
             machine = reading.machine()
             async with self._model.engine.generate(request) as stream:
-                await self._report(AnswerBegan(effect.response_id))
+                await self._report(AnswerBegan(effect.response_id, len(prompt.token_ids)))
                 async for piece in stream:
                     check_answer(piece)
                     num_output += len(piece.token_ids)

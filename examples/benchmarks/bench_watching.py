@@ -7,9 +7,9 @@ Two frames a second are shown in real time (a frame may not come from the future
 made shorter). Every so often a question is asked in the session. With `--fresh` the last question of each row
 is asked once more as a chat completion with one frame of each pair that the session may remember, as
 pictures, and with a salt of its own: what a server does that keeps nothing. A row is of `--row` seconds: the
-median of the questions' times to their first text, the longest, tokens that the last one read and that were
-there, pairs shown and encoded, tokens prefilled, keys and values in use, the server's memory. Then a second
-question about one picture.
+median of the questions' times to their first text, the longest, tokens that they had to read (their median)
+and that the last one's prompt had, pairs shown and encoded, tokens prefilled, keys and values in use, the
+server's memory. Then a second question about one picture. `--talk` bounds the conversation's tokens.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ HEAD: Final = (
     "until s",
     "first text ms",
     "longest ms",
-    "read",
-    "were there",
+    "new tokens",
+    "of prompt",
     "pairs",
     "encoded",
     "prefilled",
@@ -50,7 +50,7 @@ HEAD: Final = (
     "fresh read",
 )
 Asked = tuple[float, int, int]
-"""Seconds to the first text, tokens read, and those that were there."""
+"""Seconds to the first text, tokens of the prompt, and those of them that were there."""
 
 
 def film(size: tuple[int, int], first: int = 0) -> Iterator[bytes]:
@@ -106,7 +106,9 @@ def watch(client: Client, options: argparse.Namespace, model: str) -> None:
     medians: list[float] = []
     print("  ".join(f"{name:>13}" for name in HEAD), flush=True)
     video = {"retention_s": options.retention}
-    with client.realtime(model, type="realtime", video=video) as session:
+    limits = {"token_limits": {"post_instructions": options.talk}} if options.talk else {}
+    keep = {"type": "retention_ratio", "retention_ratio": 0.5, **limits}
+    with client.realtime(model, type="realtime", video=video, truncation=keep) as session:
         for _ in range(options.asked):
             session.add(WORDS)
             session.add("Nothing so far.", role="assistant")
@@ -153,13 +155,13 @@ def row(
     used = now["sensorium_kv_blocks"] - now["sensorium_kv_blocks_free"]
     memory = sum(value for name, value in now.items() if name.endswith("process_resident_memory_bytes"))
     times = [1000 * first_s for first_s, _, _ in found]
-    _, num_read, num_there = found[-1]
+    new = [num_read - num_there for _, num_read, num_there in found]
     cells = [
         name,
         f"{statistics.median(times):.0f}",
         f"{max(times):.0f}",
-        str(num_read),
-        str(num_there),
+        f"{statistics.median(new):.0f}",
+        str(found[-1][1]),
         str(num_pairs),
         f"{encoded:.0f}",
         f"{prefilled:.0f}",
@@ -182,6 +184,7 @@ def main() -> None:
     parser.add_argument("--row", type=float, default=0.0, help="seconds to a row; 0: one question")
     parser.add_argument("--fresh", action="store_true", help="beside the last question, a fresh prompt")
     parser.add_argument("--asked", type=int, default=0, help="questions and answers that are there at first")
+    parser.add_argument("--talk", type=int, default=0, help="tokens of the conversation; 0: the context")
     parser.add_argument("--kv-memory", default="1GiB")
     parser.add_argument("--max-context", default="8192")
     options = parser.parse_args()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...protocols.chat_content import MediaKind
+from ...protocols.messages import MediaKind
 from ...protocols.realtime_dialogue_session import DialoguePatch
 
 
@@ -38,6 +38,8 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     initial: DialoguePatch = DialoguePatch()
     """What the session begins with, as if it were the client's first update."""
     video: VideoConfig = VideoConfig()
+    max_context: int = 32_768
+    """Tokens of a prompt and its answer."""
     max_items: int = 2048
     max_media_bytes: int = 64 * 1024 * 1024
     """Pictures and sounds in the conversation, as they came."""

@@ -6,9 +6,9 @@ in the audio become items as they are committed. With `create_response` (unless 
 is answered once its transcript is there and has words; with `interrupt_response` the beginning of one ends
 the answer in progress, which keeps what was said of it (`status: incomplete`, reason `turn_detected`).
 
-**Too long a conversation** for the model's context loses its oldest quarter, answers and questions alike but
-never the newest item, until it fits, and the client is told (`conversation.truncated`); with `truncation:
-disabled` the response fails instead.
+**Too long a conversation** for the model's context loses its oldest items, questions and answers alike but
+never the newest one, and the client is told (`conversation.truncated`; `realtime/dialogue/truncation.py`);
+with `truncation: disabled` the response fails instead.
 
 Between `realtime/session.py`, which hands it the client's wishes and what it is told of turns, and its parts
 `items.py` and `responses.py`. Pure: effects and events are `realtime/dialogue/effects.py`.
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import assert_never
 
+from ...protocols.chat import Conversation
 from ...protocols.container_format import InputFormat
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.messages import ItemId
@@ -72,6 +73,7 @@ from .items import Item, Sound
 from .prompt import clip_parts, conversation
 from .responses import Ending, Response
 from .settings import AnswerSettings, DialogueSettings, initial_settings, of_response
+from .truncation import Size, Truncator
 from .video import Video
 
 DialogueWish = DialogueClientEvent | ResponseCreate | ResponseCancel | VideoClientEvent
@@ -88,6 +90,8 @@ class Dialogue:
         self.items = self._editor.items
         self.video = Video(config, self.items, outgoing, new_id, make_room=self._editor.make_room)
         """What is seen live."""
+        self._truncator = Truncator(config, self.items, self._editor.drop)
+        self._has_talked = False  # items came or went since the truncator was last asked
         self.responses: dict[str, Response] = {}
         """Those being made."""
         self.is_draining = False
@@ -131,9 +135,11 @@ class Dialogue:
                 if isinstance(event, ConversationItemCreate) and event.previous_item_id is None:
                     self.video.seal()
                 self._editor.wish(event, audio_format)
+                self._has_talked = True
 
     def configure(self, settings: DialogueSettings, detection: TurnDetectionView | None) -> None:
         """Use other settings for what begins later."""
+        self._has_talked |= settings != self.settings
         self.settings = settings
         self.video.settings = settings.video
         self._interrupts = detection is not None and detection.interrupt_response is not False
@@ -153,6 +159,7 @@ class Dialogue:
                 self._is_owed |= self._answers_turns and not self.is_committing
             case ConversationItemInputAudioTranscriptionCompleted(item_id=item_id, transcript=transcript):
                 self._editor.transcribed(item_id, transcript)
+                self._has_talked = True
             case ConversationItemInputAudioTranscriptionFailed(item_id=item_id):
                 self._editor.transcribed(item_id, "")
             case _:
@@ -163,12 +170,15 @@ class Dialogue:
         match fact:
             case MediaOpened() | MediaRefused():
                 self._editor.media_opened(fact)
+                self._has_talked = True
             case FrameLookedAt() | FrameRefused():
                 self.video.looked_at(fact)
             case PairEncoded() | PairRefused():
                 self.video.encoded(fact)
             case HasReadAhead(plan):
-                self.video.let_go(plan)
+                if plan == self._plan:
+                    self.video.let_go()
+                    self._truncator.let_go()
             case _:
                 self._answered(fact)
 
@@ -178,6 +188,7 @@ class Dialogue:
             return
         match fact:
             case AnswerBegan():
+                self._truncator.learn(response.size, fact.num_tokens)
                 response.begin()
             case AnswerGrew():
                 response.grow(fact.text)
@@ -208,11 +219,20 @@ class Dialogue:
                     error = BadRequestError("there is nothing to answer to", code="conversation_empty")
                     self._end(response, "failed", error=error)
                     continue
-                clips = clip_parts(items, self.video.origin_ms)
-                self._outgoing.do(Respond(response.id, asked, response.settings, response.is_apart, clips))
-        if self.video.has_news and self.is_idle:
-            self.video.has_news = False
-            self._warm()
+                self._ask(response, items, asked)
+        if self.is_idle and (self._has_talked or self.video.has_news):
+            self._has_talked = False
+            if self._truncator.settle(self.settings) or self.video.has_news or self._truncator.is_leaving:
+                self.video.has_news = False
+                self._warm()
+
+    def _ask(self, response: Response, items: list[Item], asked: Conversation) -> None:
+        most = None
+        if not (response.has_input or response.may_fill):
+            most = self._truncator.bound(self.settings, response.settings)
+        response.size = Size.of(items).plus(Size.of_instructions(response.settings))
+        clips = clip_parts(items, self.video.origin_ms)
+        self._outgoing.do(Respond(response.id, asked, response.settings, response.is_apart, clips, most))
 
     def _warm(self) -> None:
         """Have what was seen read, up to the first item that is not ready; and what will be left of it."""
@@ -220,10 +240,17 @@ class Dialogue:
         clips = clip_parts(items, self.video.origin_ms)
         if clips:
             self._outgoing.do(Warm(conversation(items, self.settings.answers), clips))
-        if (plan := self.video.leaving) is not None:
+        if self.video.is_leaving or self._truncator.is_leaving:
+            items = [item for item in items if not item.is_leaving]
             items = [item for item in items if item.clip is None or not item.clip.is_leaving]
-            if clips := clip_parts(items, self.video.origin_ms, is_ahead=True):
-                self._outgoing.do(ReadAhead(plan, conversation(items, self.settings.answers), clips))
+            if (ahead := conversation(items, self.settings.answers)).messages:
+                clips = clip_parts(items, self.video.origin_ms, is_ahead=True)
+                self._outgoing.do(ReadAhead(self._plan, ahead, clips))
+
+    @property
+    def _plan(self) -> int:
+        """Another one whenever something else is leaving."""
+        return self.video.plan + self._truncator.plan
 
     def close(self, error: SensoriumError) -> None:
         """The session ends: so do the responses."""
@@ -325,6 +352,7 @@ class Dialogue:
     ) -> None:
         """The one way in which a response ends."""
         del self.responses[response.id]
+        self._has_talked = True
         if fact is None and response.is_asked:
             self._outgoing.do(StopResponding(response.id))
         if fact is not None and fact.is_cut:
@@ -338,9 +366,11 @@ class Dialogue:
 
     def _shortened(self, response: Response, error: SensoriumError) -> bool:
         """Whether the conversation was made shorter, and the response is to be asked for again."""
-        if error.code != _TOO_LONG or response.has_input or response.has_begun:
+        if error.code != _TOO_LONG or response.has_input or response.has_begun or response.may_fill:
             return False
-        if self.settings.truncation == "disabled" or not self._editor.shorten(response.context):
+        if self.settings.truncation == "disabled":
             return False
+        if not self._truncator.shorten(response.context, self.settings, response.settings):
+            response.may_fill = True
         response.is_asked = False
         return True

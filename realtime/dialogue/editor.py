@@ -87,18 +87,12 @@ class Editor:
         if item is None:
             return
         item.waits = False
-        if isinstance(fact, MediaRefused):
+        if isinstance(fact, MediaOpened):
+            item.num_media_tokens = fact.num_tokens
+        else:
             self._forget(item)
             self._outgoing.refuse(fact.error)
             self._outgoing.send(ConversationItemDeleted(item_id=item.id))
-
-    def shorten(self, context: Sequence[Item]) -> bool:
-        """Drop the oldest quarter of what was too long; False if nothing can go."""
-        there = [item for item in context if item in self.items]
-        if len(there) < 2:
-            return False
-        self._drop(there[: max(1, len(there) // 4)])
-        return True
 
     def _create(self, event: ConversationItemCreate, audio_format: InputFormat) -> None:
         item_id = ItemId(event.item.id or self._new_id("item"))
@@ -161,9 +155,11 @@ class Editor:
         """An item comes that cannot be refused: where there are too many, the oldest quarter goes."""
         if len(self.items) >= self._config.max_items:
             old = [item for item in self.items if item.status != "in_progress" and not item.waits]
-            self._drop(old[: max(1, len(old) // 4)])
+            leaving = [item for item in old if item.is_leaving]
+            self.drop(leaving or old[: max(1, len(old) // 4)])
 
-    def _drop(self, items: Sequence[Item]) -> None:
+    def drop(self, items: Sequence[Item]) -> None:
+        """Forget items for want of room."""
         for item in items:
             self._forget(item)
         if items:

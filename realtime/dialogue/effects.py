@@ -39,7 +39,7 @@ class Respond(msgspec.Struct, frozen=True):
 
     Answered by `AnswerBegan`, any number of `AnswerGrew`, `CallBegan` and `CallGrew`, and one `AnswerEnded`;
     or at any time by one `AnswerFailed`, which is the end then. `is_apart`: the next one of the session does
-    not go on from it.
+    not go on from it. A prompt of more than `max_tokens` fails, as one that is longer than the context.
     """
 
     response_id: str
@@ -47,6 +47,7 @@ class Respond(msgspec.Struct, frozen=True):
     settings: AnswerSettings
     is_apart: bool
     clips: tuple[ClipParts, ...] = ()
+    max_tokens: int | None = None
 
 
 class StopResponding(msgspec.Struct, frozen=True):
@@ -64,8 +65,8 @@ class Warm(msgspec.Struct, frozen=True):
 
 
 class ReadAhead(msgspec.Struct, frozen=True):
-    """Nobody asks: have the conversation read as it will be without the pairs that are leaving by a plan. The
-    newest wish counts. Answered by a `HasReadAhead`, unless something comes between."""
+    """Nobody asks: have the conversation read as it will be without what is leaving by a plan. The newest
+    wish counts. Answered by a `HasReadAhead`, unless something comes between."""
 
     plan: int
     conversation: Conversation
@@ -116,9 +117,10 @@ DialogueEffect = (
 
 
 class MediaOpened(msgspec.Struct, frozen=True):
-    """The item's files are what they claim to be, and ready to be looked at."""
+    """The item's files are what they claim to be, and ready to be looked at: so many tokens of a prompt."""
 
     item_id: ItemId
+    num_tokens: int = 0
 
 
 class MediaRefused(msgspec.Struct, frozen=True):
@@ -129,9 +131,10 @@ class MediaRefused(msgspec.Struct, frozen=True):
 
 
 class AnswerBegan(msgspec.Struct, frozen=True):
-    """The model reads."""
+    """The model reads a prompt of so many tokens."""
 
     response_id: str
+    num_tokens: int = 0
 
 
 class AnswerGrew(msgspec.Struct, frozen=True):

@@ -105,7 +105,7 @@ ItemPart = TextPart | Picture | Sound | Clip | Call | CallOutput
 class Item:
     """A message, a call of a tool, or what that gave. `waits`: something must come before it can be used."""
 
-    __slots__ = ("id", "is_hidden", "parts", "role", "status", "waits")
+    __slots__ = ("id", "is_hidden", "is_leaving", "num_media_tokens", "parts", "role", "status", "waits")
 
     def __init__(
         self,
@@ -123,6 +123,10 @@ class Item:
         self.waits = waits
         self.is_hidden = False
         """The client has not been told of it yet."""
+        self.is_leaving = False
+        """It is forgotten as soon as what stays was read without it."""
+        self.num_media_tokens = 0
+        """Of its files, once they were opened."""
 
     @property
     def clip(self) -> Clip | None:
@@ -214,7 +218,7 @@ def _num_bytes(part: ItemPart) -> int:
 
 def _num_chars(part: ItemPart) -> int:
     match part:
-        case TextPart(text):
+        case TextPart(text) | Sound(None, str() as text):
             return len(text)
         case Call(_, name, arguments):
             return len(name) + len(arguments)

@@ -46,6 +46,7 @@ from ...protocols.realtime_responses import (
 from ..outgoing import Outgoing
 from .items import Call, Item
 from .settings import AnswerSettings
+from .truncation import Size
 
 Ending = Literal["completed", "cancelled", "failed", "incomplete"]
 
@@ -81,6 +82,10 @@ class Response:
         """They are its own, in place of the conversation's."""
         self.is_asked = False
         """The model was asked."""
+        self.may_fill = False
+        """Nothing of what it answers to can go: the prompt may leave as little room as it likes."""
+        self.size = Size()
+        """Of the prompt, when the model was asked."""
         self.has_begun = False
         """The model reads."""
         self._outgoing = outgoing

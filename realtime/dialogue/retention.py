@@ -55,9 +55,9 @@ class Retention:
             has_news = True
         return (not self.is_leaving and self._settle(settings, newest_ms, _NEAR)) or has_news
 
-    def let_go(self, plan: int, growing: Item | None) -> bool:
-        """What stays was read. Whether anything went: not if meanwhile others are leaving."""
-        if plan != self.plan or not self.is_leaving:
+    def let_go(self, growing: Item | None) -> bool:
+        """What stays was read. Whether anything went."""
+        if not self.is_leaving:
             return False
         self._evict(growing)
         return True

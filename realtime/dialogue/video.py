@@ -244,15 +244,20 @@ class Video:
         if self._retention.apply(self.settings, newest_ms=self._clock.last_ms, growing=self.open):
             self.has_news = True
 
-    def let_go(self, plan: int) -> None:
-        """What stays was read without the pairs that are leaving by that plan: they go."""
-        if self._retention.let_go(plan, self.open):
+    def let_go(self) -> None:
+        """What stays was read without the pairs that are leaving: they go."""
+        if self._retention.let_go(self.open):
             self.has_news = True
 
     @property
-    def leaving(self) -> int | None:
-        """The plan by which some pairs are leaving; None if none are."""
-        return self._retention.plan if self._retention.is_leaving else None
+    def plan(self) -> int:
+        """Another one whenever other pairs are leaving."""
+        return self._retention.plan
+
+    @property
+    def is_leaving(self) -> bool:
+        """Some pairs are."""
+        return self._retention.is_leaving
 
     @property
     def origin_ms(self) -> int:

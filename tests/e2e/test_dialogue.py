@@ -70,8 +70,14 @@ def test_ten_turns_over_ten_pictures_compute_only_what_is_new(text_server: Serve
         assert (
             done["usage"]["input_token_details"]["cached_tokens_details"]["image_tokens"] == 10 * IMAGE_TOKENS
         )
+    jobs = media.statistics().num_jobs
     for asked, said in answered:
         assert said == chat(text_server, "vision", as_messages(asked), max_tokens=4)["text"]
+    with live_talk(text_server, max_output_tokens=4) as another:
+        for item in items:
+            another.add(item)
+        another.ask()
+    assert media.statistics().num_jobs == jobs, "a session's files are opened for chats and sessions, too"
 
 
 def test_a_bad_picture_is_refused_and_the_talk_goes_on(text_server: Server) -> None:
@@ -127,6 +133,33 @@ def test_too_long_a_talk_forgets_its_beginning(text_server: Server) -> None:
         assert gone == ids[: len(gone)]
         expected = chat(text_server, "text", as_messages(items[len(gone) :]))
         assert words_of(done) == expected["text"]
+
+
+def test_a_question_right_behind_what_was_dropped_costs_its_own_tokens(text_server: Server) -> None:
+    """Near the bound, what stays is read without the oldest before they go."""
+    most = 400
+    limit = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"post_instructions": most}}
+    with live_talk(text_server, "text", truncation=limit, max_output_tokens=1) as talk:
+        items: list[Event] = []
+        while not talk.session.seen("conversation.truncated"):
+            items.append(text("?", id=f"question-{len(items) // 2}"))
+            talk.add(items[-1])
+            done = talk.ask()
+            items.append(text(words_of(done), "assistant"))
+            is_near = done["usage"]["input_tokens"] > 0.9 * most
+            if is_near and not talk.session.seen("conversation.truncated"):
+                talk.session.until("conversation.truncated")
+        (event,) = talk.session.seen("conversation.truncated")
+        gone = event["item_ids"]
+        assert gone[0] == "question-0"
+        assert len(items) / 3 < len(gone) < len(items) * 2 / 3
+        last = text("And now?")
+        talk.add(last)
+        done = talk.ask(max_output_tokens=12)
+        details = done["usage"]["input_token_details"]
+        assert done["usage"]["input_tokens"] - details["cached_tokens"] <= 40
+        stayed = as_messages([*items[len(gone) :], last])
+        assert words_of(done) == chat(text_server, "text", stayed)["text"]
 
 
 def test_models_that_do_not_listen_or_answer_say_so(text_server: Server, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,45 @@ def test_responses_outlive_the_server(folders: dict[str, Path], tmp_path: Path) 
         again = create(server, **more)
         assert text_of(again) == text_of(expected)
         assert again["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives"),
+    [
+        (lambda file: file.chmod(0o400), lambda file: file.chmod(0o600)),
+        (
+            lambda file: file.parent.rename(file.parent.with_name("away")),
+            lambda file: file.parent.with_name("away").rename(file.parent),
+        ),
+    ],
+    ids=["read-only", "moved away"],
+)
+def test_a_store_that_is_gone_is_said_and_used_again(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    takes: Callable[[Path], object],
+    gives: Callable[[Path], object],
+) -> None:
+    (tmp_path / "store").mkdir()
+    file = tmp_path / "store" / "responses.db"
+    with running_server(config(folders["text"], file)) as server:
+        seen = create(server, input="Hello")
+        takes(file)
+        body: dict[str, Any] = {"input": "Hello", "max_output_tokens": 4}
+        kinds: list[dict[str, Any]] = [{}, {"stream": True}, {"background": True}]
+        for kind in kinds:
+            refused = call(server, "POST", **body, **kind)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+            assert refused.json()["error"]["code"] == "response_store_unavailable"
+        assert call(server, "DELETE", f"/{seen['id']}").status_code == 503
+        assert call(server, "GET", f"/{seen['id']}").json() == seen
+        assert call(server, "POST", **body, store=False).status_code == 200
+        gives(file)
+        wait_until(lambda: call(server, "POST", **body).status_code == 200)
+        later = create(server, input="And now?", previous_response_id=seen["id"])
+    told = [each.levelname for each in caplog.records if "store of responses" in each.message]
+    assert told == ["ERROR", "WARNING"]
+    with running_server(config(folders["text"], file)) as server:
+        for each in (seen, later):
+            assert call(server, "GET", f"/{each['id']}").json() == each

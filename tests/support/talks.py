@@ -157,10 +157,10 @@ class Talk(Dialog):
             found.append((str(message.role), content))
         return found
 
-    def begin(self, response_id: str | None = None) -> str:
+    def begin(self, response_id: str | None = None, *, num_tokens: int = 0) -> str:
         """The model reads."""
         found = response_id or self.ask().response_id
-        self.tell(AnswerBegan(found))
+        self.tell(AnswerBegan(found, num_tokens))
         return found
 
     def grow(self, text: str, response_id: str | None = None) -> None:
@@ -188,9 +188,9 @@ class Talk(Dialog):
         del self.questions[found]
         self.tell(AnswerFailed(found, error))
 
-    def reply(self, *texts: str, response_id: str | None = None) -> None:
-        """A whole answer."""
-        found = self.begin(response_id)
+    def reply(self, *texts: str, response_id: str | None = None, num_tokens: int = 0) -> None:
+        """A whole answer, to a prompt of so many tokens."""
+        found = self.begin(response_id, num_tokens=num_tokens)
         for text in texts:
             self.grow(text, found)
         self.end(found)

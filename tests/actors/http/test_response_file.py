@@ -254,3 +254,87 @@ def test_a_file_is_one_servers(path: Path) -> None:
     assert refused(path) == "another server uses it"
     file.close()
     opened(path).close()
+
+
+@pytest.mark.parametrize("log_too", [False, True])
+def test_one_that_was_removed_is_written_again(path: Path, log_too: bool) -> None:
+    file = opened(path)
+    file.save(kept("a", image=b"picture" * 1000), now=0.0)
+    assert not file.look()
+    path.unlink()
+    if log_too:
+        Path(f"{path}-wal").unlink()
+    assert file.look()
+    assert not file.look()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    file.save(kept("b"), now=0.0)
+    assert (file.num_kept, names(file, "a", "b")) == (2, "ab")
+    file.close()
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name]
+    again = opened(path)
+    assert names(again, "a", "b") == "ab"
+    again.close()
+
+
+def test_one_that_was_moved_away_and_back_goes_on(path: Path, tmp_path: Path) -> None:
+    folder, elsewhere = path.parent / "store", tmp_path / "elsewhere"
+    folder.mkdir()
+    file = opened(folder / "responses.db")
+    file.save(kept("a"), now=0.0)
+    folder.rename(elsewhere)
+    with pytest.raises(FileNotFoundError):
+        file.look()
+    assert names(file, "a") == "a", "what is open can be read"
+    elsewhere.rename(folder)
+    assert not file.look()
+    file.save(kept("b"), now=0.0)
+    file.close()
+    again = opened(folder / "responses.db")
+    assert names(again, "a", "b") == "ab"
+    again.close()
+
+
+def test_one_that_may_not_be_written_is_not(path: Path) -> None:
+    file = opened(path)
+    file.save(kept("a"), now=0.0)
+    path.chmod(0o400)
+    with pytest.raises(PermissionError):
+        file.look()
+    path.chmod(0o600)
+    assert not file.look()
+    file.close()
+
+
+def test_another_that_lies_there_is_opened_without_our_log(path: Path, tmp_path: Path) -> None:
+    other = opened(tmp_path / "other.db")
+    other.save(kept("other"), now=0.0)
+    other.close()
+    file = opened(path)
+    file.save(kept("a"), now=0.0)
+    (tmp_path / "other.db").replace(path)
+    assert file.look()
+    assert (file.num_kept, names(file, "a", "other")) == (1, "other")
+    file.close()
+
+
+def test_what_lies_there_and_is_no_store_is_left_alone(path: Path) -> None:
+    file = opened(path)
+    file.save(kept("a"), now=0.0)
+    path.unlink()
+    path.write_text("somebody's notes, which are long enough to be looked at" * 100)
+    for _ in range(2):
+        with pytest.raises(sqlite3.DatabaseError):
+            file.look()
+    assert path.read_text().startswith("somebody's notes")
+    assert names(file, "a") == "a"
+    path.unlink()
+    assert file.look()
+    assert names(file, "a") == "a"
+    file.close()
+
+
+def test_what_is_no_regular_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        opened(tmp_path / "pipe")
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]

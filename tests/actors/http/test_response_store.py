@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from sensorium.actors.callers import caller_by_address
 from sensorium.actors.http.response_file import ResponseFile
 from sensorium.actors.http.response_rows import KeptResponse
 from sensorium.actors.http.response_store import ResponseStore
-from sensorium.protocols.errors import InternalError, NotFoundError, OverloadedError
+from sensorium.protocols.errors import NotFoundError, OverloadedError, UnavailableError
 from support.kept_responses import MINE, YOURS, kept
 
 
@@ -183,19 +184,88 @@ async def test_the_newest_state_is_what_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_file_that_fails_loses_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = ResponseFile(tmp_path / "responses.db", now=0.0, max_bytes=10**8, kept_s=1000.0)
+async def test_a_full_disk_loses_no_answer_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "responses.db"
+    file = ResponseFile(path, now=0.0, max_bytes=10**8, kept_s=1e12)
+    store = ResponseStore(file, max_kept=1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.put(kept("before"))
+        await store.saved("before")
+        limit_pages(file, 0)
+        for name in ("a", "b"):
+            store.put(kept(name, size=100_000))
+            await store.saved(name)
+        for name in ("before", "a", "b"):
+            assert (await store.get(MINE, name)).response.id == name
+        for asked in (store.ready, partial(store.forget, "b")):
+            with pytest.raises(UnavailableError) as caught:
+                await asked()
+            assert caught.value.code == "response_store_unavailable"
+        assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
+        limit_pages(file, 10_000)
+        for _ in range(600):
+            if await is_ready(store):
+                break
+            await trio.sleep(0.1)
+        await store.saved("b")
+        assert "written again" in caplog.text
+        nursery.cancel_scope.cancel()
+    async with running(path) as store:
+        assert [(await store.get(MINE, name)).response.id for name in ("before", "a", "b")]
+
+
+@pytest.mark.slow
+async def test_what_could_not_be_saved_at_the_end_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ResponseFile(tmp_path / "responses.db", now=0.0, max_bytes=10**8, kept_s=1e12)
     store = ResponseStore(file)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        file.close()
+        limit_pages(file, 0)
+        store.put(kept("a", size=100_000))
+        await store.saved("a")
+        nursery.cancel_scope.cancel()
+    assert "lacks 1 of the last" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_goes_is_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_replaced: bool
+) -> None:
+    """What memory holds is in a file that was put in its place, too."""
+    path = tmp_path / "responses.db"
+    async with running(path) as store:
         store.put(kept("a"))
         await store.saved("a")
-        assert "the store of responses failed" in caplog.text
+        path.unlink()
+        if is_replaced:
+            path.touch()
+        await store.ready()
+        store.put(kept("b"))
+        await store.saved("b")
+        await store.saved("a")
+    assert "removed or replaced" in caplog.text
+    async with running(path) as store:
         assert (await store.get(MINE, "a")).response.id == "a"
-        with pytest.raises(InternalError):
-            await store.get(MINE, "b")
-        nursery.cancel_scope.cancel()
+        assert (await store.get(MINE, "b")).response.id == "b"
+
+
+def limit_pages(file: ResponseFile, num_pages: int) -> None:
+    """So many, or what it has now: more are a disk that is full to SQLite."""
+    file._base.execute(f"PRAGMA max_page_count = {max(num_pages, 1)}")
+
+
+async def is_ready(store: ResponseStore) -> bool:
+    try:
+        await store.ready()
+    except UnavailableError:
+        return False
+    return True
 
 
 @pytest.mark.slow

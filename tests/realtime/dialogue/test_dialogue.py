@@ -180,14 +180,14 @@ def test_a_failure_says_why_and_the_session_goes_on() -> None:
     talk.check_responses()
 
 
-def test_a_conversation_that_is_too_long_loses_its_oldest_quarter() -> None:
+def test_a_conversation_that_is_too_long_loses_its_oldest_half() -> None:
     talk = Talk()
     items = [talk.add(said(str(number))) for number in range(8)]
     response = talk.respond()
     talk.break_off(TOO_LONG)
     assert talk.sent[-1]["type"] == "conversation.truncated"
-    assert talk.sent[-1]["item_ids"] == items[:2]
-    assert (talk.ask().response_id, talk.prompt()[0]) == (response, ("user", "2"))
+    assert talk.sent[-1]["item_ids"] == items[:4]
+    assert (talk.ask().response_id, talk.prompt()[0]) == (response, ("user", "4"))
     talk.configure(truncation="disabled")
     talk.break_off(TOO_LONG)
     assert talk.sent[-1]["response"]["status_details"]["error"]["code"] == "context_length_exceeded"
