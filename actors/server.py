@@ -135,7 +135,9 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     if engines.process is not None:
         metrics.add_process(engines.process.pid, engines.process.num_restarts)
     for loaded in served:
-        metrics.add_engine(loaded.name, loaded.engine.statistics, loaded.engine.inboxes)
+        metrics.add_engine(
+            loaded.name, loaded.engine.statistics, loaded.engine.inboxes, kv_dtype=loaded.info.kv_dtype
+        )
         text = _text_model(loaded, config, prompter)
         models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)
@@ -207,6 +209,7 @@ def _media_limits(config: ServerConfig) -> MediaLimits:
         max_clip_s=config.files.max_clip_s,
         max_image_pixels=config.files.max_image_pixels or None,
         background=config.files.background,
+        takes_embeds=config.files.enable_mm_embeds,
     )
 
 

@@ -8,7 +8,7 @@ parts) is written here. `actors/http/described.py` serves it at `/openapi.json`,
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -27,15 +27,18 @@ from .openapi_shapes import (
     BLOCK,
     FILE_FORM,
     INPUT_ITEM,
+    ITEMS_QUERY,
     MESSAGE,
     PART,
+    REALTIME_QUERY,
     REF,
+    RESPONSE_QUERY,
     SPEECH_FORM,
     TURN,
     Schema,
-    query,
 )
-from .response_items import DeletedResponse, InputItemList, ResponseEvent, ResponseObject
+from .response_items import DeletedResponse, InputItemList, ResponseObject
+from .response_stream import ResponseEvent
 from .responses import ResponsesRequest
 from .rest import (
     ModelCard,
@@ -113,8 +116,8 @@ class Operation:
     """What `stream` gives instead."""
     is_open: bool = False
     """Needs no key."""
-    query: tuple[Schema, ...] = ()
-    """Parameters of the address."""
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    """What may stand behind the path's `?`, with its `description`; none of it must."""
 
 
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
@@ -152,7 +155,11 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             other_answers=_TRANSCRIPT,
         ),
     ),
-    "/v1/realtime": (Operation(summary="A live session: for WebSocket, 426 without an `Upgrade` to it"),),
+    "/v1/realtime": (
+        Operation(
+            summary="A live session: for WebSocket, 426 without an `Upgrade` to it", query=REALTIME_QUERY
+        ),
+    ),
     "/v1/realtime/client_secrets": (
         Operation(
             summary="A short-lived key for live sessions",
@@ -211,10 +218,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             summary="A response that is kept, as far as it is there, or its events",
             answers=(ResponseObject,),
             events=get_args(ResponseEvent),
-            query=query(
-                stream={"type": "boolean"},
-                starting_after={"type": "integer", "minimum": 0, "maximum": 999_999_999},
-            ),
+            query=RESPONSE_QUERY,
         ),
         Operation(summary="Forget it", method="delete", answers=(DeletedResponse,)),
     ),
@@ -222,15 +226,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
         Operation(summary="Give up a response in the background", method="post", answers=(ResponseObject,)),
     ),
     "/v1/responses/{id}/input_items": (
-        Operation(
-            summary="What a response was asked with, in pages",
-            answers=(InputItemList,),
-            query=query(
-                order={"enum": ["asc", "desc"]},
-                limit={"type": "integer", "minimum": 1, "maximum": 100},
-                after={"type": "string"},
-            ),
-        ),
+        Operation(summary="What a response was asked with", answers=(InputItemList,), query=ITEMS_QUERY),
     ),
     "/tokenize": (
         Operation(
@@ -312,11 +308,11 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
             },
         },
     }
+    if operation.query:
+        made["parameters"] = [_query(name, schema) for name, schema in operation.query.items()]
     if path == "/health":
         unready = {"application/json": {"schema": _ref(Status)}}
         made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
-    if operation.query:
-        made["parameters"] = list(operation.query)
     if needs_key and operation.is_open:
         made["security"] = []
     if operation.body is not None:
@@ -325,6 +321,11 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
         content = {"application/json" if is_json else "multipart/form-data": {"schema": schema}}
         made["requestBody"] = {"required": operation.is_body_needed, "content": content}
     return made
+
+
+def _query(name: str, schema: Schema) -> Schema:
+    said = {key: value for key, value in schema.items() if key != "description"}
+    return {"name": name, "in": "query", "description": schema["description"], "schema": said}
 
 
 def _content(operation: Operation) -> Schema:
