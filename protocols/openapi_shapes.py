@@ -5,9 +5,11 @@ Read next: `protocols/openapi.py`, which joins them with the structs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from .decoding_form import MAX_ANSWERS, MAX_SILENCE_S, MAX_TEMPERATURE, MAX_TEMPERATURES
+from .responses import INCLUDES
 from .transcription_form import ResponseFormat
 
 Schema = dict[str, Any]
@@ -131,5 +133,42 @@ PART: Final[Schema] = {
                 "format": {"type": "string"},
             },
         },
+    },
+}
+INCLUDE: Final[Schema] = {
+    "type": "array",
+    "items": {"enum": list(INCLUDES)},
+    "description": "Changes nothing: a response is told as it was made.",
+}
+RESPONSE_QUERY: Final[Mapping[str, Schema]] = {
+    "stream": {
+        "type": "boolean",
+        "default": False,
+        "description": "Its events instead, where it is made in the background with `stream`.",
+    },
+    "starting_after": {
+        "type": "integer",
+        "minimum": 0,
+        "description": "With `stream`: those behind the event with this `sequence_number`.",
+    },
+    "include": INCLUDE,
+}
+ITEMS_QUERY: Final[Mapping[str, Schema]] = {
+    "after": {"type": "string", "description": "Items behind the one with this id."},
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 100,
+        "default": 20,
+        "description": "How many at most.",
+    },
+    "order": {"enum": ["asc", "desc"], "default": "desc", "description": "The last first, or the first."},
+    "include": INCLUDE,
+}
+REALTIME_QUERY: Final[Mapping[str, Schema]] = {
+    "model": {"type": "string", "description": "What transcribes, or answers."},
+    "intent": {
+        "enum": ["transcription", "realtime"],
+        "description": "Whether the session transcribes, or answers; if it is not said, as the model can.",
     },
 }
