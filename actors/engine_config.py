@@ -15,6 +15,7 @@ from .option_checks import check, memory_size, read_pins
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8", "int4"]
+KvDtype = Literal["auto", "int8", "fp8"]
 
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
@@ -33,7 +34,11 @@ class EngineConfig:
         from less), else bfloat16 where the device computes in it, else float32.
     quantization
         Bits of the weights of products, rounded when they are read: int8 halves what a step reads, int4
-        leaves a third. Embeddings, norms, convolutions, keys and values stay in dtype. On CPUs only.
+        leaves a third. Embeddings, norms and convolutions stay in dtype. On CPUs only.
+    kv_dtype
+        Number format of keys and values, and of what a Whisper decoder listens to. auto: dtype's. int8: whole
+        numbers with a scale for every vector; about twice the tokens in the same memory, half as many bytes
+        read for each; answers are no longer exact. On CPUs only. fp8 is refused: it gains nothing over int8.
     num_threads
         Threads for tensor work on a CPU; 0 takes all cores (one for embedded models, whose matrices are
         too small to share).
@@ -87,6 +92,7 @@ class EngineConfig:
     device: Device = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
+    kv_dtype: KvDtype = "auto"
     num_threads: int = 0
     kv_memory: str = "auto"
     num_blocks: int = 0

@@ -37,15 +37,19 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT),
     "linear_bits": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4, _POINTER, _INT),
     "attention": (
-        *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+        *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),
         *(_INT, _FLOAT, _POINTER, _INT),
     ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
     "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
+    "write_codes": (
+        *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
+        _INT,
+    ),
     "attention_inputs": (
-        *(_INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
+        *(_INT, _INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
     "argmax": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
@@ -63,6 +67,7 @@ class Native:
         self.rms_norm = _function(library, "rms_norm", None)
         self.rotary = _function(library, "rotary", None)
         self.write_kv = _function(library, "write_kv", _LONG)
+        self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
         self.argmax = _function(library, "argmax", None)
 

@@ -77,8 +77,10 @@ class Runner:
         grammars: GrammarStore | None = None,
         cuda_graphs: bool | GraphBackend = False,
         max_running: int = 256,
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
-        """`num_threads` is the most torch may use (None: leave torch as it is). With `cuda_graphs` decode
+        """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
+        `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be)."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
@@ -98,13 +100,13 @@ class Runner:
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._num_threads = num_threads
         self._threads = (0, 0)
-        k = model.kv_shape
         graphs = cuda_graphs if model.info.replayable else False
         num_blocks += graphs is not False  # one to spare for replays
-        shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, block_size, k.head_dim)
+        kv_dtype = kv_dtype or model.dtype
+        shape = model.kv_shape.cache_shape(num_blocks, block_size, kv_dtype)
         self._graphs: DecodeGraphs | None = None
         with torch.inference_mode():
-            self._cache = lazy_zeros(shape, model.dtype, model.device)
+            self._cache = lazy_zeros(shape, kv_dtype, model.device)
             if graphs is not False:
                 most = max(min(max_running, _MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
