@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .call_config import CallConfig
-from .engine_config import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, Quantization
+from .engine_config import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, Quantization
 from .fetch_config import FetchConfig
 from .file_config import SAMPLE_BYTES_PER_S, FileConfig
 from .listen_config import ListenConfig
 from .logs import LogConfig
+from .mcp_config import McpConfig
 from .model_options import overridden
 from .option_checks import ConfigError
 from .process_config import ProcessConfig
@@ -33,7 +34,9 @@ __all__ = [
     "EngineConfig",
     "FetchConfig",
     "FileConfig",
+    "KvDtype",
     "ListenConfig",
+    "McpConfig",
     "ProcessConfig",
     "Quantization",
     "RealtimeConfig",
@@ -63,6 +66,7 @@ class ServerConfig:
     process: ProcessConfig = field(default_factory=ProcessConfig)
     calls: CallConfig = field(default_factory=CallConfig)
     responses: ResponseConfig = field(default_factory=ResponseConfig)
+    mcp: McpConfig = field(default_factory=McpConfig)
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -8,7 +8,7 @@ parts) is written here. `actors/http/described.py` serves it at `/openapi.json`,
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -22,9 +22,23 @@ from .completions import (
     CompletionRequest,
 )
 from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
-from .message_request import MessageCountRequest, MessageRequest
-from .openapi_shapes import FILE_FORM, MESSAGE, PART, REF, SPEECH_FORM, Schema
-from .response_items import DeletedResponse, InputItemList, ResponseEvent, ResponseObject
+from .message_request import UNSERVED, MessageCountRequest, MessageRequest
+from .openapi_shapes import (
+    BLOCK,
+    FILE_FORM,
+    INPUT_ITEM,
+    ITEMS_QUERY,
+    MESSAGE,
+    PART,
+    REALTIME_QUERY,
+    REF,
+    RESPONSE_QUERY,
+    SPEECH_FORM,
+    TURN,
+    Schema,
+)
+from .response_items import DeletedResponse, InputItemList, ResponseObject
+from .response_stream import ResponseEvent
 from .responses import ResponsesRequest
 from .rest import (
     ModelCard,
@@ -47,7 +61,8 @@ _ERRORS: Final = {
     "500": "The server failed on this request.",
     "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
 }
-_REFUSED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search")
+_GUIDED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_REFUSED: Final = (*_GUIDED, "use_beam_search", *UNSERVED)
 """Known only so that the refusal can say what to use instead."""
 
 
@@ -101,6 +116,8 @@ class Operation:
     """What `stream` gives instead."""
     is_open: bool = False
     """Needs no key."""
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    """What may stand behind the path's `?`, with its `description`; none of it must."""
 
 
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
@@ -138,7 +155,11 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             other_answers=_TRANSCRIPT,
         ),
     ),
-    "/v1/realtime": (Operation(summary="A live session: for WebSocket, 426 without an `Upgrade` to it"),),
+    "/v1/realtime": (
+        Operation(
+            summary="A live session: for WebSocket, 426 without an `Upgrade` to it", query=REALTIME_QUERY
+        ),
+    ),
     "/v1/realtime/client_secrets": (
         Operation(
             summary="A short-lived key for live sessions",
@@ -197,6 +218,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             summary="A response that is kept, as far as it is there, or its events",
             answers=(ResponseObject,),
             events=get_args(ResponseEvent),
+            query=RESPONSE_QUERY,
         ),
         Operation(summary="Forget it", method="delete", answers=(DeletedResponse,)),
     ),
@@ -204,7 +226,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
         Operation(summary="Give up a response in the background", method="post", answers=(ResponseObject,)),
     ),
     "/v1/responses/{id}/input_items": (
-        Operation(summary="What a response was asked with", answers=(InputItemList,)),
+        Operation(summary="What a response was asked with", answers=(InputItemList,), query=ITEMS_QUERY),
     ),
     "/tokenize": (
         Operation(
@@ -232,8 +254,17 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
         schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
         schemas |= {"ChatMessage": MESSAGE, "ChatContentPart": PART}
     if "ResponsesRequest" in schemas:
-        items: Schema = {"type": "array", "items": {"type": "object"}}
+        items: Schema = {"type": "array", "items": {"$ref": REF.format(name="InputItem")}, "minItems": 1}
         schemas["ResponsesRequest"]["properties"]["input"] = {"anyOf": [{"type": "string"}, items]}
+        schemas["InputItem"] = INPUT_ITEM
+    for name in {"MessageRequest", "MessageCountRequest"} & set(schemas):
+        turns: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageTurn")}, "minItems": 1}
+        texts: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageBlock")}}
+        schemas[name]["properties"] |= {
+            "messages": turns,
+            "system": {"anyOf": [{"type": ["string", "null"]}, texts]},
+        }
+        schemas |= {"MessageTurn": TURN, "MessageBlock": BLOCK}
     for schema in schemas.values():
         for name in _REFUSED:
             schema.get("properties", {}).pop(name, None)
@@ -277,6 +308,8 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
             },
         },
     }
+    if operation.query:
+        made["parameters"] = [_query(name, schema) for name, schema in operation.query.items()]
     if path == "/health":
         unready = {"application/json": {"schema": _ref(Status)}}
         made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
@@ -288,6 +321,11 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
         content = {"application/json" if is_json else "multipart/form-data": {"schema": schema}}
         made["requestBody"] = {"required": operation.is_body_needed, "content": content}
     return made
+
+
+def _query(name: str, schema: Schema) -> Schema:
+    said = {key: value for key, value in schema.items() if key != "description"}
+    return {"name": name, "in": "query", "description": schema["description"], "schema": said}
 
 
 def _content(operation: Operation) -> Schema:

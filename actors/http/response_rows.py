@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, Role, TextPart
 from ...protocols.embeds import Embeds
 from ...protocols.messages import MediaKind
-from ...protocols.response_items import ResponseFault, ResponseObject
+from ...protocols.response_items import McpListTools, ResponseFault, ResponseObject
 from ..callers import Caller
 
 ENDED: Final = ResponseFault("server_error", "The server ended before this response was made.")
@@ -32,6 +32,8 @@ class KeptResponse:
     input_items: list[Raw]
     messages: tuple[ChatMessage, ...]
     """Up to and with its input; the answer's own message is added when it is there."""
+    listed: tuple[McpListTools, ...] = ()
+    """What MCP servers have told of their tools in this conversation."""
 
     @property
     def is_finished(self) -> bool:
@@ -74,6 +76,7 @@ class _Body(Struct, frozen=True, array_like=True):
     response: ResponseObject
     input_items: list[bytes]
     messages: list[_Message]
+    listed: list[McpListTools] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -86,7 +89,7 @@ def to_row(kept: KeptResponse) -> Row:
     messages = [
         _Message(each.role, _written(each.content, media), each.extra, each.param) for each in kept.messages
     ]
-    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages)
+    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages, list(kept.listed))
     return Row(_encode(body), media)
 
 
@@ -99,7 +102,8 @@ def from_row(owner: Caller, row: Row) -> KeptResponse:
         )
         for each in body.messages
     )
-    return KeptResponse(owner, body.response, [Raw(item) for item in body.input_items], messages)
+    items = [Raw(item) for item in body.input_items]
+    return KeptResponse(owner, body.response, items, messages, tuple(body.listed))
 
 
 def _written(
