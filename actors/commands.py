@@ -29,6 +29,7 @@ from .config import (
     FetchConfig,
     FileConfig,
     ListenConfig,
+    McpConfig,
     ProcessConfig,
     RealtimeConfig,
     ResponseConfig,
@@ -143,6 +144,7 @@ def serve(
     realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
     calls: Annotated[CallConfig, _FLAT] = _DEFAULTS.calls,
     responses: Annotated[ResponseConfig, _FLAT] = _DEFAULTS.responses,
+    mcp: Annotated[McpConfig, _FLAT] = _DEFAULTS.mcp,
     logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
 ) -> int:
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
@@ -187,6 +189,7 @@ def serve(
         process,
         calls,
         responses,
+        mcp,
     )
     try:
         with LeavingAtOnce():

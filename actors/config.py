@@ -17,6 +17,7 @@ from .fetch_config import FetchConfig
 from .file_config import SAMPLE_BYTES_PER_S, FileConfig
 from .listen_config import ListenConfig
 from .logs import LogConfig
+from .mcp_config import McpConfig
 from .model_options import overridden
 from .option_checks import ConfigError
 from .process_config import ProcessConfig
@@ -34,6 +35,7 @@ __all__ = [
     "FetchConfig",
     "FileConfig",
     "ListenConfig",
+    "McpConfig",
     "ProcessConfig",
     "Quantization",
     "RealtimeConfig",
@@ -63,6 +65,7 @@ class ServerConfig:
     process: ProcessConfig = field(default_factory=ProcessConfig)
     calls: CallConfig = field(default_factory=CallConfig)
     responses: ResponseConfig = field(default_factory=ResponseConfig)
+    mcp: McpConfig = field(default_factory=McpConfig)
 
     def __post_init__(self) -> None:
         if not self.models:

@@ -43,6 +43,8 @@ class FileConfig:
         Images, videos and audio clips in one prompt.
     max_clip_s
         Longest video or audio clip in a prompt, in seconds.
+    enable_mm_embeds
+        Take encodings made elsewhere in place of pictures and sound (`image_embeds`, `audio_embeds`).
     decode_workers
         Files decoded at the same time, each in a process of its own.
     decode_timeout_s
@@ -59,6 +61,7 @@ class FileConfig:
     rgba_background: str = "#ffffff"
     max_media_items: int = 64
     max_clip_s: float = 3600.0
+    enable_mm_embeds: bool = False
     decode_workers: int = 2
     decode_timeout_s: float = 60.0
     max_requests: int = 64

@@ -59,6 +59,8 @@ class ListenConfig:
     max_connections_per_address: int = 0
 
     def __post_init__(self) -> None:
+        if not self.host.strip():  # the system would take it for every address
+            raise ConfigError("--host is ''; allowed: an address or a name; 0.0.0.0 is every address")
         check("port", self.port, 0, 65_535)
         check("keep_alive_s", self.keep_alive_s, 0.1)
         check("max_connections", self.max_connections, 0)

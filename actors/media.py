@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
 import numpy as np
 import trio
 import trio_parallel
@@ -28,21 +27,20 @@ from ..engine.control_groups import num_processors
 from ..media.confinement import Protections, confine, protections
 from ..media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
 from ..media.frames import SeenFrame, look_at_frame
-from ..media.images import ImageLimits, measure_image
-from ..media.video import measure_video
+from ..media.images import ImageLimits, measure_image, prepare_image
+from ..media.video import measure_video, prepare_video
 from ..media.video_container import VideoLimits
 from ..media.vision_config import PixelConfig, VideoConfig
 from ..media.worker import (
     decode_to_file,
-    image_to_file,
-    items_with_features,
     measure,
     on_file,
     should_retire,
-    video_to_file,
+    vision_to_file,
+    with_features,
 )
 from ..protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
-from ..protocols.messages import EncoderItem, VideoItems
+from ..protocols.messages import MediaItems
 from .kernel.disk import disk_room, has_no_room, own_folder
 
 logger = logging.getLogger(__name__)
@@ -301,15 +299,7 @@ def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
     return replace(audio, samples=np.frombuffer(mapped, np.float32).reshape(shape))
 
 
-def _with_features(item: EncoderItem, path: str) -> EncoderItem:
-    return items_with_features((item,), path)[0]
-
-
-def _with_all_features(video: VideoItems, path: str) -> VideoItems:
-    return msgspec.structs.replace(video, items=items_with_features(video.items, path))
-
-
-def _told(video: VideoItems) -> str:
+def _told(video: MediaItems) -> str:
     return ", ".join(
         f"{each.wanted_s:.2f} s: " + ("nothing" if each.shown_s is None else f"{each.shown_s:.2f} s")
         for each in video.replaced
@@ -355,20 +345,22 @@ class MediaHandle:
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         """Make an image file's features in a worker process. Raises as `decode` does (param `image`)."""
-        job = partial(image_to_file, config=config, limits=limits)
-        return await self._actor.prepare_large(data, job, "image", _with_features)
+        return await self._prepare(data, partial(prepare_image, config=config, limits=limits), "image")
 
     async def prepare_video(
         self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> VideoItems:
+    ) -> MediaItems:
         """Make a video file's features in a worker process. Raises as `decode` does (param `video`)."""
-        job = partial(video_to_file, config=config, limits=limits)
-        video = await self._actor.prepare_large(data, job, "video", _with_all_features)
+        video = await self._prepare(data, partial(prepare_video, config=config, limits=limits), "video")
         if video.replaced:
             logger.info("a video is damaged; shown in place of what does not decode: %s", _told(video))
         return video
+
+    async def _prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
+        job = partial(vision_to_file, prepare=prepare, param=what)
+        return await self._actor.prepare_large(data, job, what, with_features)
 
     async def look_at_frame(
         self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None

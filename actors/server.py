@@ -207,6 +207,7 @@ def _media_limits(config: ServerConfig) -> MediaLimits:
         max_clip_s=config.files.max_clip_s,
         max_image_pixels=config.files.max_image_pixels or None,
         background=config.files.background,
+        takes_embeds=config.files.enable_mm_embeds,
     )
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..protocols.errors import MediaError, TooLargeError
-from ..protocols.messages import EncoderItem
+from ..protocols.messages import EncoderItem, MediaItems
 from .hashing import Modality, encoder_item
 from .vision_config import WHITE, Background, PixelConfig
 
@@ -48,12 +48,12 @@ class ImageLimits:
     min_side: int = 3
 
 
-def prepare_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> EncoderItem:
+def prepare_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> MediaItems:
     """The first frame of an image file, upright, as features [patches, patch values] with grid (1, h, w).
 
     Raises TooLargeError or MediaError (param `image`) with a message that says what and how much.
     """
-    return image_item(read_image(data, limits, config.background), config)
+    return prepare_picture(read_image(data, limits, config.background), config)
 
 
 def measure_image(data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
@@ -66,6 +66,11 @@ def image_bytes(height: int, width: int, config: PixelConfig) -> int:
     """Bytes of the features of a picture of this size, in either orientation."""
     height, width = _new_size(height, width, config)
     return height * width * config.bytes_per_pixel * config.temporal_patch_size
+
+
+def prepare_picture(pixels: PixelArray, config: PixelConfig) -> MediaItems:
+    """A still, uint8 [height, width, 3]. Raises as `image_item`."""
+    return MediaItems("image", (image_item(pixels, config),))
 
 
 def image_item(pixels: PixelArray, config: PixelConfig) -> EncoderItem:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..protocols.errors import MediaError, TooLargeError
 from ..protocols.frame_list import is_frame_list, unpack_frames
-from ..protocols.messages import Replaced, VideoItems
+from ..protocols.messages import MediaItems, Replaced
 from .images import ImageLimits, PixelArray, check_ratio, patch_item, picture_size, read_image, resize
 from .video_container import VideoLimits
 from .video_file import DEFAULT_FPS, Pictures, list_pictures, read_pictures
@@ -26,7 +26,7 @@ from .vision_config import PixelConfig, VideoConfig
 _JPEG: Final = b"\xff\xd8\xff"
 
 
-def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> VideoItems:
+def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> MediaItems:
     """Look at a video file's frames as `config` says, each with its own time in the file.
 
     Raises TooLargeError or MediaError (param `video`) with a message that says what and how much.
@@ -70,7 +70,7 @@ def measure_video(data: bytes, config: VideoConfig, limits: VideoLimits | None =
     return video_bytes(num_frames, pictures.height, pictures.width, config)
 
 
-def _prepare_list(data: bytes, config: VideoConfig, limits: VideoLimits) -> VideoItems:
+def _prepare_list(data: bytes, config: VideoConfig, limits: VideoLimits) -> MediaItems:
     """Of pictures that the client chose; all get the first one's new size."""
     files, fps = _listed(data, config, limits)
     frames: list[PixelArray] = []
@@ -134,7 +134,7 @@ def video_bytes(num_frames: int, height: int, width: int, config: VideoConfig) -
     return whole * height * width * config.pixels.bytes_per_pixel
 
 
-def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> VideoItems:
+def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> MediaItems:
     """Frames already chosen, uint8 [height, width, 3] with their times → temporal patches.
 
     All frames get the first one's new size. Raises MediaError (param `video`).
@@ -146,13 +146,13 @@ def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], confi
     return _patches([resize(frame, height, width, config.pixels) for frame in frames], times_s, config)
 
 
-def _patches(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> VideoItems:
+def _patches(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> MediaItems:
     depth = config.pixels.temporal_patch_size
     items = tuple(
         patch_item(frames[first : first + depth], config.pixels, "video")
         for first in range(0, len(frames), depth)
     )
-    return VideoItems(items, patch_times(times_s, depth))
+    return MediaItems("video", items, patch_times(times_s, depth))
 
 
 def sample_indices(num_frames: int, fps: float, config: VideoConfig) -> list[int]:

@@ -1,6 +1,7 @@
 """When each word of a known text was spoken, found in the audio's loudness and spectrum.
 
-Words tile the time in which somebody is heard (`media/speech_frames.py`). Their boundaries are those that
+Words tile the time in which somebody is heard (`media/speech_frames.py`), which is loud and, where voice
+activity is known, speech: neither noise nor music. Their boundaries are those that
 fit best, by dynamic programming, to the words' expected lengths (`media/spoken_length.py`), to pauses, which
 words do not straddle and punctuation asks for, and to changes of the spectrum. `time_words` is all there is
 for models without cross-attention (Qwen3-ASR); `refine_words` has a model's own times to go by (Whisper).
@@ -17,6 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ..protocols.audio import INTERNAL_RATE
 from ..protocols.transcript import Word
 from .speech_frames import FRAME_S, Samples, SpeechFrames, speech_frames
 from .spoken_length import phrase_end, spoken_length_s, spoken_words
@@ -69,29 +71,64 @@ _MAX_DRIFT_FRAMES: Final = 500
 """How far, in heard frames, a boundary may lie from its place by length alone: 5 s."""
 
 
-def time_words(text: str, samples: Samples) -> tuple[Word, ...]:
+_MAX_LENGTHS: Final = 2.0
+_MAX_EXTRA_S: Final = 0.3
+"""A model has a word begin too early that lasts longer than so many times its expected length, and this."""
+
+
+def time_words(
+    text: str, samples: Samples, speech: Sequence[tuple[int, int]] | None = None
+) -> tuple[Word, ...]:
     """The words of `text` with times in seconds from the start of `samples` (mono at 16 kHz, shape [n]).
+
+    `speech`: between which samples somebody speaks, where that is known; other sounds have no words then.
 
     Words keep their punctuation and join to `text` but for white space; Chinese, Japanese, Thai and the like
     are timed by character. Times never decrease, do not overlap and lie inside the audio; a word lasts at
     least 10 ms where the audio has room. No audio: no words. About 3 ms a second of audio: call it in a
     thread for more than a few seconds.
     """
-    return _timed(spoken_words(text), speech_frames(samples), None)
+    words = spoken_words(text)
+    return _timed(words, _spoken(speech_frames(samples), words, speech), None)
 
 
-def refine_words(words: Sequence[Word], frames: SpeechFrames) -> tuple[Word, ...]:
+def refine_words(
+    words: Sequence[Word], frames: SpeechFrames, speech: Sequence[tuple[int, int]] | None = None
+) -> tuple[Word, ...]:
     """The same words, their times moved to where the audio agrees with them; as exact as `time_words`.
 
-    `words` are in order; their times count from the frames' start and may be rough.
+    `words` are in order; their times count from the frames' start and may be rough. `speech` as there; what
+    of it the model hears no word in is something else that resembles speech.
     """
     names = [word.word for word in words]
+    if speech is not None:
+        speech = [region for region in speech if any(_may_lie_in(word, region) for word in words)]
+    frames = _spoken(frames, names, speech)
     starts_s = np.array([word.start for word in words], np.float64)
     refined = _timed(names, frames, _Hints(starts_s))
     late_s = [hint_s - word.start for hint_s, word in zip(starts_s, refined, strict=False)]
     if late_s and np.quantile(late_s, 0.9) < SELDOM_LATE_S:
         return _timed(names, frames, _Hints(starts_s, is_seldom_late=True))
     return refined
+
+
+def _may_lie_in(word: Word, region: tuple[int, int]) -> bool:
+    """Whether a word, by its rough times, is said in a region.
+
+    What lies in front of a word is taken for it, hardly what lies behind: a long one begins late.
+    """
+    longest_s = _MAX_LENGTHS * spoken_length_s(word.word) + _MAX_EXTRA_S
+    start_s, end_s = region[0] / INTERNAL_RATE, region[1] / INTERNAL_RATE
+    return max(word.start, word.end - longest_s) < end_s and word.end > start_s
+
+
+def _spoken(
+    frames: SpeechFrames, words: Sequence[str], speech: Sequence[tuple[int, int]] | None
+) -> SpeechFrames:
+    """Frames that are heard only where somebody speaks, unless these words take more time than that."""
+    if speech is None:
+        return frames
+    return frames.within(speech, math.ceil(_MIN_RATE / FRAME_S * sum(map(spoken_length_s, words))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,13 +14,9 @@ import msgspec
 import numpy as np
 
 from ..protocols.errors import MediaError, SensoriumError
-from ..protocols.messages import EncoderItem, VideoItems
+from ..protocols.messages import MediaItems
 from .confinement import peak_bytes, within
 from .decode import DecodedAudio, DecodeLimits, decode_audio
-from .images import ImageLimits, prepare_image
-from .video import prepare_video
-from .video_container import VideoLimits
-from .vision_config import PixelConfig, VideoConfig
 
 _T = TypeVar("_T")
 
@@ -52,46 +48,30 @@ def decode_job(
     return _outcome(lambda: decode_audio(data, limits=limits, are_channels_kept=are_channels_kept), "file")
 
 
-def image_to_file(
-    data: bytes, config: PixelConfig, limits: ImageLimits | None, path: str
-) -> EncoderItem | SensoriumError:
-    """Prepare one image; its features' bytes go to `path` and none are in the result."""
-    outcome = _outcome(lambda: prepare_image(data, config, limits), "image")
+def vision_to_file(
+    data: bytes, prepare: Callable[[bytes], MediaItems], param: str, path: str
+) -> MediaItems | SensoriumError:
+    """Prepare one picture or clip (`prepare_image`, `prepare_video`); its items' features go to `path`, one
+    after the other, and none are in the result."""
+    outcome = _outcome(lambda: prepare(data), param)
     if isinstance(outcome, SensoriumError):
         return outcome
-    return _to_file((outcome,), path)[0]
+    with open(path, "wb") as file:
+        for item in outcome.items:
+            file.write(item.features.data)
+    return outcome.lean()
 
 
-def video_to_file(
-    data: bytes, config: VideoConfig, limits: VideoLimits | None, path: str
-) -> VideoItems | SensoriumError:
-    """Prepare one video; its items' features go to `path`, one after the other."""
-    outcome = _outcome(lambda: prepare_video(data, config, limits), "video")
-    if isinstance(outcome, SensoriumError):
-        return outcome
-    return msgspec.structs.replace(outcome, items=_to_file(outcome.items, path))
-
-
-def items_with_features(items: Sequence[EncoderItem], path: str) -> tuple[EncoderItem, ...]:
-    """Items as `image_to_file` and `video_to_file` give them, with their features read from the file."""
+def with_features(media: MediaItems, path: str) -> MediaItems:
+    """Media as `vision_to_file` gives them, with their features read from the file."""
     filled = []
     with open(path, "rb", buffering=0) as file:
-        for item in items:
+        for item in media.items:
             num_bytes = np.dtype(np.float32).itemsize * int(np.prod(item.features.shape))
             features = msgspec.structs.replace(item.features, data=file.read(num_bytes))
             assert len(features.data) == num_bytes, "the file holds exactly the items' features"
             filled.append(msgspec.structs.replace(item, features=features))
-    return tuple(filled)
-
-
-def _to_file(items: Sequence[EncoderItem], path: str) -> tuple[EncoderItem, ...]:
-    with open(path, "wb") as file:
-        for item in items:
-            file.write(item.features.data)
-    return tuple(
-        msgspec.structs.replace(item, features=msgspec.structs.replace(item.features, data=b""))
-        for item in items
-    )
+    return msgspec.structs.replace(media, items=tuple(filled))
 
 
 def _outcome(job: Callable[[], _T], param: str) -> _T | SensoriumError:

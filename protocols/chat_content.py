@@ -6,9 +6,6 @@ Errors name the part by its path (`messages[1].content[0]`). Knows no tokenizer 
 
 from __future__ import annotations
 
-import binascii
-import io
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, get_args
@@ -17,37 +14,37 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import decoder, refuse, shown, unsupported
+from .data_uri import DATA_URI, HEAD_CHARS, from_base64, from_data_uri, inside, read_base64, read_data_uri
+from .embeds import AudioEmbeds, Embeds, ImageEmbeds, read_embeds
 from .errors import BadRequestError, TooLargeError
 from .frame_list import MAX_FRAMES, pack_frames
+from .messages import MediaKind
 
 _V = TypeVar("_V")
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-MediaKind = Literal["image", "audio", "video"]
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 4096
 """Of one message."""
-_DATA_URI: Final = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<params>(?:;[\w.+-]+=[^;,]*)*);base64,")
-_HEAD_CHARS: Final = 256
 _SCHEME_CHARS: Final = 8
 _MAX_NAME: Final = 256
 _MAX_FPS: Final = 1000
 _MAX_ADDRESS: Final = 8192
-_SLICE: Final = 1 << 18
-"""Characters of base64 decoded in one call; a multiple of 4."""
 _AUDIO_FORMATS: Final = frozenset({"wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm", "mp4"})
 _DETAILS: Final = ("auto", "low", "high", "original")
 """All but `low`: as it is, up to the model's own size."""
-_KINDS: Final = ("text", "refusal", "image_url", "video_url", "audio_url", "input_audio")
 _MEDIA_FIELDS: Final[dict[str, MediaKind]] = {
     "image_url": "image",
     "video_url": "video",
     "audio_url": "audio",
     "input_audio": "audio",
+    "image_embeds": "image",
+    "audio_embeds": "audio",
 }
+_KINDS: Final = ("text", "refusal", *_MEDIA_FIELDS)
 _EMPTY: Final = (b"null", b"[]", b'""')
-_PARTS: Final = "text, image_url, input_audio, audio_url, video_url"
+_PARTS: Final = "text, image_url, input_audio, audio_url, video_url, image_embeds, audio_embeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class MediaPart:
 
     With an `address` it has no data yet: the file is there. `name` is the client's own (`uuid`); with a name
     alone it is the file that was sent under that name before. `is_low`: an image of which few pixels will do
-    (`detail`)."""
+    (`detail`). With `embeds` it is no file, but what a model's encoder made of one."""
 
     kind: MediaKind
     data: bytes
@@ -79,6 +76,7 @@ class MediaPart:
     address: MediaAddress | None = None
     name: str = ""
     is_low: bool = False
+    embeds: Embeds | None = None
 
 
 Part = TextPart | MediaPart
@@ -128,6 +126,8 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     video_url: _Url | UnsetType | None = UNSET
     audio_url: _Url | UnsetType | None = UNSET
     input_audio: _InputAudio | UnsetType | None = UNSET
+    image_embeds: ImageEmbeds | UnsetType | None = UNSET
+    audio_embeds: AudioEmbeds | UnsetType | None = UNSET
     uuid: str | None = None
     """A name for the file, by which it may be asked about again without it."""
     cache_control: Raw | UnsetType = UNSET
@@ -227,7 +227,8 @@ def _part(raw: Raw, param: str) -> Part:
         kind = next((name for name in _KINDS if getattr(part, name) is not UNSET), "nothing")
     name = _name(part.uuid, f"{param}.uuid")
     if name and kind in _MEDIA_FIELDS and getattr(part, kind) in (None, UNSET):
-        return MediaPart(_MEDIA_FIELDS[kind], b"", param, name=name)
+        embeds = Embeds() if kind.endswith("_embeds") else None
+        return MediaPart(_MEDIA_FIELDS[kind], b"", param, name=name, embeds=embeds)
     found = _filled_part(part, kind, param)
     return replace(found, name=name) if name and isinstance(found, MediaPart) else found
 
@@ -262,6 +263,12 @@ def _filled_part(part: _Part, kind: str, param: str) -> Part:
             if audio.format not in _AUDIO_FORMATS:
                 raise refuse(f"{param}.input_audio.format", audio.format, ", ".join(sorted(_AUDIO_FORMATS)))
             return MediaPart("audio", read_base64(audio.data, f"{param}.input_audio.data"), param)
+        case "image_embeds":
+            data, embeds = read_embeds(_required(part.image_embeds, f"{param}.{kind}"), f"{param}.{kind}")
+            return MediaPart("image", data, param, embeds=embeds)
+        case "audio_embeds":
+            data, embeds = read_embeds(_required(part.audio_embeds, f"{param}.{kind}"), f"{param}.{kind}")
+            return MediaPart("audio", data, param, embeds=embeds)
     raise refuse(f"{param}.type", kind, _PARTS)
 
 
@@ -278,19 +285,6 @@ def _required(value: _V | UnsetType | None, param: str) -> _V:
     return value
 
 
-def _inside(text: memoryview, param: str) -> memoryview:
-    """What is between the quotes of a JSON string, its escapes undone."""
-    slices = (bytes(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
-    if bytes(text[:1]) != b'"' or any(b"\\" in each for each in slices):
-        return memoryview(_decode_text(Raw(text), param).encode("utf-8", "replace"))
-    return text[1:-1]
-
-
-def read_base64(text: Raw, param: str) -> bytes:
-    """The bytes of a JSON string of base64. Raises BadRequestError naming `param`."""
-    return _from_base64(_inside(memoryview(text), param), param)
-
-
 def read_file(kind: MediaKind, url: Raw, param: str, part: str) -> MediaPart:
     """The part `part` with the file of a `data:` URI, or with the address of one; `param` is the URL's field.
 
@@ -305,16 +299,16 @@ def read_file(kind: MediaKind, url: Raw, param: str, part: str) -> MediaPart:
 
 def _read_clip(url: Raw, param: str) -> bytes:
     """A clip, or the pictures of one: of the type video/jpeg, with commas between them."""
-    text = _inside(memoryview(url), param)
-    head = _DATA_URI.match(bytes(text[:_HEAD_CHARS]).decode("utf-8", "replace"))
+    text = inside(memoryview(url), param)
+    head = DATA_URI.match(bytes(text[:HEAD_CHARS]).decode("utf-8", "replace"))
     if head is None or head["type"] != "video/jpeg":
-        return _from_data_uri(text, param)
+        return from_data_uri(text, param)
     whole = bytes(text[head.end() :])
     num_frames = whole.count(b",") + 1
     if num_frames > MAX_FRAMES:
         raise TooLargeError(f"`{param}` has {num_frames} frames; the limit is {MAX_FRAMES}.", param=param)
     fields = dict(field.split("=", 1) for field in head["params"].split(";") if field)
-    frames = [_from_base64(memoryview(frame), param) for frame in whole.split(b",")]
+    frames = [from_base64(memoryview(frame), param) for frame in whole.split(b",")]
     return pack_frames(frames, _rate(fields.get("fps"), param))
 
 
@@ -342,44 +336,3 @@ def read_address(url: str, param: str) -> str:
             code="invalid_url",
         )
     return head.lower() + url[len(head) :]
-
-
-def read_data_uri(url: Raw, param: str) -> bytes:
-    """The bytes of a `data:` URI, a JSON string. Raises BadRequestError naming `param`."""
-    return _from_data_uri(_inside(memoryview(url), param), param)
-
-
-def read_data_text(url: str, param: str) -> bytes:
-    """The bytes of a `data:` URI that did not come in JSON. Raises BadRequestError naming `param`."""
-    return _from_data_uri(memoryview(url.encode("utf-8", "replace")), param)
-
-
-def _from_data_uri(text: memoryview, param: str) -> bytes:
-    start = bytes(text[:_HEAD_CHARS]).decode("utf-8", "replace")
-    if start[:8].lower().startswith(("http://", "https://")):
-        raise BadRequestError(
-            f"`{param}`: addresses are not fetched here; send the file as a data: URI "
-            "(data:image/png;base64,…).",
-            param=param,
-            code="unsupported_url",
-        )
-    head = _DATA_URI.match(start)
-    if head is None:
-        raise BadRequestError(
-            f"`{param}` is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…).",
-            param=param,
-        )
-    return _from_base64(text[head.end() :], param)
-
-
-def _from_base64(text: memoryview, param: str) -> bytes:
-    """Slice by slice: a thread that decodes tens of megabytes in one call keeps all others from running."""
-    found = io.BytesIO()
-    try:
-        for at in range(0, len(text), _SLICE):
-            size = found.write(binascii.a2b_base64(text[at : at + _SLICE], strict_mode=True))
-            if at + _SLICE < len(text) and size < _SLICE // 4 * 3:
-                raise binascii.Error("padding before the end")
-    except binascii.Error:
-        raise BadRequestError(f"`{param}` is not valid base64.", param=param) from None
-    return found.getvalue()

@@ -25,8 +25,8 @@ from .chat_content import (
     Role,
     TextPart,
     read_address,
-    read_base64,
 )
+from .data_uri import read_base64
 from .errors import BadRequestError
 from .generation import StreamOptions, check_common
 from .media_wish import ProcessorKwargs

@@ -29,16 +29,23 @@ Fault = Literal[
 model computed NaN, no memory is left, an item cannot be encoded, its reader is too slow, or we are wrong."""
 
 
+FloatType = Literal["float32", "bfloat16", "float16"]
+"""How numbers are written in bytes, little-endian."""
+FLOAT_BYTES: Final[dict[FloatType, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
 class Features(msgspec.Struct, frozen=True):
-    """One float32 array as plain data, C order.
+    """One array as plain data, C order: float32 for an encoder, or what an encoder gave elsewhere.
 
     Audio: `shape` is (num_mel_bins, num_frames). Vision: (num_patches, patch_size), and `grid` counts
-    patches by (time, height, width).
+    patches by (time, height, width). With `encoded`, the type of its numbers, it is no input but an encoding:
+    (num_tokens, width), each row with what is added to the decoder's first layers (deepstack) behind it.
     """
 
     shape: tuple[int, ...]
     data: bytes
     grid: tuple[int, int, int] | None = None
+    encoded: FloatType | None = None
 
 
 class ItemKey(msgspec.Struct, frozen=True):
@@ -62,6 +69,10 @@ class EncoderItem(msgspec.Struct, frozen=True):
         """All of it but the features."""
         return ItemKey(self.content_hash, self.num_tokens)
 
+    def lean(self) -> EncoderItem:
+        """Without the features' values."""
+        return msgspec.structs.replace(self, features=msgspec.structs.replace(self.features, data=b""))
+
 
 class Replaced(msgspec.Struct, frozen=True):
     """A damaged frame that was to be looked at: the time of what is shown instead, None for nothing."""
@@ -72,14 +83,24 @@ class Replaced(msgspec.Struct, frozen=True):
     """The part of the request whose frame it is, once that is known."""
 
 
-class VideoItems(msgspec.Struct, frozen=True):
-    """A video as encoder items, one for each temporal patch, and the time of each in seconds.
+MediaKind = Literal["image", "audio", "video"]
 
-    `replaced` tells of frames that could not be shown; the times of others in their place are their own."""
 
+class MediaItems(msgspec.Struct, frozen=True):
+    """A picture, a clip, what a camera saw or a recording: what an encoder takes of it, in order.
+
+    A picture is one item. What moves has one for each pair of frames, and the time of each in seconds,
+    whether it came as a file or as live frames. A recording has one for each window. `replaced` tells of
+    frames of a file that could not be shown; the times of others in their place are their own."""
+
+    kind: MediaKind
     items: tuple[EncoderItem, ...]
-    times_s: tuple[float, ...]
+    times_s: tuple[float, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+
+    def lean(self) -> MediaItems:
+        """Without the features' values: what finds the encodings of items that were sent before."""
+        return msgspec.structs.replace(self, items=tuple(item.lean() for item in self.items))
 
 
 class MediaSpan(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ parts) is written here. `actors/http/described.py` serves it at `/openapi.json`,
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -23,8 +23,19 @@ from .completions import (
 )
 from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
 from .message_request import MessageCountRequest, MessageRequest
-from .openapi_shapes import FILE_FORM, MESSAGE, PART, REF, SPEECH_FORM, Schema
-from .response_items import DeletedResponse, InputItemList, ResponseEvent, ResponseObject
+from .openapi_shapes import (
+    FILE_FORM,
+    ITEMS_QUERY,
+    MESSAGE,
+    PART,
+    REALTIME_QUERY,
+    REF,
+    RESPONSE_QUERY,
+    SPEECH_FORM,
+    Schema,
+)
+from .response_items import DeletedResponse, InputItemList, ResponseObject
+from .response_stream import ResponseEvent
 from .responses import ResponsesRequest
 from .rest import (
     ModelCard,
@@ -101,6 +112,8 @@ class Operation:
     """What `stream` gives instead."""
     is_open: bool = False
     """Needs no key."""
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    """What may stand behind the path's `?`, with its `description`; none of it must."""
 
 
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
@@ -138,7 +151,11 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             other_answers=_TRANSCRIPT,
         ),
     ),
-    "/v1/realtime": (Operation(summary="A live session: for WebSocket, 426 without an `Upgrade` to it"),),
+    "/v1/realtime": (
+        Operation(
+            summary="A live session: for WebSocket, 426 without an `Upgrade` to it", query=REALTIME_QUERY
+        ),
+    ),
     "/v1/realtime/client_secrets": (
         Operation(
             summary="A short-lived key for live sessions",
@@ -197,6 +214,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             summary="A response that is kept, as far as it is there, or its events",
             answers=(ResponseObject,),
             events=get_args(ResponseEvent),
+            query=RESPONSE_QUERY,
         ),
         Operation(summary="Forget it", method="delete", answers=(DeletedResponse,)),
     ),
@@ -204,7 +222,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
         Operation(summary="Give up a response in the background", method="post", answers=(ResponseObject,)),
     ),
     "/v1/responses/{id}/input_items": (
-        Operation(summary="What a response was asked with", answers=(InputItemList,)),
+        Operation(summary="What a response was asked with", answers=(InputItemList,), query=ITEMS_QUERY),
     ),
     "/tokenize": (
         Operation(
@@ -277,6 +295,8 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
             },
         },
     }
+    if operation.query:
+        made["parameters"] = [_query(name, schema) for name, schema in operation.query.items()]
     if path == "/health":
         unready = {"application/json": {"schema": _ref(Status)}}
         made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
@@ -288,6 +308,11 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
         content = {"application/json" if is_json else "multipart/form-data": {"schema": schema}}
         made["requestBody"] = {"required": operation.is_body_needed, "content": content}
     return made
+
+
+def _query(name: str, schema: Schema) -> Schema:
+    said = {key: value for key, value in schema.items() if key != "description"}
+    return {"name": name, "in": "query", "description": schema["description"], "schema": said}
 
 
 def _content(operation: Operation) -> Schema:

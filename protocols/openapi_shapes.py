@@ -5,9 +5,11 @@ Read next: `protocols/openapi.py`, which joins them with the structs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from .decoding_form import MAX_ANSWERS, MAX_SILENCE_S, MAX_TEMPERATURE, MAX_TEMPERATURES
+from .responses import INCLUDES
 from .transcription_form import ResponseFormat
 
 Schema = dict[str, Any]
@@ -90,15 +92,33 @@ _URL: Final[Schema] = {
     "required": ["url"],
     "properties": {"url": {"type": "string", "description": "A data: URI, or an http: or https: address."}},
 }
+_NUMBERS: Final[Schema] = {"type": "array", "items": {"type": "integer", "minimum": 1}}
+_EMBEDS: Final[Schema] = {
+    "type": "object",
+    "required": ["data", "dtype", "shape"],
+    "properties": {
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "dtype": {"enum": ["float32", "bfloat16", "float16"]},
+        "shape": _NUMBERS,
+        "image_grid_thw": _NUMBERS,
+    },
+}
 PART: Final[Schema] = {
     "type": "object",
     "properties": {
-        "type": {"enum": ["text", "refusal", "image_url", "video_url", "audio_url", "input_audio"]},
+        "type": {
+            "enum": [
+                *("text", "refusal", "image_url", "video_url", "audio_url", "input_audio"),
+                *("image_embeds", "audio_embeds"),
+            ]
+        },
         "text": {"type": "string"},
         "refusal": {"type": "string"},
         "image_url": _URL,
         "video_url": _URL,
         "audio_url": _URL,
+        "image_embeds": _EMBEDS,
+        "audio_embeds": _EMBEDS,
         "uuid": {
             "type": "string",
             "minLength": 1,
@@ -113,5 +133,42 @@ PART: Final[Schema] = {
                 "format": {"type": "string"},
             },
         },
+    },
+}
+INCLUDE: Final[Schema] = {
+    "type": "array",
+    "items": {"enum": list(INCLUDES)},
+    "description": "Changes nothing: a response is told as it was made.",
+}
+RESPONSE_QUERY: Final[Mapping[str, Schema]] = {
+    "stream": {
+        "type": "boolean",
+        "default": False,
+        "description": "Its events instead, where it is made in the background with `stream`.",
+    },
+    "starting_after": {
+        "type": "integer",
+        "minimum": 0,
+        "description": "With `stream`: those behind the event with this `sequence_number`.",
+    },
+    "include": INCLUDE,
+}
+ITEMS_QUERY: Final[Mapping[str, Schema]] = {
+    "after": {"type": "string", "description": "Items behind the one with this id."},
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 100,
+        "default": 20,
+        "description": "How many at most.",
+    },
+    "order": {"enum": ["asc", "desc"], "default": "desc", "description": "The last first, or the first."},
+    "include": INCLUDE,
+}
+REALTIME_QUERY: Final[Mapping[str, Schema]] = {
+    "model": {"type": "string", "description": "What transcribes, or answers."},
+    "intent": {
+        "enum": ["transcription", "realtime"],
+        "description": "Whether the session transcribes, or answers; if it is not said, as the model can.",
     },
 }

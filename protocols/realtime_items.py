@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .body import decoder, refuse
-from .chat_content import read_arguments, read_base64, read_data_uri
+from .chat_content import read_arguments
+from .data_uri import read_base64, read_data_uri
 from .errors import BadRequestError
 
 ItemStatus = Literal["completed", "incomplete", "in_progress"]

@@ -5,7 +5,7 @@ Errors name the item by its path (`input[1].content[0]`). Read next: `protocols/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,8 @@ from .chat_content import (
     read_file,
 )
 from .errors import BadRequestError
+from .mcp_results import call_id_of, declined_text, failure_text
+from .response_items import McpApprovalRequest, McpListTools
 
 _ROLES: Final[dict[str, Role]] = {
     "user": "user",
@@ -32,7 +34,17 @@ _ROLES: Final[dict[str, Role]] = {
     "developer": "developer",
     "assistant": "assistant",
 }
-_ITEMS: Final = ("message", "function_call", "function_call_output", "reasoning")
+_ITEMS: Final = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "reasoning",
+    "mcp_list_tools",
+    "mcp_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
+)
+_decode_list: Final = decoder(McpListTools)
 
 
 class _Item(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +55,11 @@ class _Item(Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
     arguments: str | None = None
     output: str | list[Raw] | None = None
+    server_label: str | None = None
+    approval_request_id: str | None = None
+    approve: bool | None = None
+    reason: str | None = None
+    error: Any = None
     # What an answer's items have beside, and are sent back with; what is summarised or encrypted is not read.
     id: str | None = None
     status: str | None = None
@@ -76,11 +93,33 @@ _decode_image = decoder(_Image)
 _decode_kind = decoder(_Kind)
 
 
-def read_input(raw: Raw) -> tuple[ChatMessage, ...]:
-    """Messages of a text or a list of items. Raises BadRequestError naming the item or part."""
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An `mcp_approval_response` whose call was not made yet; `place` is where in the messages its result
+    belongs."""
+
+    request_id: str
+    is_given: bool
+    reason: str
+    place: int
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInput:
+    """An input, read."""
+
+    messages: tuple[ChatMessage, ...]
+    listed: tuple[McpListTools, ...] = ()
+    requests: tuple[McpApprovalRequest, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+
+
+def read_input(raw: Raw) -> ReadInput:
+    """What a text or a list of items says. Raises BadRequestError naming the item or part."""
     if bytes(memoryview(raw)[:1]) == b'"':
         text = _decode_text(raw, "input")
-        return (ChatMessage(role="user", content=text, extra={}, param="input"),)
+        return ReadInput((ChatMessage(role="user", content=text, extra={}, param="input"),))
     items = _decode_items(raw, "input")
     if len(items) > MAX_MESSAGES:
         raise BadRequestError(
@@ -91,7 +130,10 @@ def read_input(raw: Raw) -> tuple[ChatMessage, ...]:
         kind = _decode_kind(item, f"input[{index}]").type
         if kind not in (None, *_ITEMS):  # before fields that only other items have
             raise unsupported(f"input[{index}].type", f"is {kind[:40]!r}; served are {', '.join(_ITEMS)}")
-        reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
+        if kind == "mcp_list_tools":
+            reader.listed.append(_decode_list(item, f"input[{index}]"))
+        else:
+            reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
     return reader.finished()
 
 
@@ -103,6 +145,8 @@ class _Turn:
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    results: list[ChatMessage] = field(default_factory=list)
+    """Of calls that the server made."""
 
 
 @dataclass(slots=True)
@@ -111,6 +155,9 @@ class _Reader:
 
     messages: list[ChatMessage] = field(default_factory=list)
     turn: _Turn | None = None
+    listed: list[McpListTools] = field(default_factory=list)
+    requests: dict[str, McpApprovalRequest] = field(default_factory=dict)
+    approvals: dict[str, Approval] = field(default_factory=dict)
 
     def add(self, item: _Item, param: str) -> None:
         """The next item."""
@@ -118,11 +165,18 @@ class _Reader:
             case "message":
                 self._add_message(item, param)
             case "function_call":
-                name = _given(item.name, f"{param}.name")
-                call_id = _given(item.call_id, f"{param}.call_id")
-                arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
-                function = {"name": name, "arguments": arguments}
-                self._open(param).calls.append({"id": call_id, "type": "function", "function": function})
+                self._add_call(item, _given(item.call_id, f"{param}.call_id"), param)
+            case "mcp_call":
+                self._add_hosted(item, param)
+            case "mcp_approval_request":
+                name = _given(item.id, f"{param}.id")
+                self._add_call(item, call_id_of(name), param)
+                label = _given(item.server_label, f"{param}.server_label")
+                self.requests[name] = McpApprovalRequest(
+                    id=name, server_label=label, name=item.name or "", arguments=item.arguments or "{}"
+                )
+            case "mcp_approval_response":
+                self._add_approval(item, param)
             case "function_call_output":
                 self._close()
                 call_id = _given(item.call_id, f"{param}.call_id")
@@ -132,17 +186,56 @@ class _Reader:
                 self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
             case "reasoning":
                 thoughts = item.content if isinstance(item.content, list) else []
-                self._open(param).thoughts += (
+                self._open(param, speaks=True).thoughts += (
                     _decode_thought(each, f"{param}.content[{index}]").text
                     for index, each in enumerate(thoughts)
                 )
 
-    def finished(self) -> tuple[ChatMessage, ...]:
-        """The messages."""
+    def finished(self) -> ReadInput:
+        """All of it."""
         self._close()
         if not self.messages:
             raise BadRequestError("`input` has no items.", param="input")
-        return tuple(self.messages)
+        return ReadInput(
+            tuple(self.messages),
+            tuple(self.listed),
+            tuple(self.requests.values()),
+            tuple(self.approvals.values()),
+        )
+
+    def _add_call(self, item: _Item, call_id: str, param: str) -> None:
+        name = _given(item.name, f"{param}.name")
+        arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self._open(param).calls.append(call)
+
+    def _add_hosted(self, item: _Item, param: str) -> None:
+        """A call that the server made: the call, if it was not asked about before, and its result."""
+        name = _given(item.id, f"{param}.id")
+        if not isinstance(item.output, str | None):
+            raise refuse(f"{param}.output", item.output, "a string")
+        text = item.output if item.error is None and item.output is not None else failure_text(item.error)
+        approval = self.approvals.pop(item.approval_request_id or "", None)
+        if approval is not None:
+            self.messages[approval.place] = replace(self.messages[approval.place], content=text)
+            return
+        self._add_call(item, call_id_of(name), param)
+        result = ChatMessage(role="tool", content=text, extra={"tool_call_id": call_id_of(name)}, param=param)
+        self._open(param).results.append(result)
+
+    def _add_approval(self, item: _Item, param: str) -> None:
+        self._close()
+        name = _given(item.approval_request_id, f"{param}.approval_request_id")
+        if name in self.approvals:
+            where = f"{param}.approval_request_id"
+            raise BadRequestError(f"`{where}` is {name[:80]!r} again.", param=where)
+        approval = Approval(
+            name, _given(item.approve, f"{param}.approve"), item.reason or "", len(self.messages), param
+        )
+        self.approvals[name] = approval
+        text = "" if approval.is_given else declined_text(approval.reason)
+        extra = {"tool_call_id": call_id_of(name)}
+        self.messages.append(ChatMessage(role="tool", content=text, extra=extra, param=param))
 
     def _add_message(self, item: _Item, param: str) -> None:
         role = _ROLES.get(item.role or "")
@@ -160,9 +253,12 @@ class _Reader:
         texts = (
             [content] if isinstance(content, str) else [p.text for p in content if isinstance(p, TextPart)]
         )
-        self._open(param).texts.append("".join(texts))
+        self._open(param, speaks=True).texts.append("".join(texts))
 
-    def _open(self, param: str) -> _Turn:
+    def _open(self, param: str, *, speaks: bool = False) -> _Turn:
+        """The turn that goes on; who `speaks` after results does so in a new one."""
+        if speaks and self.turn is not None and self.turn.results:
+            self._close()
         self.turn = self.turn or _Turn(param)
         return self.turn
 
@@ -177,6 +273,7 @@ class _Reader:
             extra["tool_calls"] = turn.calls
         content = "".join(turn.texts)
         self.messages.append(ChatMessage(role="assistant", content=content, extra=extra, param=turn.param))
+        self.messages += turn.results
 
 
 def _given(value: Any, param: str) -> Any:  # noqa: ANN401 (a field's own type, without None)

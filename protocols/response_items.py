@@ -1,6 +1,7 @@
-"""What `/v1/responses` answers: the response, its items, and the events of a stream, in OpenAI's shapes.
+"""What `/v1/responses` answers: the response and its items, in OpenAI's shapes.
 
-Requests are `protocols/responses.py`; `actors/http/response_writer.py` makes these of an answer.
+Requests are `protocols/responses.py`, a stream's events `protocols/response_stream.py`;
+`actors/http/response_writer.py` makes these of an answer.
 """
 
 from __future__ import annotations
@@ -58,7 +59,53 @@ class Reasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reason
     status: ItemStatus
 
 
-OutputItem = OutputMessage | FunctionCall | Reasoning
+class McpTool(Struct, frozen=True, kw_only=True):
+    """A tool of an MCP server."""
+
+    name: str
+    input_schema: dict[str, Any]
+    description: str | None = None
+    annotations: dict[str, Any] | None = None
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether its server says that calls change nothing."""
+        return (self.annotations or {}).get("readOnlyHint") is True
+
+
+class McpListTools(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_list_tools"):
+    """The tools that an MCP server has, or why it did not tell."""
+
+    id: str
+    server_label: str
+    tools: list[McpTool]
+    error: str | None = None
+
+
+class McpCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_call"):
+    """A call that the server made itself. What it came to: `output`, or an `error` in one of OpenAI's shapes
+    (`http_error`, `mcp_protocol_error`, `mcp_tool_execution_error`)."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"]
+    output: str | None = None
+    error: dict[str, Any] | None = None
+    approval_request_id: str | None = None
+
+
+class McpApprovalRequest(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_approval_request"):
+    """A call that somebody has to agree to, by an `mcp_approval_response`."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+OutputItem = OutputMessage | FunctionCall | Reasoning | McpListTools | McpCall | McpApprovalRequest
 
 
 class InputTokensDetails(Struct, frozen=True):
@@ -115,6 +162,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
     metadata: dict[str, str] = {}
     previous_response_id: str | None = None
     temperature: float | None = None
@@ -138,163 +186,10 @@ class DeletedResponse(Struct, frozen=True, kw_only=True):
 
 
 class InputItemList(Struct, frozen=True, kw_only=True):
-    """What a response was asked with."""
+    """What a response was asked with, or a page of it."""
 
     data: list[msgspec.Raw]
     first_id: str | None
     last_id: str | None
     has_more: bool = False
     object: Literal["list"] = "list"
-
-
-# --- events --------------------------------------------------------------------------------------------
-
-
-class _Event(Struct, frozen=True, kw_only=True):
-    sequence_number: int
-
-
-class ResponseCreated(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.created"):
-    """The first event."""
-
-    response: ResponseObject
-
-
-class ResponseInProgress(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.in_progress"):
-    """The second."""
-
-    response: ResponseObject
-
-
-class ResponseCompleted(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.completed"):
-    """The last, of an answer that is complete."""
-
-    response: ResponseObject
-
-
-class ResponseIncomplete(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.incomplete"):
-    """The last, of one that was cut."""
-
-    response: ResponseObject
-
-
-class ResponseFailed(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.failed"):
-    """The last, of one that failed."""
-
-    response: ResponseObject
-
-
-class OutputItemAdded(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.added"):
-    """An item begins, empty."""
-
-    output_index: int
-    item: OutputItem
-
-
-class OutputItemDone(_Event, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.done"):
-    """It is there."""
-
-    output_index: int
-    item: OutputItem
-
-
-class _PartEvent(_Event, frozen=True, kw_only=True):
-    item_id: str
-    output_index: int
-    content_index: int = 0
-
-
-class ContentPartAdded(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.added"
-):
-    """A message's text, or reasoning's, begins."""
-
-    part: OutputText | ReasoningText
-
-
-class ContentPartDone(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.done"
-):
-    """It is there."""
-
-    part: OutputText | ReasoningText
-
-
-class OutputTextDelta(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"
-):
-    """More of what is said."""
-
-    delta: str
-    logprobs: list[TokenLogprob] = []
-
-
-class OutputTextDone(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"
-):
-    """All of it."""
-
-    text: str
-    logprobs: list[TokenLogprob] = []
-
-
-class ReasoningTextDelta(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.reasoning_text.delta"
-):
-    """More of what is thought."""
-
-    delta: str
-
-
-class ReasoningTextDone(
-    _PartEvent, frozen=True, kw_only=True, tag_field="type", tag="response.reasoning_text.done"
-):
-    """All of it."""
-
-    text: str
-
-
-class FunctionArgumentsDelta(
-    _Event, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.delta"
-):
-    """More of a call's arguments."""
-
-    item_id: str
-    output_index: int
-    delta: str
-
-
-class FunctionArgumentsDone(
-    _Event, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.done"
-):
-    """All of them."""
-
-    item_id: str
-    output_index: int
-    name: str
-    arguments: str
-
-
-ResponseEvent = (
-    ResponseCreated
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseIncomplete
-    | ResponseFailed
-    | OutputItemAdded
-    | OutputItemDone
-    | ContentPartAdded
-    | ContentPartDone
-    | OutputTextDelta
-    | OutputTextDone
-    | ReasoningTextDelta
-    | ReasoningTextDone
-    | FunctionArgumentsDelta
-    | FunctionArgumentsDone
-)
-
-
-def event_frame(event: ResponseEvent) -> bytes:
-    """One server-sent event, named by its type."""
-    name = event.__struct_config__.tag
-    return b"event: %s\ndata: %s\n\n" % (str(name).encode(), msgspec.json.encode(event))

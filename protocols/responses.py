@@ -6,7 +6,8 @@ not served is refused by its name; what only marks a request for its sender is k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -17,17 +18,18 @@ from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
 from .chat_content import ChatMessage
 from .errors import BadRequestError
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
+from .mcp_tools import HostedTool, McpServer, check_choice, choose_among, read_mcp_servers, shown_hosted
 from .media_wish import ProcessorKwargs
-from .response_input import read_input
+from .response_input import ReadInput, read_input
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
-from .tools import ToolUse, nested, read_tool_use
+from .tools import Tool, nested, read_functions
 from .unserved import SERVICE_TIERS
 
 MAX_METADATA: Final = 16
 _MAX_METADATA_NAME: Final = 64
 _MAX_METADATA_VALUE: Final = 512
 _MAX_TOKENS: Final = 2**31 - 1
-_INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
+INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
 """Of these the second changes nothing: what is thought is sent as it is."""
 _DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "truncation": ('"disabled"',),
@@ -45,6 +47,7 @@ _UNSERVED: Final = (
     *_DONE_ANYWAY,
 )
 _Field = Raw | UnsetType
+_NO_HOSTED: Final[Mapping[str, HostedTool]] = {}
 
 
 class TextFormat(Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,7 +93,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: int | None = None
-    """Of tools the server calls itself: there are none."""
+    """Of tools the server calls itself."""
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -135,30 +138,51 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def wants_logprobs(self) -> bool:
         """Whether the text comes with log-probabilities."""
-        return bool(self.top_logprobs) or _INCLUDES[0] in (self.include or ())
+        return bool(self.top_logprobs) or INCLUDES[0] in (self.include or ())
 
 
 @dataclass(frozen=True, slots=True)
 class AskedResponse:
-    """A checked request: its fields, its own messages, and what chat would have been asked."""
+    """A checked request: its fields, its own input, and what chat would have been asked."""
 
     request: ResponsesRequest
-    messages: tuple[ChatMessage, ...]
+    read: ReadInput
     items: list[Raw]
-    """The same as they were written, for who asks for them; empty if they are not kept."""
+    """The input as it was written, for who asks for it; empty if it is not kept."""
     chat: ChatRequest
-    use: ToolUse
+    functions: tuple[Tool, ...]
+    servers: tuple[McpServer, ...]
+    """MCP servers whose tools may be called."""
 
-    def conversation(self, before: tuple[ChatMessage, ...]) -> Conversation:
-        """The conversation so far. Raises BadRequestError where calls and results do not match."""
-        instructions = self.request.instructions
+    def conversation(
+        self,
+        messages: tuple[ChatMessage, ...],
+        hosted: Mapping[str, HostedTool] = _NO_HOSTED,
+        *,
+        is_first: bool = True,
+        may_call: bool = True,
+    ) -> Conversation:
+        """The conversation that is answered, where these are its messages without instructions.
+
+        Calls are forced where it is asked for the first time (`is_first`), and none is read where none may
+        come (`may_call`). Raises BadRequestError naming the field, also where calls and results do not match.
+        """
+        request = self.request
         first = (
-            (ChatMessage(role="system", content=instructions, extra={}, param="instructions"),)
-            if instructions
+            (ChatMessage(role="system", content=request.instructions, extra={}, param="instructions"),)
+            if request.instructions
             else ()
         )
-        tools = [nested(tool) for tool in self.request.tools or ()] if self.use.tools else None
-        return chat_conversation(self.chat, (*first, *before, *self.messages), tools, self.use)
+        choice = request.tool_choice if is_first or request.tool_choice == "none" else None
+        is_parallel = request.parallel_tool_calls is not False
+        use = choose_among(self.functions, hosted, choice, is_parallel=is_parallel)
+        if not may_call:
+            use = replace(use, max_calls=0)
+        tools: list[dict[str, Any]] | None = None
+        if use.tools:
+            tools = [nested(tool) for tool in request.tools or () if tool.get("type") != "mcp"]
+            tools += [shown_hosted(name, each) for name, each in hosted.items()]
+        return chat_conversation(self.chat, (*first, *messages), tools, use)
 
 
 _decode = decoder(ResponsesRequest)
@@ -173,9 +197,7 @@ def parse_response(body: Encoded) -> AskedResponse:
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if isinstance(request.input, UnsetType):
         raise BadRequestError("`input` is missing.", param="input", code="missing_required_parameter")
-    for index, name in enumerate(request.include or ()):
-        if name not in _INCLUDES:
-            raise refuse(f"include[{index}]", name, ", ".join(_INCLUDES))
+    check_include(request.include or ())
     effort = None if request.reasoning is None else request.reasoning.effort
     if effort not in (None, *EFFORTS):
         raise refuse("reasoning.effort", effort, ", ".join(EFFORTS))
@@ -184,22 +206,28 @@ def parse_response(body: Encoded) -> AskedResponse:
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
         raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")
-    use = read_tool_use(
-        request.tools,
-        request.tool_choice,
-        is_parallel=request.parallel_tool_calls is not False,
-        is_nested=False,
-    )
+    check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
+    functions = read_functions(request.tools, is_nested=False, besides=("mcp",))
+    servers = read_mcp_servers(request.tools)
+    check_choice(functions, servers, request.tool_choice)
     chat = _as_chat(request, effort)
     check_common(chat)
-    if use.is_forced and (chat.response_format is not None or chat.structured_outputs is not None):
+    is_forced = request.tool_choice not in (None, "none", "auto")
+    if is_forced and (chat.response_format is not None or chat.structured_outputs is not None):
         raise BadRequestError(
             "`text.format` says what the answer must be, and `tool_choice` that it is calls; give one.",
             param="text.format" if chat.response_format is not None else "structured_outputs",
         )
-    messages = read_input(request.input)
+    read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []
-    return AskedResponse(request, messages, items, chat, use)
+    return AskedResponse(request, read, items, chat, functions, servers)
+
+
+def check_include(names: Sequence[str]) -> None:
+    """Raise BadRequestError for what cannot be told beside a response."""
+    for index, name in enumerate(names):
+        if name not in INCLUDES:
+            raise refuse(f"include[{index}]", name, ", ".join(INCLUDES))
 
 
 def _check_unserved(request: ResponsesRequest) -> None:
@@ -271,7 +299,7 @@ def input_items(raw: Raw) -> list[Raw]:
     if isinstance(found, str):
         found = [{"role": "user", "content": [{"type": "input_text", "text": found}]}]
     return [
-        Raw(msgspec.json.encode({"id": f"item_{index}", "type": "message", **item}))
+        Raw(msgspec.json.encode({"type": "message", **item, "id": item.get("id") or f"item_{index}"}))
         for index, item in enumerate(found)
     ]
 

@@ -7,7 +7,7 @@ a model writes calls in: `engine/text/tools/`. Read next: `protocols/chat.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,9 +61,21 @@ def read_tool_use(
     is_parallel: bool = True,
     is_nested: bool = True,
 ) -> ToolUse:
-    """Check `tools` and `tool_choice`. `is_nested`: names lie in `function`, as chat has them and not
-    `/v1/responses`. Raises BadRequestError naming the field."""
-    found = _read_tools(tools or [], is_nested=is_nested)
+    """Check `tools` and `tool_choice`; `is_nested` as in `read_functions`. Raises BadRequestError naming the
+    field."""
+    found = read_functions(tools, is_nested=is_nested)
+    return choose_tools(found, choice, is_parallel=is_parallel, is_nested=is_nested)
+
+
+def choose_tools(
+    found: tuple[Tool, ...],
+    choice: str | dict[str, Any] | None,
+    *,
+    is_parallel: bool = True,
+    is_nested: bool = True,
+) -> ToolUse:
+    """What `tool_choice` says of these; `is_nested` as in `read_functions`. Raises BadRequestError naming the
+    field."""
     most = None if is_parallel else 1
     match choice:
         case None | "auto":
@@ -88,19 +100,28 @@ def read_tool_use(
             raise refuse("tool_choice", choice, "none, auto, required, or a function by name")
 
 
-def _read_tools(tools: Sequence[dict[str, Any]], *, is_nested: bool) -> tuple[Tool, ...]:
+def read_functions(
+    tools: Sequence[dict[str, Any]] | None, *, is_nested: bool = True, besides: Collection[str] = ()
+) -> tuple[Tool, ...]:
+    """The functions among `tools`; types named in `besides` are passed over. `is_nested`: names lie in
+    `function`, as chat has them and neither `/v1/responses` nor live sessions. Raises BadRequestError naming
+    the field."""
+    tools = tools or ()
     if len(tools) > MAX_TOOLS:
         raise BadRequestError(
             f"`tools` has {len(tools):,} entries; allowed: up to {MAX_TOOLS}.", param="tools"
         )
     walk = _SchemaWalk()
     found: dict[str, Tool] = {}
+    served = ", ".join(("function", *besides))
     for index, tool in enumerate(tools):
         param = f"tools[{index}]"
+        if tool.get("type") in besides:
+            continue
         if tool.get("type") != "function":
             if "type" not in tool:
                 raise _missing(f"{param}.type")
-            raise unsupported(f"{param}.type", f"is {str(tool['type'])[:40]!r}; only functions are served")
+            raise unsupported(f"{param}.type", f"is {str(tool['type'])[:40]!r}; served are {served}")
         function, where = (tool.get("function"), f"{param}.function") if is_nested else (tool, param)
         if not isinstance(function, dict):
             raise _missing(where)
@@ -119,6 +140,20 @@ def _read_tools(tools: Sequence[dict[str, Any]], *, is_nested: bool) -> tuple[To
         walk.check(schema, f"{where}.parameters")
         found[name] = Tool(name, schema)
     return tuple(found.values())
+
+
+def is_tool_name(name: object) -> bool:
+    """Whether a tool may be called so."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def is_schema(schema: object) -> bool:
+    """Whether it is the JSON schema of an object, within bounds."""
+    try:
+        _SchemaWalk().check(schema, "")
+    except BadRequestError:
+        return False
+    return True
 
 
 def nested(tool: dict[str, Any]) -> dict[str, Any]:

@@ -52,14 +52,19 @@ class Get:
         self._target = target
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
-    async def head(self, body: bytes | None = None, fields: Sequence[tuple[str, str]] = ()) -> Head:
-        """Ask, or post a body, and read until the answer's. Raises BrokenError."""
+    async def head(
+        self, body: bytes | None = None, fields: Sequence[tuple[str, str]] = (), *, method: str = ""
+    ) -> Head:
+        """Ask, or post a body, and read until the answer's; `fields` stand in place of our own of the same
+        name. Raises BrokenError."""
         host = self._target.netloc.decode("ascii")
         length = () if body is None else (("Content-Length", str(len(body))),)
+        given = {name.lower() for name, _ in fields}
+        ours = [(name, value) for name, value in _HEADERS if name.lower() not in given]
         request = h11.Request(
-            method="GET" if body is None else "POST",
+            method=method or ("GET" if body is None else "POST"),
             target=self._target.raw_path,
-            headers=[("Host", host), *_HEADERS, *length, *fields],
+            headers=[("Host", host), *ours, *length, *fields],
         )
         with _telling():
             sent = self._http.send(request) or b""
@@ -74,13 +79,18 @@ class Get:
 
     async def body(self, take: Callable[[bytes], None]) -> None:
         """Give `take` each piece. Raises BrokenError if it ends before it is whole."""
+        while piece := await self.piece():
+            take(piece)
+
+    async def piece(self) -> bytes:
+        """The next piece of the body, empty at its end. Raises BrokenError if it ends before it is whole."""
         while True:
             with _telling():
                 event = await self._next()
-            if isinstance(event, h11.Data):
-                take(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                return
+            if isinstance(event, h11.Data) and event.data:
+                return bytes(event.data)
+            if isinstance(event, h11.EndOfMessage):
+                return b""
 
     async def _next(self) -> h11.Event:
         while True:

@@ -149,6 +149,12 @@ class Answering:
 
     async def stream(self, put: Put) -> None:
         """Put the events as they are made. Raises what fails, also where some were put."""
+        total = await self.put_answers(put)
+        if self._wish.includes_usage:
+            put(self._shape.end(total))
+
+    async def put_answers(self, put: Put) -> CompletionUsage:
+        """`stream` without its last event: the usage, which that tells."""
         async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
             num_choices = self._wish.num_choices
             num_tokens = [0] * (len(prompts) * num_choices)
@@ -169,9 +175,7 @@ class Answering:
                 num_cached[place] = max(num_cached[place], piece.num_cached)
                 _put(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
 
-            answers = await self._run(prompts, on_piece, on_accepted)
-            if self._wish.includes_usage:
-                put(self._shape.end(self._total(prompts, answers)))
+            return self._total(prompts, await self._run(prompts, on_piece, on_accepted))
 
     async def _run(
         self,

@@ -43,6 +43,9 @@ from .websocket import RealtimeSocket, close_code, has_place
 
 _OPTIONS: Final = frozenset({"model", "language", "delay", "prompt", "events", "callback"})
 _TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
+_DELAY: Final = "low"
+"""Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
+until they are; the text of a whole turn is exact in any case."""
 _MAX_SUPERVISORS: Final = 16
 """Of one caller."""
 
@@ -151,11 +154,11 @@ def _session(
 
 def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     """What a track's session begins with; read as an update is, so that it is refused as one."""
-    transcription = {name: asked[name] for name in ("language", "delay", "prompt") if name in asked}
+    named = {name: asked[name] for name in ("language", "delay", "prompt") if name in asked}
     sound: dict[str, object] = {"type": _TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate
-    audio_input = {"format": sound, "transcription": transcription}
+    audio_input = {"format": sound, "transcription": {"delay": _DELAY, **named}}
     session = {"type": "transcription", "audio": {"input": audio_input}}
     event = decode_client_event(json.dumps({"type": "session.update", "session": session}))
     if not isinstance(event, SessionUpdate) or not isinstance(event.session, SessionPatch):

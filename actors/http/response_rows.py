@@ -13,8 +13,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...protocols.chat_content import ChatMessage, MediaAddress, MediaKind, MediaPart, Part, Role, TextPart
-from ...protocols.response_items import ResponseFault, ResponseObject
+from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, Role, TextPart
+from ...protocols.embeds import Embeds
+from ...protocols.messages import MediaKind
+from ...protocols.response_items import McpListTools, ResponseFault, ResponseObject
 from ..callers import Caller
 
 ENDED: Final = ResponseFault("server_error", "The server ended before this response was made.")
@@ -30,6 +32,8 @@ class KeptResponse:
     input_items: list[Raw]
     messages: tuple[ChatMessage, ...]
     """Up to and with its input; the answer's own message is added when it is there."""
+    listed: tuple[McpListTools, ...] = ()
+    """What MCP servers have told of their tools in this conversation."""
 
     @property
     def is_finished(self) -> bool:
@@ -58,6 +62,7 @@ class _Media(Struct, frozen=True, array_like=True, tag="media"):
     url_param: str
     name: str
     is_low: bool = False
+    embeds: Embeds | None = None
 
 
 class _Message(Struct, frozen=True, array_like=True):
@@ -71,6 +76,7 @@ class _Body(Struct, frozen=True, array_like=True):
     response: ResponseObject
     input_items: list[bytes]
     messages: list[_Message]
+    listed: list[McpListTools] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -83,7 +89,7 @@ def to_row(kept: KeptResponse) -> Row:
     messages = [
         _Message(each.role, _written(each.content, media), each.extra, each.param) for each in kept.messages
     ]
-    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages)
+    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages, list(kept.listed))
     return Row(_encode(body), media)
 
 
@@ -96,7 +102,8 @@ def from_row(owner: Caller, row: Row) -> KeptResponse:
         )
         for each in body.messages
     )
-    return KeptResponse(owner, body.response, [Raw(item) for item in body.input_items], messages)
+    items = [Raw(item) for item in body.input_items]
+    return KeptResponse(owner, body.response, items, messages, tuple(body.listed))
 
 
 def _written(
@@ -122,6 +129,7 @@ def _written_part(part: Part, media: dict[str, bytes]) -> _Text | _Media:
         "" if address is None else address.param,
         part.name,
         part.is_low,
+        part.embeds,
     )
 
 
@@ -136,4 +144,4 @@ def _read(
 def _part(part: _Media, media: Mapping[str, bytes]) -> MediaPart:
     address = None if part.url is None else MediaAddress(part.url, part.url_param)
     data = media[part.digest] if part.digest else b""
-    return MediaPart(part.kind, data, part.param, address, part.name, part.is_low)
+    return MediaPart(part.kind, data, part.param, address, part.name, part.is_low, part.embeds)

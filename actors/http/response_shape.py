@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import msgspec
 
@@ -18,22 +19,27 @@ from ...engine.models.prompts import Prompt
 from ...engine.text.tools.events import Event, TextAdded
 from ...engine.text.tools.machine import AnswerMachine, read_whole
 from ...protocols.chat import Conversation
+from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
-from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage
+from ...protocols.mcp_results import CallOutcome, call_id_of
+from ...protocols.mcp_tools import HostedTool, shown_tool
 from ...protocols.messages import SamplingParams, TextGenerated
 from ...protocols.response_items import (
     FunctionCall,
     InputTokensDetails,
+    McpApprovalRequest,
+    McpCall,
+    OutputItem,
     OutputMessage,
     OutputTokensDetails,
     Reasoning,
-    ResponseEvent,
     ResponseFault,
     ResponseObject,
     ResponseUsage,
-    event_frame,
 )
+from ...protocols.response_stream import ResponseEvent, event_frame
 from ...protocols.responses import AskedResponse, ResponsesRequest, TextFormat
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
@@ -43,6 +49,9 @@ from .logprobs import chat_logprobs
 from .response_rows import KeptResponse
 from .response_writer import ResponseWriter
 from .service import Service
+from .text_tokens import TextTokens
+
+_BEFORE: Final = "previous_response_id"
 
 
 class ResponseShape:
@@ -55,26 +64,35 @@ class ResponseShape:
         asked: AskedResponse,
         params: SamplingParams,
         caller: Caller,
-        before: tuple[ChatMessage, ...],
+        before: KeptResponse | None,
     ) -> None:
+        """`before`: what it goes on from."""
         self._service = service
         self._model = model
         self._asked = asked
         self._caller = caller
-        self._before = before
-        self._conversation: Conversation = asked.conversation(before)
+        self._messages = (*(() if before is None else before.messages), *asked.read.messages)
+        """The conversation without instructions, after `prompts` with the files that it names by address, and
+        after each round with what was said and called in it."""
+        self.listed = (*(() if before is None else before.listed), *asked.read.listed)
+        """What MCP servers have told of their tools in this conversation."""
+        self.hosted: Mapping[str, HostedTool] = {}
+        """What calls are of MCP servers' tools."""
+        self._conversation: Conversation
+        self._reading: AnswerReading
+        self.begin_round(is_first=not asked.servers)  # where there are servers, this checks the messages
         wish = asked.request
-        self._reading = AnswerReading(
-            model.prompter.builder, self._conversation, shows_special=asked.chat.shows_special
-        )
         self._has_logprobs = wish.wants_logprobs
         self._writer = ResponseWriter(_begun(model.name, wish, params), has_logprobs=self._has_logprobs)
         self._machine: AnswerMachine | None = None
+        self._text_tokens: TextTokens
         self._has_begun = False
-        self._messages = (*self._before, *self._asked.messages)
-        """What was asked, after `prompts` with the files that it names by address."""
         self._thought = self._reading.count()
-        self._is_cut = False
+        self._num_thought = 0
+        """In rounds that are over."""
+        self._num_said = 0
+        """Items of which `_messages` tells."""
+        self.is_cut = False
 
     @property
     def response(self) -> ResponseObject:
@@ -89,8 +107,48 @@ class ResponseShape:
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """The conversation with its answer, without instructions."""
-        said = _said(self.response)
-        return (*self._messages, *(() if said is None else (said,)))
+        return (*self._messages, *said_in(self._writer.items[self._num_said :], self.hosted))
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether a call was made in this round that a client has to answer, or to agree to."""
+        said = self._writer.items[self._num_said :]
+        return any(isinstance(item, FunctionCall | McpApprovalRequest) for item in said)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first events were told."""
+        return self._has_begun
+
+    @property
+    def writer(self) -> ResponseWriter:
+        """Writes it."""
+        return self._writer
+
+    def begin_round(self, *, is_first: bool, may_call: bool = True) -> None:
+        """The conversation as far as it is there is answered next; `is_first` and `may_call` as in
+        `AskedResponse.conversation`. Raises BadRequestError."""
+        asked = self._asked
+        self._conversation = asked.conversation(
+            self._messages, self.hosted, is_first=is_first, may_call=may_call
+        )
+        self._reading = AnswerReading(
+            self._model.prompter.builder, self._conversation, shows_special=asked.chat.shows_special
+        )
+
+    def end_round(self) -> None:
+        """What was said and called belongs to the conversation."""
+        self._messages = self.messages
+        self._num_said = len(self._writer.items)
+        self._num_thought += self._thought.num
+
+    def set_result(self, place: int, text: str) -> None:
+        """What a call came to that the request has approved, at its place in the request's messages."""
+        messages = list(self._messages)
+        at = len(messages) - len(self._asked.read.messages) + place
+        messages[at] = replace(messages[at], content=text)
+        self._messages = tuple(messages)
+        self._num_said = len(self._writer.items)
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
@@ -100,22 +158,15 @@ class ResponseShape:
             prompter.fetched(self._conversation, caller=caller) as whole,
             prompter.chat(whole, scope=scope) as prompt,
         ):
-            num_asked = len(self._before) + len(self._asked.messages)
-            self._messages = whole.messages[len(whole.messages) - num_asked :]
+            self._messages = whole.messages[len(whole.messages) - len(self._messages) :]
             yield (prompt,)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
         """See `Shape`."""
         fit = self._reading.fit(prompt, params)
-        self._machine = self._reading.machine()
+        self._machine = self._reading.machine(traces=self._has_logprobs)
+        self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
         self._thought = self._reading.count()
-        if self._has_logprobs and self._machine is not None:
-            param = "top_logprobs" if self._asked.request.top_logprobs else "include"
-            raise BadRequestError(
-                f"`{param}`: log-probabilities are served for answers that are text only, without tools and "
-                "by models that do not reason.",
-                param=param,
-            )
         return fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
@@ -142,7 +193,7 @@ class ResponseShape:
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
         self._thought.push(piece.token_ids)
-        self._is_cut = piece.finish_reason == "length"
+        self.is_cut = piece.finish_reason == "length"
         if self._machine is None:
             events: list[Event] = [TextAdded(piece.text)] if piece.text else []
         else:
@@ -153,8 +204,9 @@ class ResponseShape:
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
-        told = self._writer.finish(self._usage(found), is_cut=self._is_cut, now=int(time.time()))
-        self._keep()
+        told = self._writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
+        if self._asked.request.stream:
+            self._keep()
         return _frames(told)
 
     def fail(self, error: SensoriumError) -> bytes | None:
@@ -175,20 +227,27 @@ class ResponseShape:
 
     def kept(self) -> KeptResponse:
         """What is kept of it."""
-        return KeptResponse(self._caller, self.response, self._asked.items, self.messages)
+        return KeptResponse(self._caller, self.response, self._asked.items, self.messages, self.listed)
 
-    def _logprobs(self, piece: TextGenerated | Answer) -> list[Any]:
+    def _logprobs(self, piece: TextGenerated | Answer) -> list[list[TokenLogprob]]:
+        """Of each text that the machine has found in the piece, or of all of it where there is no machine."""
         if not self._has_logprobs:
             return []
         tokens = self._model.prompter.builder.tokens
-        return chat_logprobs(tokens, piece.token_ids, piece.logprobs, piece.top_logprobs).content
+        if self._machine is None:
+            return [chat_logprobs(tokens, piece.token_ids, piece.logprobs, piece.top_logprobs).content]
+        self._text_tokens.push(piece.token_ids, piece.logprobs, piece.top_logprobs)
+        taken = map(self._text_tokens.take, self._machine.take_spans())
+        return [
+            chat_logprobs(tokens, each.token_ids, each.logprobs, each.top_logprobs).content for each in taken
+        ]
 
     def _usage(self, found: CompletionUsage) -> ResponseUsage:
         return ResponseUsage(
             input_tokens=found.prompt_tokens,
             input_tokens_details=InputTokensDetails(found.prompt_tokens_details.cached_tokens),
             output_tokens=found.completion_tokens,
-            output_tokens_details=OutputTokensDetails(self._thought.num),
+            output_tokens_details=OutputTokensDetails(self._num_thought + self._thought.num),
             total_tokens=found.total_tokens,
         )
 
@@ -204,11 +263,12 @@ def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> Respon
         output=[],
         parallel_tool_calls=wish.parallel_tool_calls is not False,
         tool_choice="auto" if wish.tool_choice is None else wish.tool_choice,
-        tools=[{"strict": None, "parameters": None, **tool} for tool in wish.tools or ()],
+        tools=[shown_tool(tool) for tool in wish.tools or ()],
         text={"format": {"type": "text"} if wanted is None else _plain(wanted)},
         reasoning={"effort": None if wish.reasoning is None else wish.reasoning.effort, "summary": None},
         instructions=wish.instructions,
         max_output_tokens=wish.max_output_tokens,
+        max_tool_calls=wish.max_tool_calls,
         metadata=wish.metadata or {},
         previous_response_id=wish.previous_response_id,
         temperature=params.temperature,
@@ -226,26 +286,42 @@ def _plain(wanted: TextFormat) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _said(response: ResponseObject) -> ChatMessage | None:
-    """A response's items as the message they are in a conversation."""
+def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tuple[ChatMessage, ...]:
+    """Items of one round as the messages they are in a conversation: what was said and called, and what the
+    calls came to that the server has made."""
+    shown = {(each.server.label, each.tool.name): name for name, each in hosted.items()}
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for item in response.output:
+    results: list[ChatMessage] = []
+
+    def call(call_id: str, name: str, arguments: str) -> None:
+        function = {"name": name, "arguments": _arguments(arguments)}
+        calls.append({"id": call_id, "type": "function", "function": function})
+
+    for item in items:
         match item:
             case OutputMessage():
                 texts += (part.text for part in item.content)
             case Reasoning():
                 thoughts += (part.text for part in item.content)
             case FunctionCall():
-                function = {"name": item.name, "arguments": _arguments(item.arguments)}
-                calls.append({"id": item.call_id, "type": "function", "function": function})
+                call(item.call_id, item.name, item.arguments)
+            case McpApprovalRequest():
+                name = shown.get((item.server_label, item.name), item.name)
+                call(call_id_of(item.id), name, item.arguments)
+            case McpCall(status="completed" | "failed"):
+                name, call_id = shown.get((item.server_label, item.name), item.name), call_id_of(item.id)
+                call(call_id, name, item.arguments)
+                text, of_call = CallOutcome(item.output, item.error).text, {"tool_call_id": call_id}
+                results.append(ChatMessage(role="tool", content=text, extra=of_call, param=_BEFORE))
     if not texts and not thoughts and not calls:
-        return None
+        return ()
     extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
     if calls:
         extra["tool_calls"] = calls
-    return ChatMessage(role="assistant", content="".join(texts), extra=extra, param="previous_response_id")
+    said = ChatMessage(role="assistant", content="".join(texts), extra=extra, param=_BEFORE)
+    return (said, *results)
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -126,9 +126,7 @@ class ResponseStore:
         self._put_in_memory(kept)
         if self._file is not None:
             # As it is now: what becomes of it is put again.
-            self._unsaved[kept.response.id] = KeptResponse(
-                kept.owner, kept.response, kept.input_items, kept.messages
-            )
+            self._unsaved[kept.response.id] = replace(kept)
             self._tell()
 
     async def ready(self) -> None:
@@ -319,4 +317,5 @@ def _size(kept: KeptResponse) -> int:
     )
     texts = sum(len(text) for message in kept.messages for text in message_strings(message))
     items = sum(len(memoryview(item)) for item in kept.input_items)
-    return _LEAST_BYTES + media + texts + items + len(msgspec.json.encode(kept.response))
+    told = len(msgspec.json.encode((kept.response, kept.listed)))
+    return _LEAST_BYTES + media + texts + items + told

@@ -6,8 +6,7 @@ written comes from `engine/text/tools/events.py`. Read next: `actors/http/respon
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,44 +22,55 @@ from ...engine.text.tools.events import (
     TextAdded,
 )
 from ...protocols.chat_answers import TokenLogprob
+from ...protocols.mcp_results import item_id
+from ...protocols.mcp_tools import HostedTool
 from ...protocols.response_items import (
+    FunctionCall,
+    IncompleteDetails,
+    ItemStatus,
+    McpApprovalRequest,
+    McpCall,
+    OutputItem,
+    OutputMessage,
+    OutputText,
+    Reasoning,
+    ReasoningText,
+    ResponseFault,
+    ResponseObject,
+    ResponseUsage,
+)
+from ...protocols.response_stream import (
     ContentPartAdded,
     ContentPartDone,
     FunctionArgumentsDelta,
     FunctionArgumentsDone,
-    FunctionCall,
-    IncompleteDetails,
-    ItemStatus,
-    OutputItem,
+    McpArgumentsDelta,
+    McpArgumentsDone,
+    McpCallInProgress,
     OutputItemAdded,
     OutputItemDone,
-    OutputMessage,
-    OutputText,
     OutputTextDelta,
     OutputTextDone,
-    Reasoning,
-    ReasoningText,
     ReasoningTextDelta,
     ReasoningTextDone,
     ResponseCompleted,
     ResponseCreated,
     ResponseEvent,
     ResponseFailed,
-    ResponseFault,
     ResponseIncomplete,
     ResponseInProgress,
-    ResponseObject,
-    ResponseUsage,
 )
+from .hosted_items import HostedCall, HostedItems, new_id
 
 
 @dataclass(slots=True)
 class _Open:
     """The item that is being written."""
 
-    kind: Literal["message", "reasoning", "call"]
+    kind: Literal["message", "reasoning", "call", "hosted", "approval"]
     id: str
     call: CallBegun | None = None
+    hosted: HostedTool | None = None
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -69,17 +79,18 @@ class _Open:
         return "".join(self.texts)
 
 
-class ResponseWriter:
+class ResponseWriter(HostedItems):
     """Writes one response. Every method gives the events of the stream, numbered; who wants the whole only
     leaves them, and takes `response`."""
 
     def __init__(self, response: ResponseObject, *, has_logprobs: bool = False) -> None:
+        super().__init__()
         self.response = response
         """As far as it is written."""
+        self.hosted: Mapping[str, HostedTool] = {}
+        """What calls are of MCP servers' tools, by the name the model is shown."""
         self._has_logprobs = has_logprobs
-        self._items: list[OutputItem] = []
         self._open: _Open | None = None
-        self._number = 0
 
     def begin(self) -> list[ResponseEvent]:
         """It is being worked on."""
@@ -89,36 +100,42 @@ class ResponseWriter:
             ResponseInProgress(sequence_number=self._next(), response=self.response),
         ]
 
-    def add(self, events: Iterable[Event], logprobs: Sequence[TokenLogprob] = ()) -> list[ResponseEvent]:
-        """More of the answer; `logprobs` are of the text in it."""
+    def add(
+        self, events: Iterable[Event], logprobs: Sequence[Sequence[TokenLogprob]] = ()
+    ) -> list[ResponseEvent]:
+        """More of the answer; `logprobs` are those of each text in it."""
         told: list[ResponseEvent] = []
-        left = list(logprobs)
+        left = iter(logprobs)
         for event in events:
             match event:
                 case TextAdded(text):
                     told += self._switch("message")
-                    told.append(self._text_delta(text, left))
-                    left = []
+                    told.append(self._text_delta(text, list(next(left, ()))))
                 case ReasoningAdded(text):
                     told += self._switch("reasoning")
                     told.append(self._thought_delta(text))
                 case CallBegun():
-                    told += [*self._close("completed"), *self._begin(_Open("call", _id("fc"), event))]
+                    told += [*self._close("completed"), *self._begin(self._opened(event))]
                 case ArgumentsAdded(text=text):
-                    told.append(self._arguments_delta(text))
+                    told += self._arguments_delta(text)
                 case CallEnded():
                     pass  # what ends it, or cuts it, is known when the next thing comes
-        if left and self._open is not None:
-            self._open.logprobs += left
+        rest = [token for tokens in left for token in tokens]  # which had no text of their own
+        if rest and self._open is not None:
+            self._open.logprobs += rest
         return told
+
+    def end_round(self, *, is_cut: bool) -> list[ResponseEvent]:
+        """There is no more of what the model says before its calls are made."""
+        return self._close("incomplete" if is_cut else "completed")
 
     def finish(self, usage: ResponseUsage, *, is_cut: bool, now: int) -> list[ResponseEvent]:
         """There is no more of the answer; `is_cut`: at its most tokens."""
-        told = self._close("incomplete" if is_cut else "completed")
+        told = [*self._close("incomplete" if is_cut else "completed"), *self._give_up_calls()]
         self.response = msgspec.structs.replace(
             self.response,
             status="incomplete" if is_cut else "completed",
-            output=self._items,
+            output=self.items,
             usage=usage,
             incomplete_details=IncompleteDetails() if is_cut else None,
             completed_at=None if is_cut else now,
@@ -129,30 +146,39 @@ class ResponseWriter:
     def fail(self, fault: ResponseFault) -> list[ResponseEvent]:
         """It came to nothing, or not to an end."""
         self._close("incomplete")
+        self._give_up_calls()
         self.response = msgspec.structs.replace(
-            self.response, status="failed", output=self._items, error=fault
+            self.response, status="failed", output=self.items, error=fault
         )
         return [ResponseFailed(sequence_number=self._next(), response=self.response)]
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number - 1
 
     def _switch(self, kind: Literal["message", "reasoning"]) -> list[ResponseEvent]:
         if self._open is not None and self._open.kind == kind:
             return []
         prefix = "msg" if kind == "message" else "rs"
-        return [*self._close("completed"), *self._begin(_Open(kind, _id(prefix)))]
+        return [*self._close("completed"), *self._begin(_Open(kind, new_id(prefix)))]
+
+    def _opened(self, call: CallBegun) -> _Open:
+        hosted = self.hosted.get(call.name)
+        if hosted is None:
+            return _Open("call", new_id("fc"), call)
+        if hosted.needs_approval:
+            return _Open("approval", item_id("mcpr", call.id), call, hosted)
+        return _Open("hosted", item_id("mcp", call.id), call, hosted)
 
     def _begin(self, item: _Open) -> list[ResponseEvent]:
         self._open = item
-        index = len(self._items)
+        index = len(self.items)
+        if item.kind == "approval":
+            return []  # nobody is asked before all of it is there
         told: list[ResponseEvent] = [
             OutputItemAdded(
                 sequence_number=self._next(), output_index=index, item=self._written("in_progress")
             )
         ]
-        if item.kind != "call":
+        if item.kind == "hosted":
+            told.append(McpCallInProgress(sequence_number=self._next(), item_id=item.id, output_index=index))
+        elif item.call is None:
             told.append(
                 ContentPartAdded(
                     sequence_number=self._next(), item_id=item.id, output_index=index, part=self._part()
@@ -161,12 +187,23 @@ class ResponseWriter:
         return told
 
     def _close(self, status: ItemStatus) -> list[ResponseEvent]:
-        item, index = self._open, len(self._items)
+        item, index = self._open, len(self.items)
         if item is None:
+            return []
+        if item.kind == "approval" and status != "completed":
+            self._open = None
             return []
         written, part = self._written(status), self._part()
         told: list[ResponseEvent] = []
-        if item.call is not None:
+        if item.kind == "approval":
+            told.append(OutputItemAdded(sequence_number=self._next(), output_index=index, item=written))
+        elif item.kind == "hosted":
+            told.append(
+                McpArgumentsDone(
+                    sequence_number=self._next(), item_id=item.id, output_index=index, arguments=item.text
+                )
+            )
+        elif item.call is not None:
             told.append(
                 FunctionArgumentsDone(
                     sequence_number=self._next(),
@@ -181,8 +218,11 @@ class ResponseWriter:
             told.append(
                 ContentPartDone(sequence_number=self._next(), item_id=item.id, output_index=index, part=part)
             )
-        self._items.append(written)
+        self.items.append(written)
         self._open = None
+        if isinstance(written, McpCall) and status == "completed":
+            self._keep_call(HostedCall(index, written, item.hosted))
+            return told
         told.append(OutputItemDone(sequence_number=self._next(), output_index=index, item=written))
         return told
 
@@ -205,6 +245,17 @@ class ResponseWriter:
         item = self._open
         assert item is not None, "begun before"
         is_begun = bool(item.texts) or status != "in_progress"
+        if item.hosted is not None:
+            label, name = item.hosted.server.label, item.hosted.tool.name
+            if item.kind == "approval":
+                return McpApprovalRequest(id=item.id, server_label=label, name=name, arguments=item.text)
+            return McpCall(
+                id=item.id,
+                server_label=label,
+                name=name,
+                arguments=item.text,
+                status="calling" if status == "completed" else status,
+            )
         if item.call is not None:
             return FunctionCall(
                 id=item.id, call_id=item.call.id, name=item.call.name, arguments=item.text, status=status
@@ -227,7 +278,7 @@ class ResponseWriter:
         return OutputTextDelta(
             sequence_number=self._next(),
             item_id=item.id,
-            output_index=len(self._items),
+            output_index=len(self.items),
             delta=text,
             logprobs=logprobs,
         )
@@ -235,20 +286,19 @@ class ResponseWriter:
     def _thought_delta(self, text: str) -> ResponseEvent:
         item = self._taken(text)
         return ReasoningTextDelta(
-            sequence_number=self._next(), item_id=item.id, output_index=len(self._items), delta=text
+            sequence_number=self._next(), item_id=item.id, output_index=len(self.items), delta=text
         )
 
-    def _arguments_delta(self, text: str) -> ResponseEvent:
+    def _arguments_delta(self, text: str) -> list[ResponseEvent]:
         item = self._taken(text)
-        return FunctionArgumentsDelta(
-            sequence_number=self._next(), item_id=item.id, output_index=len(self._items), delta=text
-        )
+        if item.kind == "approval":
+            return []
+        delta = McpArgumentsDelta if item.kind == "hosted" else FunctionArgumentsDelta
+        return [
+            delta(sequence_number=self._next(), item_id=item.id, output_index=len(self.items), delta=text)
+        ]
 
     def _taken(self, text: str) -> _Open:
         assert self._open is not None, "begun before"
         self._open.texts.append(text)
         return self._open
-
-
-def _id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"

@@ -19,18 +19,15 @@ from starlette.responses import Response
 
 from ...protocols.body import refuse
 from ...protocols.chat import chat_params
-from ...protocols.chat_content import ChatMessage
 from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
-from ...protocols.response_items import (
-    DeletedResponse,
-    InputItemList,
-    ResponseObject,
-)
-from ...protocols.responses import parse_response
+from ...protocols.response_items import DeletedResponse, InputItemList, ResponseObject
+from ...protocols.responses import check_include, parse_response
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
+from ..text.reading import check_calls
 from .answering import Answering
 from .event_stream import EventStream, Put
+from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
@@ -63,21 +60,40 @@ class ResponseRoutes:
                 await service.responses.ready()
             model = text_model(service, wish.model)
             before = await self._before(caller, wish.previous_response_id)
+            approved = approved_calls(asked, before)
             info = model.prompter.builder.info
             params = chat_params(
                 chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
             )
             shape = ResponseShape(service, model, asked, params, caller, before)
-            answering = Answering(
-                model,
-                chat,
-                params,
-                shape,
-                has_limit=chat.wanted_tokens is not None,
-                lane=service.lane(caller, priority=wish.priority or 0),
-                cache_salt=service.cache_salt(caller, wish.cache_salt),
-                max_entries=service.config.engine.max_logprob_entries,
-            )
+            lane = service.lane(caller, priority=wish.priority or 0)
+            cache_salt = service.cache_salt(caller, wish.cache_salt)
+            max_entries = service.config.engine.max_logprob_entries
+            answering: Answering
+            if asked.servers:
+                check_calls(model.prompter.builder)
+                answering = RoundAnswering(
+                    model,
+                    asked,
+                    params,
+                    shape,
+                    service.mcp,
+                    approved,
+                    lane=lane,
+                    cache_salt=cache_salt,
+                    max_entries=max_entries,
+                )
+            else:
+                answering = Answering(
+                    model,
+                    chat,
+                    params,
+                    shape,
+                    has_limit=chat.wanted_tokens is not None,
+                    lane=lane,
+                    cache_salt=cache_salt,
+                    max_entries=max_entries,
+                )
             if wish.background:
                 begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
                 await service.responses.saved(begun.id)
@@ -88,6 +104,7 @@ class ResponseRoutes:
         """A kept response, as far as it is there; or forget it."""
         kept = await self._kept(request)
         if request.method != "DELETE":
+            check_include(_included(request))
             after = _starting_after(request)
             return _json(kept.response) if after is None else self._followed(kept.response.id, after)
         await self._service.responses.forget(kept.response.id)
@@ -103,6 +120,7 @@ class ResponseRoutes:
 
     async def input_items(self, request: Request) -> Response:
         """What a kept response was asked with."""
+        check_include(_included(request))
         items = (await self._kept(request)).input_items
         found = await off_loop(
             partial(_page, request.query_params, items), size=sum(len(memoryview(item)) for item in items)
@@ -112,10 +130,10 @@ class ResponseRoutes:
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
 
-    async def _before(self, caller: Caller, previous: str | None) -> tuple[ChatMessage, ...]:
-        """The conversation that is answered further."""
+    async def _before(self, caller: Caller, previous: str | None) -> KeptResponse | None:
+        """What is answered further."""
         if previous is None:
-            return ()
+            return None
         try:
             kept = await self._service.responses.get(caller, previous)
         except NotFoundError as error:
@@ -126,7 +144,7 @@ class ResponseRoutes:
                 f"`previous_response_id` names a response that is {kept.response.status}.",
                 param="previous_response_id",
             )
-        return kept.messages
+        return kept
 
     def _followed(self, response_id: str, after: int) -> Response:
         """The events behind number `after`; who leaves ends nothing."""
@@ -147,7 +165,7 @@ class ResponseRoutes:
 
         def settle() -> None:
             if shape.is_over and not kept.is_finished:
-                kept.messages = shape.messages
+                kept.messages, kept.listed = shape.messages, shape.listed
                 store.become(kept, shape.response)
 
         def put(frames: bytes) -> None:
@@ -194,6 +212,12 @@ def _starting_after(request: Request) -> int | None:
     if stream == "false":
         return None
     return _NOTHING_READ if number is None else int(number)
+
+
+def _included(request: Request) -> list[str]:
+    """By both names that lists have in a query."""
+    asked = request.query_params
+    return [*asked.getlist("include"), *asked.getlist("include[]")]
 
 
 def _json(value: msgspec.Struct) -> Response:

@@ -31,6 +31,7 @@ from ..live.hearing import OpenEar
 from ..live.posting import PostingActor
 from ..live.registry import SessionRegistry
 from ..live.sound import OpenSound
+from ..mcp.client import McpClients
 from ..media import MediaHandle
 from ..media_budget import MediaBudget
 from ..metrics import Metrics
@@ -126,6 +127,7 @@ class Service:
     keys: ApiKeys
     sessions: SessionRegistry = field(init=False)
     posting: PostingActor = field(init=False)
+    mcp: McpClients = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
     audience: Audience = field(default_factory=Audience)
     calls: set[CallActor] = field(default_factory=set)
@@ -149,6 +151,8 @@ class Service:
         self.posting = PostingActor(
             self.config.calls, self.names, most=limits.max_sessions, on_end=lambda: self._quiet.set()
         )
+
+        self.mcp = McpClients(self.config.mcp, self.names)
 
     @property
     def is_ready(self) -> bool:

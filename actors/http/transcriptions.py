@@ -15,7 +15,8 @@ from starlette.responses import Response
 
 from ...media.decode import DecodeLimits
 from ...protocols import rest
-from ...protocols.chat_content import MediaAddress, read_address, read_data_text
+from ...protocols.chat_content import MediaAddress, read_address
+from ...protocols.data_uri import read_data_text
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.transcript import Task, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form

@@ -83,7 +83,9 @@ class LiveAnswers:
         num_frames: int,
     ) -> None:
         """`num_frames`: of live video, at most."""
-        self.media = SessionMedia(model, report, session_id=session_id, num_frames=num_frames)
+        self.media = SessionMedia(
+            model, report, session_id=session_id, scope=cache_salt, num_frames=num_frames
+        )
         """Of the conversation, to look at."""
         self._model = model
         self._report = report

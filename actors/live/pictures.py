@@ -3,28 +3,27 @@
 A file is opened as soon as its item is there, so that what cannot be opened is refused at once. Its features
 are large: they wait a moment for the first answer, then only their hash and size are kept (the file itself is
 the conversation's). An engine that has encoded them, or has computed what follows from them, asks for no
-features; one that has not any more (evicted, restarted) does, and then the file is opened again. Used by
-`actors/live/answers.py`.
+features; one that has not any more (evicted, restarted) does, and then the file is opened again, unless the
+cache of files has it, which sessions share with all requests of their key. Used by `actors/live/answers.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
-import msgspec
 import trio
 
-from ...engine.models.prompts import PreparedMedia, Prompt, media_parts
+from ...engine.models.prompts import Prompt, media_parts
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError
-from ...protocols.messages import ContentHash, EncoderItem, Features, ItemId, Lane, VideoItems
+from ...protocols.messages import ContentHash, Features, ItemId, Lane, MediaItems
 from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
 from ..text.generation import TextModel
-from ..text.opening import items_of
 from .video import Seen, SessionVideo
 
 logger = logging.getLogger(__name__)
@@ -48,14 +47,16 @@ class SessionMedia:
         report: Callable[[MediaFact], Awaitable[None]],
         *,
         session_id: str,
+        scope: str,
         num_frames: int,
     ) -> None:
-        """`num_frames`: of live video, at most."""
+        """`scope`: who finds its files (`MediaOpening.opened`). `num_frames`: of live video, at most."""
         self.video = SessionVideo(model.prompter, report, session_id=session_id, num_frames=num_frames)
         self._model = model
         self._report = report
         self._session_id = session_id
-        self._known: dict[str, PreparedMedia] = {}
+        self._opened = partial(model.prompter.opened, scope=scope)
+        self._known: dict[str, MediaItems] = {}
         """By the name of a part, without features."""
         self._parts: dict[ItemId, tuple[str, ...]] = {}
         self._hot: dict[ContentHash, Features] = {}
@@ -93,12 +94,12 @@ class SessionMedia:
         known = {**self._known, **seen.items}
         fresh = [part for part in parts if part.param not in known]
         async with AsyncExitStack() as stack:
-            async with prompter.opened(fresh) as opened:
+            async with self._opened(fresh) as opened:
                 given = dict(zip((part.param for part in fresh), opened, strict=True))
                 media = {part.param: known.get(part.param) or given[part.param] for part in parts}
                 prompt = await prompter.build(conversation, [media[part.param] for part in parts])
                 _check_tokens(prompt, max_tokens)
-                sources = _Sources(self._model, self._hot, parts, media, self.video, seen)
+                sources = _Sources(self._opened, self._hot, parts, media, self.video, seen)
                 keys = tuple(item.key for item in prompt.items)
                 await stack.enter_async_context(self._model.engine.held(keys, sources.fetch, lane=lane))
             self.video.was_read()
@@ -125,14 +126,14 @@ class SessionMedia:
     async def _open_and_wait(self, effect: OpenMedia) -> None:
         async with AsyncExitStack() as stack:
             async with self._limiter:
-                media = await stack.enter_async_context(self._model.prompter.opened(effect.media))
+                media = await stack.enter_async_context(self._opened(effect.media))
             names = tuple(part.param for part in effect.media)
             self._parts[effect.item_id] = names
-            self._known.update(zip(names, map(_lean, media), strict=True))
-            hot = {item.content_hash: item.features for each in media for item in items_of(each)}
+            self._known.update(zip(names, (each.lean() for each in media), strict=True))
+            hot = {item.content_hash: item.features for each in media for item in each.items}
             self._hot.update(hot)
             try:
-                num_tokens = sum(item.num_tokens for each in media for item in items_of(each))
+                num_tokens = sum(item.num_tokens for each in media for item in each.items)
                 await self._report(MediaOpened(effect.item_id, num_tokens))
                 with trio.move_on_after(_WAIT_S) as wait:
                     self._waiting[effect.item_id] = wait
@@ -151,19 +152,19 @@ class _Sources:
 
     def __init__(
         self,
-        model: TextModel,
+        opened: Callable[[Sequence[MediaPart]], AbstractAsyncContextManager[list[MediaItems]]],
         hot: dict[ContentHash, Features],
         parts: Sequence[MediaPart],
-        media: dict[str, PreparedMedia],
+        media: dict[str, MediaItems],
         video: SessionVideo,
         seen: Seen,
     ) -> None:
-        self._model = model
+        self._opened = opened
         self._hot = hot
         self._video = video
         self._frames = seen.files
-        self._fresh = {item.content_hash: item for each in media.values() for item in items_of(each)}
-        self._part_of = {item.content_hash: part for part in parts for item in items_of(media[part.param])}
+        self._fresh = {item.content_hash: item for each in media.values() for item in each.items}
+        self._part_of = {item.content_hash: part for part in parts for item in media[part.param].items}
 
     async def fetch(self, missing: Sequence[ContentHash]) -> Sequence[Features]:
         """What is at hand, or else is opened again."""
@@ -181,8 +182,8 @@ class _Sources:
         return [found[content_hash] for content_hash in missing]
 
     async def _open_again(self, part: MediaPart) -> dict[ContentHash, Features]:
-        async with self._model.prompter.opened([part]) as (media,):
-            return {item.content_hash: item.features for item in items_of(media)}
+        async with self._opened([part]) as (media,):
+            return {item.content_hash: item.features for item in media.items}
 
 
 def _check_tokens(prompt: Prompt, most: int | None) -> None:
@@ -192,22 +193,3 @@ def _check_tokens(prompt: Prompt, most: int | None) -> None:
             f"the conversation has {num_tokens} tokens; {most} leave room for an answer",
             code="context_length_exceeded",
         )
-
-
-def _lean(media: PreparedMedia) -> PreparedMedia:
-    """Without the features' values."""
-    match media:
-        case EncoderItem():
-            return _lean_item(media)
-        case VideoItems():
-            return msgspec.structs.replace(media, items=_lean_items(media.items))
-        case _:
-            return _lean_items(media)
-
-
-def _lean_items(items: Iterable[EncoderItem]) -> tuple[EncoderItem, ...]:
-    return tuple(map(_lean_item, items))
-
-
-def _lean_item(item: EncoderItem) -> EncoderItem:
-    return msgspec.structs.replace(item, features=msgspec.structs.replace(item.features, data=b""))

@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
 import trio
 
 from ...media.frames import SeenFrame
 from ...media.images import PixelArray
 from ...protocols.errors import InternalError, SensoriumError
-from ...protocols.messages import ContentHash, EncoderItem, Features, VideoItems
+from ...protocols.messages import ContentHash, EncoderItem, Features, MediaItems
 from ...realtime.dialogue.effects import (
     ClipParts,
     EncodePair,
@@ -45,7 +44,7 @@ class _Pair:
     """What is remembered of one: its item without features, and the files."""
 
     def __init__(self, item: EncoderItem, data: tuple[bytes, ...]) -> None:
-        self.item = msgspec.structs.replace(item, features=msgspec.structs.replace(item.features, data=b""))
+        self.item = item.lean()
         self.data = data
 
 
@@ -53,7 +52,7 @@ class _Pair:
 class Seen:
     """Live video in one prompt: its parts by their names, without features, and the files behind them."""
 
-    items: Mapping[str, VideoItems] = field(default_factory=dict)
+    items: Mapping[str, MediaItems] = field(default_factory=dict)
     files: Mapping[ContentHash, tuple[bytes, ...]] = field(default_factory=dict)
 
 
@@ -112,10 +111,10 @@ class SessionVideo:
 
     def seen(self, clips: Sequence[ClipParts]) -> Seen:
         """Parts of a conversation as they are now: later some of their pairs may be forgotten."""
-        items, files = dict[str, VideoItems](), dict[ContentHash, tuple[bytes, ...]]()
+        items, files = dict[str, MediaItems](), dict[ContentHash, tuple[bytes, ...]]()
         for parts in clips:
             pairs = [self._pairs[pair_id] for pair_id in parts.pairs]
-            items[parts.param] = VideoItems(tuple(pair.item for pair in pairs), parts.times_s)
+            items[parts.param] = MediaItems("video", tuple(pair.item for pair in pairs), parts.times_s)
             files |= {pair.item.content_hash: pair.data for pair in pairs}
         return Seen(items, files)
 

@@ -25,6 +25,7 @@ from ..media_budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
 from ..text.openers import ThreadOpener
+from ..text.opening import MediaLimits
 from ..text.prompts import Prompter
 from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
@@ -71,7 +72,8 @@ class _LocalModel:
             loaded = load_model(name, name, config, VoiceActivityModel())
             text = None
             if loaded.prompts is not None:
-                prompter = Prompter(loaded.prompts, ThreadOpener(), budget=MediaBudget(wait_s=math.inf))
+                budget, limits = MediaBudget(wait_s=math.inf), MediaLimits(takes_embeds=True)
+                prompter = Prompter(loaded.prompts, ThreadOpener(), budget=budget, limits=limits)
                 text = TextModel(name, loaded.engine, prompter)
             return LoadedLocal(name=name, run=loaded.engine.run, text=text, speech=loaded.speech)
 

@@ -20,10 +20,10 @@ from ...media.resample import StreamingResampler
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart, read_messages
+from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart, read_messages
 from ...protocols.errors import BadRequestError
 from ...protocols.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
-from ...protocols.messages import PromptLogprobs, SamplingParams, TopLogprobs
+from ...protocols.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.structured import StructuredOutputs
 from ..text.opening import Frames, Samples, Source
 

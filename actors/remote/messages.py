@@ -19,6 +19,7 @@ from ...protocols.messages import (
     ContentHash,
     EngineStatistics,
     Features,
+    FloatType,
     Generate,
     ItemKey,
     Lane,
@@ -52,6 +53,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
     shape: tuple[int, ...]
     grid: tuple[int, int, int] | None = None
+    encoded: FloatType | None = None
 
 
 class Hold(_Message, frozen=True):
@@ -194,13 +196,16 @@ def raised(failed: Failed) -> errors.SensoriumError:
 
 def shapes_of(features: Sequence[Features]) -> tuple[Supply, list[Buffer]]:
     """Features as a message and buffers."""
-    return Supply(tuple(Shape(each.shape, each.grid) for each in features)), [each.data for each in features]
+    return Supply(tuple(Shape(each.shape, each.grid, each.encoded) for each in features)), [
+        each.data for each in features
+    ]
 
 
 def features_of(supply: Supply, buffers: Sequence[bytes]) -> tuple[Features, ...]:
     """And back."""
     return tuple(
-        Features(each.shape, data, each.grid) for each, data in zip(supply.shapes, buffers, strict=True)
+        Features(each.shape, data, each.grid, each.encoded)
+        for each, data in zip(supply.shapes, buffers, strict=True)
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 import trio
@@ -28,6 +29,9 @@ from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
 from .unheard import silences, without_unheard
+
+SPEECH_PADDING: Final = INTERNAL_RATE // 5
+"""Words begin and end so many samples around where voice activity is sure of speech, at most."""
 
 
 @dataclass(slots=True)
@@ -143,7 +147,9 @@ class Asker:
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
         """When the answer's words were said, from the range's start."""
         items, samples = await self.recording.items(part), await self.recording.samples(part)
-        return await self.family.times(items, answer, self._request(part, language), samples)
+        speech = await self.recording.speech(part, padding=SPEECH_PADDING)
+        within = [(start - part[0], end - part[0]) for start, end in speech]
+        return await self.family.times(items, answer, self._request(part, language), samples, within)
 
     async def time(self, part: Range, language: str | None) -> None:
         """Find when the answer's words were said, if that is asked for; segments need it, too."""

@@ -191,9 +191,14 @@ class SpeechFamily(Protocol):
         ...
 
     async def times(
-        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+        self,
+        items: Sequence[EncoderItem],
+        answer: RangeAnswer,
+        request: RangeRequest,
+        samples: Samples,
+        speech: Sequence[Range],
     ) -> tuple[Word, ...]:
-        """When each word of the answer was said, from the range's start."""
+        """When each word of the answer was said, from the range's start; somebody speaks in `speech`."""
         ...
 
     def segments(

@@ -37,7 +37,15 @@ from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingPara
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .answer_guard import LoopGuard, cut_loops, token_budget
-from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
+from .family import (
+    CutRule,
+    DetectedLanguage,
+    FamilyFacts,
+    Range,
+    RangeAnswer,
+    RangeRequest,
+    check_answered,
+)
 from .model import Samples
 from .sentences import sentences, spoken_tokens
 
@@ -177,10 +185,15 @@ class Qwen3Asr:
         return replace(answer, temperature=options.temperature)
 
     async def times(
-        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+        self,
+        items: Sequence[EncoderItem],
+        answer: RangeAnswer,
+        request: RangeRequest,
+        samples: Samples,
+        speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """By the audio alone."""
-        return await trio.to_thread.run_sync(time_words, answer.text, samples)
+        return await trio.to_thread.run_sync(time_words, answer.text, samples, speech)
 
     def segments(
         self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float

@@ -111,13 +111,25 @@ class Recording:
             return known.items
 
     async def speech(
-        self, part: Range, *, min_silence: int = MIN_PAUSE, threshold: float = LIKELY_SPEECH
+        self,
+        part: Range,
+        *,
+        min_silence: int = MIN_PAUSE,
+        threshold: float = LIKELY_SPEECH,
+        padding: int = 0,
     ) -> list[Range]:
         """Where somebody speaks in a range, parted by pauses; all of it if that cannot be told."""
         if self._activity is None:
             return [part]
         samples = await self.samples(part)
-        look = partial(speech_regions, self._activity, samples, min_silence=min_silence, threshold=threshold)
+        look = partial(
+            speech_regions,
+            self._activity,
+            samples,
+            threshold=threshold,
+            min_silence=min_silence,
+            padding=padding,
+        )
         regions = await trio.to_thread.run_sync(look, limiter=self._threads)
         return [(part[0] + start, part[0] + end) for start, end in regions]
 

@@ -28,7 +28,15 @@ from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextG
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .answer_guard import LoopGuard, cut_loops
-from .family import CutRule, DetectedLanguage, FamilyFacts, RangeAnswer, RangeRequest, check_answered
+from .family import (
+    CutRule,
+    DetectedLanguage,
+    FamilyFacts,
+    Range,
+    RangeAnswer,
+    RangeRequest,
+    check_answered,
+)
 from .model import Samples
 from .sentences import sentences, spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
@@ -178,7 +186,12 @@ class Whisper:
         return said, talks_on
 
     async def times(
-        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+        self,
+        items: Sequence[EncoderItem],
+        answer: RangeAnswer,
+        request: RangeRequest,
+        samples: Samples,
+        speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """The decoder's cross-attention says roughly when, the features where words begin and end."""
         token_ids = self._text_tokens(answer)
@@ -200,7 +213,7 @@ class Whisper:
         missing = len(token_ids) + 1 - len(aligned.boundaries)
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
         words = self.text.words(token_ids, boundaries, language=request.language)
-        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples))
+        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech)
 
     def segments(
         self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
@@ -298,10 +311,12 @@ class Whisper:
                 yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
 
 
-def _refined(words: tuple[Word, ...], item: EncoderItem, num_samples: int) -> tuple[Word, ...]:
+def _refined(
+    words: tuple[Word, ...], item: EncoderItem, num_samples: int, speech: Sequence[Range]
+) -> tuple[Word, ...]:
     """Milliseconds of computing: see `media/word_times.py`."""
     features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
-    return refine_words(words, log_mel_frames(features, num_samples))
+    return refine_words(words, log_mel_frames(features, num_samples), speech)
 
 
 def _has_repeated(parts: Sequence[TextGenerated]) -> bool:

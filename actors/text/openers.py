@@ -15,7 +15,7 @@ from ...media.images import ImageLimits, measure_image, prepare_image
 from ...media.video import measure_video, prepare_video
 from ...media.video_container import VideoLimits
 from ...media.vision_config import PixelConfig, VideoConfig
-from ...protocols.messages import EncoderItem, VideoItems
+from ...protocols.messages import MediaItems
 
 
 class MediaOpener(Protocol):
@@ -32,12 +32,12 @@ class MediaOpener(Protocol):
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         """An image's features."""
 
     async def prepare_video(
         self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> VideoItems:
+    ) -> MediaItems:
         """A video's features."""
 
     async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
@@ -66,13 +66,13 @@ class ThreadOpener:
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         """See `MediaOpener`."""
         return await trio.to_thread.run_sync(prepare_image, data, config, limits)
 
     async def prepare_video(
         self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> VideoItems:
+    ) -> MediaItems:
         """See `MediaOpener`."""
         return await trio.to_thread.run_sync(prepare_video, data, config, limits)
 

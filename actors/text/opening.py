@@ -17,11 +17,12 @@ from typing import Final, TypeVar
 import numpy as np
 import trio
 
-from ...engine.models.prompts import PreparedMedia, PromptBuilder
+from ...engine.models.prompts import PromptBuilder
 from ...media.decode import DecodeLimits, FloatArray
+from ...media.embeds import embeds_item
 from ...media.features import FeatureConfig
 from ...media.frames import SeenFrame
-from ...media.images import ImageLimits, PixelArray, image_bytes, image_item, patch_item
+from ...media.images import ImageLimits, PixelArray, image_bytes, patch_item, prepare_picture
 from ...media.video import prepare_frames, video_bytes
 from ...media.video_container import VideoLimits
 from ...media.vision_config import WHITE, Background, VisionConfig, read_vision_config
@@ -32,9 +33,10 @@ from ...protocols.body import unsupported
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import BadRequestError, MediaError, SensoriumError, TooLargeError
 from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
-from ...protocols.messages import EncoderItem, VideoItems
+from ...protocols.messages import EncoderItem, MediaItems
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import off_loop
 from ..media_budget import MediaBudget
 from ..media_cache import MediaCache, MediaKey, digest_of
 from .openers import MediaOpener
@@ -57,6 +59,8 @@ class MediaLimits:
     """Larger images and frames are made smaller, as the model's own bound does."""
     background: Background = WHITE
     """What transparent pictures lie on."""
+    takes_embeds: bool = False
+    """Encodings made elsewhere are taken in place of files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +90,7 @@ class _Given:
     source: Source
     vision: VisionConfig | None
     key: MediaKey | None = None
-    kept: PreparedMedia | None = None
+    kept: MediaItems | None = None
 
 
 class MediaOpening:
@@ -99,7 +103,7 @@ class MediaOpening:
         *,
         budget: MediaBudget,
         limits: MediaLimits,
-        cache: MediaCache[PreparedMedia],
+        cache: MediaCache[MediaItems],
     ) -> None:
         self.builder = builder
         self._opener = opener
@@ -127,7 +131,7 @@ class MediaOpening:
         *,
         scope: str | None = None,
         wishes: MediaWishes = NOTHING_WISHED,
-    ) -> AsyncIterator[list[PreparedMedia]]:
+    ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
         vision = self.wished(wishes)
         given = [
@@ -179,10 +183,15 @@ class MediaOpening:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
         part, content = given.part, given.source
         if scope is not None and isinstance(content, bytes) and self._cache.max_bytes:
-            digest = await digest_of(content) if content else self._cache.named(scope, part.name) or ""
+            if content:
+                # Of no encoding are the bytes all there is of it.
+                digest = await digest_of(content) + ("" if part.embeds is None else f" {part.embeds}")
+            else:
+                digest = self._cache.named(scope, part.name) or ""
             if part.name and content:
                 self._cache.call(scope, part.name, digest)
-            given.key = MediaKey(scope, digest, f"{part.kind} {self._way} {given.vision}")
+            way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
+            given.key = MediaKey(scope, digest, f"{part.kind} {way}")
             given.kept = self._cache.peek(given.key)
         if isinstance(content, bytes) and not content and part.name and given.kept is None:
             raise MediaError(
@@ -194,6 +203,8 @@ class MediaOpening:
         """Bytes of memory that opening takes."""
         if given.kept is not None:
             return media_bytes(given.kept)
+        if given.part.embeds is not None:
+            return len(given.part.data)
         return await self._measure_file(given.part, given.source, given.vision)
 
     async def _measure_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> int:
@@ -218,15 +229,19 @@ class MediaOpening:
                 return video_bytes(len(pictures), height, width, vision.video)
         return 0
 
-    async def _open(self, given: _Given) -> PreparedMedia:
+    async def _open(self, given: _Given) -> MediaItems:
         if given.key is None:
             return await self._open_file(given.part, given.source, given.vision)
         return await self._cache.get(given.key, partial(self._open_kept, given))
 
-    async def _open_kept(self, given: _Given) -> PreparedMedia:
+    async def _open_kept(self, given: _Given) -> MediaItems:
         return given.kept or await self._open_file(given.part, given.source, given.vision)
 
-    async def _open_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> PreparedMedia:
+    async def _open_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> MediaItems:
+        if part.embeds is not None:
+            with _naming(f"{part.param}.{part.kind}_embeds.data"):
+                item = await off_loop(partial(embeds_item, part.data, part.embeds), size=len(part.data))
+            return MediaItems(part.kind, (item,))
         if part.kind == "audio":
             return await self._open_audio(source)
         assert vision is not None, "kinds are checked"
@@ -234,14 +249,14 @@ class MediaOpening:
             case "image", bytes():
                 return await self._opener.prepare_image(source, vision.image, self._image_limits)
             case "image", np.ndarray():
-                return await trio.to_thread.run_sync(image_item, source, vision.image)
+                return await trio.to_thread.run_sync(prepare_picture, source, vision.image)
             case "video", bytes():
                 return await self._opener.prepare_video(source, vision.video, self._video_limits)
             case "video", Frames(pictures, times_s):
                 return await trio.to_thread.run_sync(prepare_frames, pictures, times_s, vision.video)
         raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
 
-    async def _open_audio(self, source: Source) -> tuple[EncoderItem, ...]:
+    async def _open_audio(self, source: Source) -> MediaItems:
         match source:
             case bytes():
                 samples = (await self._opener.decode(source, limits=self._audio_limits)).samples
@@ -255,33 +270,22 @@ class MediaOpening:
                 raise BadRequestError(f"{type(source).__name__} is no audio.")
         return await trio.to_thread.run_sync(self._windows, samples)
 
-    def _windows(self, samples: FloatArray) -> tuple[EncoderItem, ...]:
+    def _windows(self, samples: FloatArray) -> MediaItems:
         rule = self.builder.media.audio
         assert self._audio is not None, "kinds are checked"
         assert rule is not None
         windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
         windows.append(samples)
-        return tuple(change.item for change in windows.changes())
+        return MediaItems("audio", tuple(change.item for change in windows.changes()))
 
 
-def media_bytes(media: PreparedMedia) -> int:
+def media_bytes(media: MediaItems) -> int:
     """Bytes of the features of one part."""
-    return sum(len(item.features.data) for item in items_of(media))
+    return sum(len(item.features.data) for item in media.items)
 
 
 def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | None:
     return low_detail(vision) if part.is_low and vision is not None else vision
-
-
-def items_of(media: PreparedMedia) -> tuple[EncoderItem, ...]:
-    """The encoder items of one part."""
-    match media:
-        case EncoderItem():
-            return (media,)
-        case VideoItems(items):
-            return items
-        case _:
-            return media
 
 
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
@@ -304,7 +308,7 @@ def _naming(param: str) -> Iterator[None]:
     try:
         yield
     except SensoriumError as error:
-        if error.status < 500:
+        if error.status < 500 and not (error.param or "").startswith(param):
             error.message = f"`{param}`: {error.message}"
             error.param = param
             error.args = (error.message,)

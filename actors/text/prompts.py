@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ...engine.models.prompts import MAX_CHARS_PER_TOKEN, PreparedMedia, Prompt, PromptBuilder, media_parts
+from ...engine.models.prompts import MAX_CHARS_PER_TOKEN, Prompt, PromptBuilder, media_parts
 from ...engine.text.chat_size import is_short
+from ...protocols.body import unsupported
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import TooLargeError
+from ...protocols.messages import MediaItems
 from ..fetching.fetcher import Fetcher
 from ..kernel.off_loop import INLINE_CHARS, off_loop
 from ..media_budget import MediaBudget
@@ -35,7 +37,7 @@ class Prompter:
         budget: MediaBudget | None = None,
         limits: MediaLimits | None = None,
         fetcher: Fetcher | None = None,
-        cache: MediaCache[PreparedMedia] | None = None,
+        cache: MediaCache[MediaItems] | None = None,
     ) -> None:
         self.builder = builder
         self._limits = limits or MediaLimits()
@@ -103,6 +105,11 @@ class Prompter:
         parts = media_parts(conversation)
         for part in parts:
             self.builder.check_kind(part)
+            if part.embeds is not None and not self._limits.takes_embeds:
+                raise unsupported(
+                    f"{part.param}.{part.kind}_embeds", "is not taken by this server (`--enable-mm-embeds`)"
+                )
+            self.builder.check_embeds(part)
         if len(parts) > self._limits.max_items:
             raise TooLargeError(
                 f"The request has {len(parts)} media parts; the limit is {self._limits.max_items}.",
@@ -110,7 +117,7 @@ class Prompter:
             )
         return parts
 
-    async def build(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    async def build(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """The prompt of a conversation; `media` are those of its parts, in order: features may be missing.
 
         Raises BadRequestError."""

@@ -20,6 +20,16 @@ from ...protocols.messages import SamplingParams
 from .thought_count import ThoughtCount
 
 
+def check_calls(builder: PromptBuilder) -> None:
+    """Raise BadRequestError where the model has no way to call."""
+    if builder.answers.tools is None:
+        raise BadRequestError(
+            f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
+            param="tools",
+            code="unsupported_parameter",
+        )
+
+
 class AnswerReading:
     """Of one conversation; with `shows_special` all special tokens are text. `fit` comes first.
 
@@ -35,12 +45,8 @@ class AnswerReading:
         self._marks = builder.shown[bool(use.tools)]
         self._shown = builder.text.special_tokens if shows_special else self._marks
         self._thinking: Thinking = "may"
-        if use.tools and self._kind.tools is None:
-            raise BadRequestError(
-                f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
-                param="tools",
-                code="unsupported_parameter",
-            )
+        if use.tools:
+            check_calls(builder)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
         """How to sample the answers to this prompt: what must show, and the grammar of forced calls."""
@@ -60,18 +66,33 @@ class AnswerReading:
             return params
         return msgspec.structs.replace(params, grammar=grammar, shown=self._shown)
 
-    def machine(self) -> AnswerMachine | None:
-        """A reader of one answer; None where all of it is text."""
+    def machine(self, *, traces: bool = False) -> AnswerMachine | None:
+        """A reader of one answer; None where all of it is text. With `traces` it knows where texts were.
+
+        Raises BadRequestError where it would, but special tokens show."""
         schemas = self._use.schemas
         if schemas is None and not self._kind.reasons:
             return None
+        asides = [name for key, name in self._shown if (key, name) not in self._marks]
+        if traces and asides:
+            raise BadRequestError(
+                "`skip_special_tokens` false and log-probabilities are served together for answers that are "
+                "text only, without tools and by models that do not reason.",
+                param="skip_special_tokens",
+            )
         return AnswerMachine(
             self._kind,
             schemas,
             thinking=self._thinking,
             max_calls=self._use.max_calls,
-            asides=[name for key, name in self._shown if (key, name) not in self._marks],
+            asides=asides,
+            traces=traces,
         )
+
+    @property
+    def shown_ids(self) -> frozenset[int]:
+        """Special tokens that show in an answer's text."""
+        return frozenset(key for key, _ in self._shown)
 
     @property
     def may_think(self) -> bool:

@@ -15,11 +15,11 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from ...protocols.body import refuse
+from ...protocols.body import refuse, unsupported
 from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaKind, MediaPart, TextPart
+from ...protocols.chat_content import ChatMessage, MediaPart, TextPart
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem, MediaSpan, Replaced, VideoItems
+from ...protocols.messages import EncoderItem, MediaItems, MediaKind, MediaSpan, Replaced
 from ..text.chat_size import field_sizes
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
@@ -27,9 +27,6 @@ from ..text.tokenizer import TextTokenizer
 from ..text.tools.machine import ToolParser, answer_format
 from ..text.tools.thinking import Thinking
 from .info import ModelInfo
-
-PreparedMedia = EncoderItem | VideoItems | tuple[EncoderItem, ...]
-"""An image; a video; an audio's windows."""
 
 MAX_CHARS_PER_TOKEN: Final = 64
 """A text this much longer than the context cannot fit, and is not worth tokenizing to find out."""
@@ -59,12 +56,23 @@ class AudioWindows:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedsRule:
+    """What an encoding made elsewhere must be: rows of `width` numbers, with all levels of the deepstack."""
+
+    width: int
+    merge_size: int | None = None
+    """Patches on a side of what becomes one token, for pictures."""
+
+
+@dataclass(frozen=True, slots=True)
 class MediaRules:
     """How media become a model's encoder items; None for what it does not take."""
 
     pixels: Literal["merged patches"] | None = None
     """Images and videos, by the name of the rule: `merged patches` is `media/vision_config.py`'s."""
     audio: AudioWindows | None = None
+    embeds: EmbedsRule | None = None
+    """Of images, or of audio where the model takes no images."""
 
     @property
     def kinds(self) -> frozenset[MediaKind]:
@@ -88,7 +96,7 @@ class ChatPrompts(Protocol):
     def has_template(self) -> bool:
         """Whether it has a way to write conversations."""
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
 
 
@@ -109,7 +117,7 @@ class TextPrompts:
         """See `ChatPrompts`."""
         return self.text.chat_template is not None
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         assert not media, "kinds are checked"
         return Prompt(self.template.encode(conversation))
@@ -152,14 +160,13 @@ class PromptBuilder:
                     )
         return self._checked(Prompt(ids), param)
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia] = ()) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
         self._check_chars(field_sizes(conversation))
         prompt = self._prompts.chat(conversation, media)
         replaced = tuple(
             msgspec.structs.replace(each, param=part.param)
             for part, found in zip(media_parts(conversation), media, strict=True)
-            if isinstance(found, VideoItems)
             for each in found.replaced
         )
         if replaced:
@@ -184,6 +191,30 @@ class PromptBuilder:
                 param=part.param,
                 code="unsupported_media",
             )
+
+    def check_embeds(self, part: MediaPart) -> None:
+        """Raise BadRequestError naming the field if a part's embeddings are not as the model's own are."""
+        rule, embeds, param = self.media.embeds, part.embeds, f"{part.param}.{part.kind}_embeds"
+        if embeds is None:
+            return
+        if rule is None:
+            raise unsupported(param, f"is not what the model {self.info.name} takes")
+        rows, width = embeds.shape
+        if not rows:  # those that were sent before, by name
+            return
+        if width != rule.width:
+            raise refuse(
+                f"{param}.shape", embeds.shape, f"rows of {rule.width} numbers, [rows, {rule.width}]"
+            )
+        if embeds.grid is not None and rule.merge_size is not None:
+            _, height, wide = embeds.grid
+            merge = rule.merge_size
+            if height % merge or wide % merge or height * wide != rows * merge**2:
+                raise refuse(
+                    f"{param}.image_grid_thw",
+                    embeds.grid,
+                    f"sides that divide by {merge}, with {merge**2} patches for each of the {rows} rows",
+                )
 
     def num_room(self, prompt: Prompt) -> int:
         """Tokens the context leaves for an answer, at least one."""

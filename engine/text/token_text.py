@@ -33,6 +33,10 @@ class TokenText:
         """The token as text; half a character shows as U+FFFD."""
         return self.bytes_of(token_id).decode("utf-8", errors="replace")
 
+    def is_special(self, token_id: int) -> bool:
+        """Whether decoding leaves it out."""
+        return token_id in self._special
+
     def offsets(self, token_ids: Iterable[int], start: int = 0, *, num_written: int = 0) -> list[int]:
         """Where each token begins in their joined text, in characters; `start` is the first one's place.
 

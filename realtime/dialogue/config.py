@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...protocols.chat_content import MediaKind
+from ...protocols.messages import MediaKind
 from ...protocols.realtime_dialogue_session import DialoguePatch
 
 

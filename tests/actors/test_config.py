@@ -21,6 +21,10 @@ from sensorium.engine.models.memory import MemorySize
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda: ListenConfig(host=" "),
+            "--host is ''; allowed: an address or a name; 0.0.0.0 is every address",
+        ),
         (lambda: ListenConfig(port=-1), "--port is -1; allowed: 0 to 65535"),
         (lambda: ListenConfig(api_key=(" ",)), "--api-key is ''; allowed: a text that is not empty"),
         (

@@ -298,5 +298,5 @@ async def test_a_large_image_does_not_hold_the_loop() -> None:
         trio.lowlevel.add_instrument(hold)
         item = await handle.prepare_image(buffer.getvalue(), config)
         trio.lowlevel.remove_instrument(hold)
-    assert len(item.features.data) == 24 * 2048 * 2048
+    assert len(item.items[0].features.data) == 24 * 2048 * 2048
     assert hold.longest.seconds < 0.02, hold.longest

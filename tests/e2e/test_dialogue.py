@@ -70,8 +70,14 @@ def test_ten_turns_over_ten_pictures_compute_only_what_is_new(text_server: Serve
         assert (
             done["usage"]["input_token_details"]["cached_tokens_details"]["image_tokens"] == 10 * IMAGE_TOKENS
         )
+    jobs = media.statistics().num_jobs
     for asked, said in answered:
         assert said == chat(text_server, "vision", as_messages(asked), max_tokens=4)["text"]
+    with live_talk(text_server, max_output_tokens=4) as another:
+        for item in items:
+            another.add(item)
+        another.ask()
+    assert media.statistics().num_jobs == jobs, "a session's files are opened for chats and sessions, too"
 
 
 def test_a_bad_picture_is_refused_and_the_talk_goes_on(text_server: Server) -> None:

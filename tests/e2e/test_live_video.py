@@ -17,7 +17,7 @@ from sensorium.media.images import patch_item
 from sensorium.media.vision_config import read_vision_config
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
-from sensorium.protocols.messages import SamplingParams, VideoItems
+from sensorium.protocols.messages import MediaItems, SamplingParams
 from support.command_line import Run
 from support.live_answers import LiveTalk, live_talk, text, words_of
 from support.server import Server, wait_until
@@ -62,7 +62,7 @@ def from_scratch(server: Server, folder: Path, frames: range, question: str, *, 
 
     async def ask(model: TextModel = model) -> str:
         conversation = Conversation(messages=messages, template_kwargs={})
-        prompt = await model.prompter.build(conversation, [VideoItems(items, times)])
+        prompt = await model.prompter.build(conversation, [MediaItems("video", items, times)])
         answer = await answer_one(model, prompt, SamplingParams(max_tokens=12), cache_salt="somebody else")
         return answer.text
 

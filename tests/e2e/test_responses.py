@@ -238,15 +238,37 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
     assert client.responses.retrieve(last.response.id).status == "failed"
 
 
-def test_logprobs(client: OpenAI) -> None:
-    answer = httpx.post(
-        f"{client.base_url}responses",
-        headers={"Authorization": f"Bearer {KEY}"},
-        json={"input": "a", "include": ["message.output_text.logprobs"]},
-        timeout=30,
+def test_logprobs_are_those_of_the_text_beside_thoughts_and_calls(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"temperature": 0, "tools": [NOW], "include": ["message.output_text.logprobs"]}
+    answer = ask(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **asked)
+    (part,) = next(item for item in answer.output if item.type == "message").content
+    assert part.type == "output_text"
+    assert part.logprobs is not None
+    assert "".join(each.token for each in part.logprobs) == "I look."
+    events = stream(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **asked)
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    told = [each.model_dump() for event in deltas for each in event.logprobs]
+    assert told == [each.model_dump() for each in part.logprobs]
+    # The same as chat says of all the answer's tokens.
+    function: Any = {"type": "function", "function": {"name": "now", "parameters": NOW["parameters"]}}
+    chat = client.chat.completions.create(
+        model="chat",
+        messages=[{"role": "user", "content": "Hello"}],
+        tools=[function],
+        temperature=0,
+        logprobs=True,
+        top_logprobs=2,
+        extra_body={"structured_outputs": {"choice": [f"{THOUGHT}I look.\n{CALL}"]}},
     )
-    assert answer.status_code == 400, "the model reasons"
-    assert answer.json()["error"]["param"] == "include"
+    assert chat.choices[0].logprobs is not None
+    every = [each.model_dump() for each in chat.choices[0].logprobs.content or ()]
+    start = next(at for at in range(len(every)) if every[at : at + len(told)] == told)
+    assert 0 < start < len(every) - len(told)
+
+
+def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match="skip_special_tokens"):
+        ask(client, None, top_logprobs=1, extra_body={"skip_special_tokens": False})
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,10 @@ from sensorium.media.streams.packets import MAX_HEADER_BYTES, Demuxer, Item, Pac
 from sensorium.media.streams.recognise import open_demuxer
 from sensorium.media.video_container import sniff_video
 from sensorium.protocols.calls import CallFrame, decode_call_frame
-from sensorium.protocols.chat_content import read_address, read_data_text, read_file
+from sensorium.protocols.chat_content import read_address, read_file
 from sensorium.protocols.codec import decode_client_event, decode_server_event
 from sensorium.protocols.container_format import StreamContainer, parse_container
+from sensorium.protocols.data_uri import read_data_text
 from sensorium.protocols.errors import ClientError, MediaError, SensoriumError, TooLargeError
 from sensorium.protocols.frame_list import is_frame_list, pack_frames, unpack_frames
 from sensorium.realtime.call import CallEffect, CallMachine, Hang, Tell

@@ -65,7 +65,7 @@ def features(item: EncoderItem) -> npt.NDArray[np.float32]:
 
 
 def assert_as_reference(data: bytes, config: PixelConfig = SMALL) -> EncoderItem:
-    item = prepare_image(data, config)
+    (item,) = prepare_image(data, config).items
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     expected = processor(config)(images=upright, return_tensors="np")
     assert item.features.grid == tuple(expected["image_grid_thw"][0])
@@ -290,6 +290,6 @@ def test_without_resizing_sides_must_fit() -> None:
         std=(0.5, 0.5, 0.5),
         do_resize=False,
     )
-    assert prepare_image(png(16, 24), fixed).features.grid == (1, 4, 6)
+    assert prepare_image(png(16, 24), fixed).items[0].features.grid == (1, 4, 6)
     with pytest.raises(MediaError, match=r"24 x 15 pixels; its sides must be multiples of 8"):
         prepare_image(png(15, 24), fixed)

@@ -32,7 +32,7 @@ VISION = VisionConfig(image=PIXELS, video=VideoConfig(pixels=PIXELS))
 @pytest.mark.parametrize("size", [(16, 16), (40, 300), (333, 90)])
 def test_images(size: tuple[int, int], max_pixels: int | None) -> None:
     config, data = VISION.bounded(max_pixels).image, png(*size)
-    item = prepare_image(data, config)
+    (item,) = prepare_image(data, config).items
     assert measure_image(data, config) == len(item.features.data)
     assert item.features.shape[0] * PIXELS.patch_size**2 <= (max_pixels or PIXELS.max_pixels)
 

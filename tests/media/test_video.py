@@ -27,7 +27,7 @@ from sensorium.media.video_container import VideoLimits, check_picture, sniff_vi
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.errors import ClientError, MediaError, TooLargeError
 from sensorium.protocols.frame_list import pack_frames
-from sensorium.protocols.messages import VideoItems
+from sensorium.protocols.messages import MediaItems
 from support.audio_files import encoded, tone
 from support.vision_files import PixelArray, grey_steps, movie, picture, png, saved
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
@@ -108,7 +108,7 @@ def test_times_are_the_reference(indices: list[int], fps: float, depth: int) -> 
     assert list(patch_times([index / fps for index in indices], depth)) == expected
 
 
-def stacked(video: VideoItems) -> npt.NDArray[np.float32]:
+def stacked(video: MediaItems) -> npt.NDArray[np.float32]:
     return np.concatenate(
         [np.frombuffer(item.features.data, "<f4").reshape(item.features.shape) for item in video.items]
     )
@@ -156,7 +156,7 @@ FILES = [
 ]
 
 
-def greys(video: VideoItems) -> list[float]:
+def greys(video: MediaItems) -> list[float]:
     """Mean level of each temporal patch, in frames of `grey_steps`."""
     means = [np.frombuffer(item.features.data, "<f4").mean() for item in video.items]
     return [float((mean + 1) * 127.5 / 4) for mean in means]

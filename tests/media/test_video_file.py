@@ -15,7 +15,7 @@ from sensorium.media.video import prepare_video, sample_pictures
 from sensorium.media.video_container import VideoLimits
 from sensorium.media.video_file import list_pictures, read_pictures
 from sensorium.media.vision_config import PixelConfig, VideoConfig
-from sensorium.protocols.messages import Replaced, VideoItems
+from sensorium.protocols.messages import MediaItems, Replaced
 from support.vision_files import grey_steps, movie, without
 
 LIMITS = VideoLimits()
@@ -59,7 +59,7 @@ def level(picture: PixelArray) -> float:
     return float(picture.mean()) / 4
 
 
-def mean_levels(video: VideoItems) -> list[float]:
+def mean_levels(video: MediaItems) -> list[float]:
     means = [np.frombuffer(item.features.data, "<f4").mean() for item in video.items]
     return [float((mean + 1) * 127.5 / 4) for mean in means]
 

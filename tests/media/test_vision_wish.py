@@ -161,7 +161,7 @@ def test_a_clip_at_a_rate_that_is_next_to_none_is_refused_in_few_words() -> None
 
 def test_without_resizing_a_picture_stays_as_it_is_or_is_refused() -> None:
     config = wished(do_resize=False)
-    assert prepare_image(png(16, 24), config.image).features.grid == (1, 4, 6)
+    assert prepare_image(png(16, 24), config.image).items[0].features.grid == (1, 4, 6)
     with pytest.raises(TooLargeError, match=r"96 x 64 pixels \(6144\).* 5760"):
         measure_image(png(64, 96), config.image)
     with pytest.raises(TooLargeError, match=r"96 x 64 pixels \(6144\).* 5760"):

@@ -112,6 +112,26 @@ def test_hints_tell_music_from_speech() -> None:
     assert mean_error_s(words, true) <= 0.12
 
 
+def test_words_begin_with_speech_behind_any_noise() -> None:
+    """A model takes what comes before the first word for it; voice activity knows better."""
+    speech = timed_speech("en")
+    samples = np.concatenate((bursts([(0.0, 8.0)], 8.0), speech.samples))
+    rough = [Word(word.word, word.start + 8.0, word.end + 8.0) for word in speech.words]
+    rough[0] = Word(rough[0].word, 0.0, rough[0].end)
+    true = tuple(Word(word.word, word.start + 8.0, word.end + 8.0) for word in speech.words)
+    frames = speech_frames(samples)
+    assert refine_words(rough, frames)[0].start < 1.0
+    for regions in ([(8 * RATE, len(samples))], [(RATE // 2, RATE), (8 * RATE, len(samples))]):
+        assert mean_error_s(refine_words(rough, frames, regions), true) <= 0.12
+
+
+@pytest.mark.parametrize("regions", [[], [(RATE, RATE + 800)]])
+def test_voice_activity_that_hears_too_little_is_not_believed(regions: list[tuple[int, int]]) -> None:
+    speech = timed_speech("en")
+    without = time_words(speech.text, speech.samples)
+    assert time_words(speech.text, speech.samples, regions) == without
+
+
 def test_where_nothing_is_heard_words_share_the_time() -> None:
     words = time_words("uno dos", np.zeros(RATE, np.float32))
     assert words[0].start == 0.0

@@ -5,25 +5,24 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sensorium.media.decode import DecodedAudio, DecodeLimits
-from sensorium.media.images import ImageLimits, prepare_image
+from sensorium.media.images import prepare_image
 from sensorium.media.video import prepare_video
-from sensorium.media.video_container import VideoLimits
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.media.worker import (
     decode_job,
     decode_to_file,
-    image_to_file,
-    items_with_features,
     should_retire,
-    video_to_file,
+    vision_to_file,
+    with_features,
 )
 from sensorium.protocols.errors import MediaError, SensoriumError, TooLargeError
-from sensorium.protocols.messages import EncoderItem, VideoItems
+from sensorium.protocols.messages import MediaItems
 from support.audio_files import plain_wav, tone
 from support.vision_files import grey_steps, movie, png
 
@@ -68,32 +67,33 @@ PIXELS = PixelConfig(
     std=(0.5, 0.5, 0.5),
 )
 VIDEO = VideoConfig(pixels=PIXELS)
+AS_IMAGE = partial(prepare_image, config=PIXELS)
+AS_VIDEO = partial(prepare_video, config=VIDEO)
 
 
 def test_an_image_goes_through_a_file(tmp_path: Path) -> None:
     path = tmp_path / "features"
-    item = image_to_file(png(40, 30), PIXELS, ImageLimits(), str(path))
-    assert isinstance(item, EncoderItem)
-    assert len(pickle.dumps(item)) < 1000
-    assert items_with_features([item], str(path)) == (prepare_image(png(40, 30), PIXELS),)
+    image = vision_to_file(png(40, 30), AS_IMAGE, "image", str(path))
+    assert isinstance(image, MediaItems)
+    assert len(pickle.dumps(image)) < 1000
+    assert with_features(image, str(path)) == prepare_image(png(40, 30), PIXELS)
 
 
 def test_a_video_goes_through_a_file(tmp_path: Path) -> None:
     path, data = tmp_path / "features", movie(grey_steps(20))
-    video = video_to_file(data, VIDEO, VideoLimits(), str(path))
-    assert isinstance(video, VideoItems)
+    video = vision_to_file(data, AS_VIDEO, "video", str(path))
+    assert isinstance(video, MediaItems)
     assert len(pickle.dumps(video)) < 2000
     expected = prepare_video(data, VIDEO)
     assert len(expected.items) > 1
-    assert items_with_features(video.items, str(path)) == expected.items
-    assert video.times_s == expected.times_s
+    assert with_features(video, str(path)) == expected
 
 
 def test_pictures_that_are_none_are_errors_as_values(tmp_path: Path) -> None:
     path = str(tmp_path / "features")
     for error, param in (
-        (image_to_file(b"", PIXELS, ImageLimits(), path), "image"),
-        (video_to_file(b"", VIDEO, VideoLimits(), path), "video"),
+        (vision_to_file(b"", AS_IMAGE, "image", path), "image"),
+        (vision_to_file(b"", AS_VIDEO, "video", path), "video"),
     ):
         copy = pickle.loads(pickle.dumps(error))
         assert isinstance(copy, MediaError)

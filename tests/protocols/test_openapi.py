@@ -55,3 +55,17 @@ def test_bodies_are_the_structs() -> None:
 def test_it_is_made_without_torch() -> None:
     code = "import sys, sensorium.protocols.openapi; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_may_stand_in_a_query_is_described() -> None:
+    def names(path: str) -> list[str]:
+        return [each["name"] for each in WHOLE["paths"][path]["get"]["parameters"]]
+
+    assert names("/v1/responses/{id}") == ["stream", "starting_after", "include"]
+    assert names("/v1/responses/{id}/input_items") == ["after", "limit", "order", "include"]
+    assert names("/v1/realtime") == ["model", "intent"]
+    for item in WHOLE["paths"].values():
+        for each in item.get("get", {}).get("parameters", ()):
+            assert each["in"] == "query"
+            assert each["description"]
+            assert "description" not in each["schema"]

@@ -22,7 +22,7 @@ TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "stri
 
 
 def read(items: object) -> tuple[ChatMessage, ...]:
-    return read_input(msgspec.Raw(json.dumps(items).encode()))
+    return read_input(msgspec.Raw(json.dumps(items).encode())).messages
 
 
 def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401 (JSON)
@@ -103,13 +103,13 @@ def test_a_request() -> None:
         parallel_tool_calls=False,
         top_logprobs=2,
     )
-    conversation = asked.conversation(())
+    conversation = asked.conversation(asked.read.messages)
     assert [message.role for message in conversation.messages] == ["system", "user"]
     assert conversation.tools == [
         {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     ]
     assert conversation.template_kwargs == {"reasoning_effort": "low"}
-    assert asked.use.max_calls == 1
+    assert conversation.tool_use.max_calls == 1
     assert asked.chat.wanted_tokens == 5
     assert asked.chat.response_format is not None
     assert asked.chat.response_format.type == "json_schema"
@@ -118,14 +118,16 @@ def test_a_request() -> None:
         "json_object"
     )
     assert parse(text={"format": {"type": "text"}}).chat.response_format is None
-    assert parse(tools=[TOOL], tool_choice="none").conversation(()).tools is None
+    unused = parse(tools=[TOOL], tool_choice="none")
+    assert unused.conversation(unused.read.messages).tools is None
 
 
 def test_a_conversation_goes_on() -> None:
     before = read([{"role": "user", "content": "a"}, CALL])
-    assert len(parse(input=[RESULT]).conversation(before).messages) == 3
+    result = parse(input=[RESULT])
+    assert len(result.conversation((*before, *result.read.messages)).messages) == 3
     with pytest.raises(BadRequestError) as caught:
-        parse(input="b").conversation(before)
+        result.conversation((*before, *parse(input="b").read.messages))
     assert caught.value.param == "input[1].tool_calls[0]"
 
 

@@ -160,13 +160,8 @@ def test_what_is_done_anyway_may_be_said(name: str, allowed: tuple[str, ...]) ->
     [
         ("responses", "prediction", {"type": "content", "content": "a"}),
         ("messages", "prediction", {"type": "content", "content": "a"}),
-        (
-            "responses",
-            "tools[0].type",
-            [{"type": "mcp", "server_label": "a", "server_url": "https://a.example"}],
-        ),
         ("responses", "tools[0].type", [{"type": "web_search"}]),
-        ("responses", "input[0].type", [{"type": "mcp_approval_response", "approve": True}]),
+        ("responses", "input[0].type", [{"type": "web_search_call"}]),
         ("messages", "mcp_servers", [{"type": "url", "url": "https://a.example", "name": "a"}]),
     ],
 )

@@ -11,6 +11,7 @@ from sensorium.actors.speech.family import (
     CutRule,
     DetectedLanguage,
     FamilyFacts,
+    Range,
     RangeAnswer,
     RangeRequest,
     check_answered,
@@ -93,7 +94,12 @@ class CtcSpeech:
         )
 
     async def times(
-        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+        self,
+        items: Sequence[EncoderItem],
+        answer: RangeAnswer,
+        request: RangeRequest,
+        samples: Samples,
+        speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """Words lie between spaces, and the frames of their characters are known."""
         num_labels = self._info.attended_tokens

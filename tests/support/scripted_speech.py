@@ -15,6 +15,7 @@ from sensorium.actors.speech.family import (
     DetectedLanguage,
     FamilyFacts,
     LanguageSource,
+    Range,
     RangeAnswer,
     RangeRequest,
 )
@@ -140,7 +141,12 @@ class ScriptedFamily:
         )
 
     async def times(
-        self, items: Sequence[EncoderItem], answer: RangeAnswer, request: RangeRequest, samples: Samples
+        self,
+        items: Sequence[EncoderItem],
+        answer: RangeAnswer,
+        request: RangeRequest,
+        samples: Samples,
+        speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         self.timed.append(len(samples))
         return (Word(answer.text, 0.0, len(samples) / 16_000),)

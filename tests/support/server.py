@@ -24,7 +24,7 @@ from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.server import serve
 from sensorium.protocols.messages import EngineStatistics
 
-START_S = 60.0
+START_S = 300.0
 STOP_S = 30.0
 MAX_HOLD_S = 0.05
 """Nobody may keep the loop longer, whatever a client sends. CPU time of the loop's own thread, so that a busy

@@ -14,7 +14,7 @@ from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.images import image_item
 from sensorium.media.video import prepare_frames
 from sensorium.media.vision_config import VisionConfig
-from sensorium.protocols.messages import EncoderItem, VideoItems
+from sensorium.protocols.messages import EncoderItem, MediaItems
 from support.text_folder import SENTENCES
 from support.vision_files import picture
 from support.vl_folder import IMAGE_PLACE, VIDEO_PLACE
@@ -38,7 +38,7 @@ class VlPrompt:
     text: str
     expanded: VisionPrompt
     images: tuple[EncoderItem, ...]
-    videos: tuple[VideoItems, ...]
+    videos: tuple[MediaItems, ...]
 
     def inputs(self, tokens: VisionTokens) -> dict[str, Any]:
         """What `generate` takes beside the ids."""
@@ -66,7 +66,7 @@ def make_prompt(
 ) -> VlPrompt:
     """A prompt of a kind, with pictures and words by chance, of two blocks at least."""
     images: list[EncoderItem] = []
-    videos: list[VideoItems] = []
+    videos: list[MediaItems] = []
     parts = [_words(rng)]
     for place in _PLACES[kind]:
         height, width, seed = rng.randint(9, 60), rng.randint(9, 60), rng.randrange(10**6)
@@ -89,7 +89,7 @@ def expand(
     text: TextTokenizer,
     tokens: VisionTokens,
     images: Sequence[EncoderItem] = (),
-    videos: Sequence[VideoItems] = (),
+    videos: Sequence[MediaItems] = (),
 ) -> VlPrompt:
     """A text with the media of its places."""
 
@@ -97,7 +97,9 @@ def expand(
         return text.encode(plain, allow_special=False)
 
     ids = text.encode(whole, allow_special=True)
-    expanded = expand_vision(ids, tokens, encode, images=images, videos=videos)
+    expanded = expand_vision(
+        ids, tokens, encode, [*(MediaItems("image", (each,)) for each in images), *videos]
+    )
     return VlPrompt(whole, expanded, tuple(images), tuple(videos))
 
 

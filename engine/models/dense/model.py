@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -24,7 +25,7 @@ from ....kernels.paged_attention import PagedBatch, paged_attention
 from ....kernels.rms_norm import rms_norm
 from ....kernels.rotary import RotaryTable, rotary_table
 from ....kernels.silu_mul import silu_mul
-from ....protocols.messages import Features
+from ....protocols.messages import FLOAT_BYTES, Features, FloatType
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch
 from ..info import ModelInfo
@@ -45,6 +46,11 @@ from .traits import architecture_traits
 RENAMES = (("model.", ""),)
 """Tensors are stored with this prefix, except by those who saved the decoder alone."""
 TIED = {"lm_head.weight": "embed_tokens.weight"}
+_TYPES: Final[dict[FloatType, torch.dtype]] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,8 @@ class DecoderModel:
     """What the models around a decoder share; a family adds how its items are checked and encoded."""
 
     rotary_axes = 1
+    num_levels = 1
+    """Vectors of each row of an encoding: its embedding, and those of the deepstack."""
 
     def __init__(self, info: ModelInfo, decoder: Decoder, tensors: TensorReader) -> None:
         """Called when every part has taken its tensors: none may be left."""
@@ -210,6 +218,43 @@ class DecoderModel:
         self.weight_bytes = decoder.weight_bytes
         self._decoder = decoder
         tensors.finish()
+
+    def check_features(self, features: Features) -> None:
+        """See `models/base.py`."""
+        if features.encoded is None:
+            self.check_input(features)
+            return
+        width, shape = self.num_levels * self._decoder.config.hidden_size, features.shape
+        if len(shape) != 2 or shape[1] != width or not shape[0]:
+            raise ValueError(f"embeddings have shape {list(shape)}; {self.info.name} takes [rows, {width}]")
+        if len(features.data) != shape[0] * width * FLOAT_BYTES[features.encoded]:
+            raise ValueError(f"{len(features.data)} bytes are not {features.encoded} values of {list(shape)}")
+        if not self._rows(features).isfinite().all():
+            raise ValueError(f"embeddings must be finite numbers, also as {self.dtype}".replace("torch.", ""))
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `models/base.py`; what was encoded elsewhere is taken as it is."""
+        encoded = iter(self.encode_inputs([item for item in items if item.encoded is None]))
+        return [next(encoded) if item.encoded is None else self._embedded(item) for item in items]
+
+    def check_input(self, features: Features) -> None:
+        """`check_features` of what is to be encoded."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
+        """`encode` of such items; there may be none."""
+        raise ValueError(f"{self.info.name} takes text only")
+
+    def _rows(self, features: Features) -> Tensor:
+        # A copy, as torch warns of buffers that cannot be written to.
+        values = torch.frombuffer(bytearray(features.data), dtype=_TYPES[features.encoded or "float32"])
+        return values.view(features.shape).to(self.device, self.dtype)
+
+    def _embedded(self, features: Features) -> EmbeddedRows:
+        # Copies: slices would keep each other in memory.
+        levels = self._rows(features).tensor_split(self.num_levels, dim=1)
+        rows, *deepstack = (each.clone(memory_format=torch.contiguous_format) for each in levels)
+        return EmbeddedRows(rows, tuple(deepstack))
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `models/base.py`."""
@@ -228,11 +273,7 @@ class DenseModel(DecoderModel):
 
     def check_features(self, features: Features) -> None:
         """See `models/base.py`."""
-        raise ValueError(f"{self.info.name} takes text only")
-
-    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `models/base.py`; there is nothing to encode."""
-        raise ValueError(f"{self.info.name} takes text only")
+        self.check_input(features)
 
 
 def open_source(opening: Opening) -> ModelSource:

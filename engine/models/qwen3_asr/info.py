@@ -40,6 +40,8 @@ class Qwen3AsrInfo(ModelInfo):
     """Half a convolution chunk, in mel frames."""
     window_frames: int
     """Mel frames of a whole encoder window."""
+    output_size: int
+    """Numbers in a row of an encoding."""
     audio_token_id: int
     """The placeholder of a row of an encoding."""
     languages: tuple[str, ...]

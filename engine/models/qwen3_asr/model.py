@@ -19,7 +19,6 @@ from ....kernels.linear import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput
 from ..dense.config import (
     DecoderConfig,
     check_size,
@@ -52,8 +51,8 @@ class Qwen3AsrModel(DecoderModel):
         self._tower = AudioTower(tower, tensors)
         super().__init__(info, Decoder(decoder, tensors, prefix=DECODER), tensors)
 
-    def check_features(self, features: Features) -> None:
-        """See `models/base.py`: one window of log-mel frames, [mels, 1 to a whole window]."""
+    def check_input(self, features: Features) -> None:
+        """See `DecoderModel`: one window of log-mel frames, [mels, 1 to a whole window]."""
         num_mel_bins, longest = self._num_mel_bins, self._window_frames
         shape = features.shape
         if len(shape) != 2 or shape[0] != num_mel_bins:
@@ -65,8 +64,8 @@ class Qwen3AsrModel(DecoderModel):
         if not bool(torch.isfinite(_tensor(features)).all()):
             raise ValueError("audio features must be finite numbers")
 
-    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `models/base.py`; windows of any lengths in one batch."""
+    def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
+        """See `DecoderModel`; windows of any lengths in one batch."""
         encoded = self._tower.encode([_tensor(item) for item in items])
         return list(map(EmbeddedRows, encoded))
 
@@ -95,6 +94,7 @@ def open_source(opening: Opening) -> ModelSource:
         num_mel_bins=tower.num_mel_bins,
         n_window=tower.chunk_frames // 2,
         window_frames=tower.window_frames,
+        output_size=tower.output_size,
         audio_token_id=check_size(parsed, "audio_token_id", path),
         languages=languages_of(config.get("support_languages")),
     )

@@ -12,7 +12,8 @@ from typing import Final
 from ....protocols.body import refuse
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError
-from ..prompts import AudioWindows, MediaRules, PreparedMedia, Prompt, plain_text, unique
+from ....protocols.messages import MediaItems
+from ..prompts import AudioWindows, EmbedsRule, MediaRules, Prompt, plain_text, unique
 from .text import Qwen3AsrText
 from .windows import num_audio_tokens
 
@@ -28,12 +29,14 @@ class Qwen3AsrPrompts:
         self.text = asr.tokenizer
         info = asr.info
         num_tokens = partial(num_audio_tokens, n_window=info.n_window)
-        self.media = MediaRules(audio=AudioWindows(info.window_frames, num_tokens))
+        self.media = MediaRules(
+            audio=AudioWindows(info.window_frames, num_tokens), embeds=EmbedsRule(info.output_size)
+        )
         self._asr = asr
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`; `chat_template_kwargs.language` forces a language."""
-        windows = [each for each in media if isinstance(each, tuple)]
+        windows = [each.items for each in media]
         if len(windows) != 1:
             raise BadRequestError(
                 "The model writes down what it hears, and wants one input_audio part; the messages have "

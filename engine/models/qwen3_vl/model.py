@@ -20,7 +20,6 @@ from ....kernels.rotary import interleaved_axes
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput
 from ..dense.config import (
     DecoderConfig,
     check_size,
@@ -30,7 +29,7 @@ from ..dense.config import (
     parse_config,
     stop_token_ids,
 )
-from ..dense.model import Decoder, DecoderModel
+from ..dense.model import Decoder, DecoderModel, EmbeddedRows
 from ..info import ModelInfo
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import Shape, TensorReader
@@ -60,10 +59,11 @@ class Qwen3VlModel(DecoderModel):
         tensors: TensorReader,
     ) -> None:
         self._tower = VisionTower(tower, tensors, prefix=_VISION)
+        self.num_levels = tower.num_levels
         super().__init__(info, Decoder(decoder, tensors, prefix=_TEXT, axes=axes), tensors)
 
-    def check_features(self, features: Features) -> None:
-        """Raise ValueError, with a message for the client, if `encode` cannot take these."""
+    def check_input(self, features: Features) -> None:
+        """See `DecoderModel`: patches of one picture, in merge order."""
         tower, grid, shape = self._tower.config, features.grid, features.shape
         if len(shape) != 2 or shape[1] != tower.patch_values or not shape[0]:
             raise ValueError(
@@ -78,15 +78,15 @@ class Qwen3VlModel(DecoderModel):
         if len(features.data) != _FLOAT_BYTES * shape[0] * shape[1]:
             raise ValueError(f"{len(features.data)} bytes are not float32 values of shape {list(shape)}")
 
-    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """Encode checked items in one batch."""
+    def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
+        """See `DecoderModel`; pictures of any sizes in one batch."""
         patches, grids = [], []
         for item in items:
             values = np.frombuffer(item.data, np.dtype("<f4")).reshape(item.shape)
             patches.append(torch.from_numpy(values.copy()))  # torch wants memory it may write to
             assert item.grid is not None
             grids.append(item.grid)
-        return [*self._tower.encode(patches, grids)]
+        return self._tower.encode(patches, grids)
 
 
 def open_source(opening: Opening) -> ModelSource:

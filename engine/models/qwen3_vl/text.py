@@ -7,32 +7,40 @@ text and a placeholder run of its own between vision markers. Torch-free; pixels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
-from ....protocols.messages import EncoderItem, MediaSpan, VideoItems
+from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
 from ...text.tokenizer import TextTokenizer
 from ..info import read_json
-from ..prompts import MediaRules, PreparedMedia, Prompt, TextPrompts, unique
+from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
 _MERGE_FIELD: Final = "vision_config.spatial_merge_size"
+_WIDTH_FIELD: Final = "vision_config.out_hidden_size"
+_WIDTH: Final = 3584
+_LEVELS: Final = (8, 16, 24)
+"""Transformers' own defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisionTokens:
-    """Ids of a model's vision tokens, and patches on a side of what becomes one token."""
+    """Ids of a model's vision tokens, and patches on a side of what becomes one token. `width` is of a
+    token's encoding, with the deepstack's."""
 
     start: int
     end: int
     image: int
     video: int
     merge_size: int
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +57,27 @@ def read_vision_tokens(folder: Path) -> VisionTokens:
     """From `config.json`. Raises ModelLoadError naming the field that is missing."""
     config = read_json(folder / "config.json")
     vision = config.get("vision_config")
-    merge = vision.get("spatial_merge_size", 2) if isinstance(vision, dict) else None
+    vision = vision if isinstance(vision, dict) else {"spatial_merge_size": None}
     found: list[int] = []
-    for name, value in (*((name, config.get(name)) for name in _ID_FIELDS), (_MERGE_FIELD, merge)):
+    for name, value in (
+        *((name, config.get(name)) for name in _ID_FIELDS),
+        (_MERGE_FIELD, vision.get("spatial_merge_size", 2)),
+        (_WIDTH_FIELD, vision.get("out_hidden_size", _WIDTH)),
+    ):
         if not isinstance(value, int):
             raise ModelLoadError(f"{folder / 'config.json'}: no {name}")
         found.append(value)
-    return VisionTokens(*found)
+    start, end, image, video, merge, width = found
+    levels = vision.get("deepstack_visual_indexes", _LEVELS)
+    num_levels = 1 + (len(levels) if isinstance(levels, list | tuple) else 0)
+    return VisionTokens(start, end, image, video, merge, width * num_levels)
 
 
 def expand_vision(
     token_ids: Iterable[int],
     tokens: VisionTokens,
     encode: Callable[[str], Sequence[int]],
-    *,
-    images: Sequence[EncoderItem] = (),
-    videos: Sequence[VideoItems] = (),
+    media: Sequence[MediaItems] = (),
 ) -> VisionPrompt:
     """Expand each placeholder of `token_ids` by the next image or video; `encode` gives ids of plain text.
 
@@ -73,21 +86,21 @@ def expand_vision(
     do not match in number.
     """
     builder = _Builder(tokens, encode)
-    left = iter(images), iter(videos)
-    counts = [0, 0]
+    for token_id, kind in ((tokens.image, "image"), (tokens.video, "video")):
+        builder.left[token_id] = deque(each for each in media if each.kind == kind)
+    given = {token_id: len(each) for token_id, each in builder.left.items()}
+    places = dict.fromkeys(given, 0)
     for token_id in token_ids:
-        if token_id == tokens.image:
-            counts[0] += 1
-            builder.add_image(left[0])
-        elif token_id == tokens.video:
-            counts[1] += 1
-            builder.add_video(left[1])
+        if token_id in places:
+            places[token_id] += 1
+            builder.add_media(token_id)
         else:
             builder.ids.append(token_id)
-    for word, places, given in zip(("image", "video"), counts, (images, videos), strict=True):
-        if places != len(given):
+    for token_id, word in ((tokens.image, "image"), (tokens.video, "video")):
+        if places[token_id] != given[token_id]:
             raise BadRequestError(
-                f"The prompt has {places} places for {word}s, but {len(given)} {word}s were given.",
+                f"The prompt has {places[token_id]} places for {word}s, but {given[token_id]} {word}s were "
+                "given.",
                 param="messages",
             )
     return VisionPrompt(tuple(builder.ids), tuple(builder.spans), tuple(builder.items))
@@ -97,21 +110,17 @@ class VisionPrompts(TextPrompts):
     """Conversations with images and videos among their text (a `ChatPrompts`)."""
 
     def __init__(self, text: TextTokenizer, tokens: VisionTokens) -> None:
-        super().__init__(text, MediaRules(pixels="merged patches"))
+        rule = EmbedsRule(tokens.width, tokens.merge_size)
+        super().__init__(text, MediaRules(pixels="merged patches", embeds=rule))
         self._tokens = tokens
 
-    def chat(self, conversation: Conversation, media: Sequence[PreparedMedia]) -> Prompt:
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         ids = self.template.encode(conversation)
         if not media:
             return Prompt(ids)
-        expanded = expand_vision(
-            ids,
-            self._tokens,
-            partial(self.text.encode, allow_special=False),
-            images=[each for each in media if isinstance(each, EncoderItem)],
-            videos=[each for each in media if isinstance(each, VideoItems)],
-        )
+        encode = partial(self.text.encode, allow_special=False)
+        expanded = expand_vision(ids, self._tokens, encode, media)
         return Prompt(expanded.token_ids, unique(expanded.items), expanded.spans)
 
 
@@ -120,22 +129,25 @@ class _Builder:
         self.ids: list[int] = []
         self.spans: list[MediaSpan] = []
         self.items: list[EncoderItem] = []
+        self.left: dict[int, deque[MediaItems]] = {}
+        """By their placeholders: what has no place yet."""
         self._tokens = tokens
         self._encode = encode
 
-    def add_image(self, images: Iterator[EncoderItem]) -> None:
-        for item in images:
-            self._place(item, self._tokens.image)
+    def add_media(self, placeholder: int) -> None:
+        """The next of those that its placeholder stands for, if there is one: each item, in front of it its
+        time if it has one."""
+        if not self.left[placeholder]:
             return
-
-    def add_video(self, videos: Iterator[VideoItems]) -> None:
-        for video in videos:
-            for item, time_s in zip(video.items, video.times_s, strict=True):
-                self.ids += self._encode(f"<{time_s:.1f} seconds>")
-                self.ids.append(self._tokens.start)
-                self._place(item, self._tokens.video)
-                self.ids.append(self._tokens.end)
-            return
+        media = self.left[placeholder].popleft()
+        for item, time_s in zip_longest(media.items, media.times_s):
+            if time_s is None:
+                self._place(item, placeholder)
+                continue
+            self.ids += self._encode(f"<{time_s:.1f} seconds>")
+            self.ids.append(self._tokens.start)
+            self._place(item, placeholder)
+            self.ids.append(self._tokens.end)
 
     def _place(self, item: EncoderItem, placeholder: int) -> None:
         grid = item.features.grid

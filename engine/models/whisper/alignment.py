@@ -2,6 +2,9 @@
 
 Takes the attention of the alignment heads, gives boundaries in encoder positions. Knows neither tokens
 nor text; `engine/execution/runner.py` runs the forward pass, `WhisperText.words` makes words of the result.
+
+There a path begins with the first token, which therefore begins with the audio, whatever is heard first. Here
+the row of the prompt's first token comes first: it looks at what comes before anybody speaks.
 """
 
 from __future__ import annotations
@@ -23,18 +26,21 @@ def token_boundaries(
     """Encoder position at which each of `num_rows` rows begins, never decreasing.
 
     `weights` [heads, rows, positions] are attention probabilities over positions that hold audio. All
-    rows serve to normalise a head, rows from `first_row` are aligned. Raises ValueError if the weights
-    are not finite or there is nothing to align.
+    rows serve to normalise a head, rows from `first_row` are aligned; the first of those before them, if
+    there are any, has what lies in front of the text. Raises ValueError if the weights are not finite or
+    there is nothing to align.
     """
     if num_rows < 1 or weights.shape[-1] < 1:
         raise ValueError("nothing to align")
     std, mean = torch.std_mean(weights.float(), dim=-2, keepdim=True, unbiased=False)
     normalised = (weights.float() - mean) / std.clamp_min(torch.finfo(torch.float32).tiny)
-    matrix = median_filter(normalised, filter_width).mean(dim=0)[first_row : first_row + num_rows]
-    cost = -matrix.double().cpu().numpy()
+    matrix = median_filter(normalised, filter_width).mean(dim=0)
+    num_before = min(first_row, 1)
+    rows = torch.cat((matrix[:num_before], matrix[first_row : first_row + num_rows]))
+    cost = -rows.double().cpu().numpy()
     if not np.isfinite(cost).all():
         raise ValueError("attention weights are not finite")
-    return tuple(int(start) for start in row_starts(cost))
+    return tuple(int(start) for start in row_starts(cost)[num_before:])
 
 
 def median_filter(x: Tensor, width: int) -> Tensor:

@@ -48,6 +48,8 @@ class CallEnded(Struct, frozen=True, gc=False):
 
 Event = TextAdded | ReasoningAdded | CallBegun | ArgumentsAdded | CallEnded
 
+Span = tuple[int, int]
+"""Characters of an answer, as it came: from, and up to."""
 MakeId = Callable[[int, str], str]
 """The id of a call (its index, its name) for which the model wrote none."""
 
@@ -55,9 +57,16 @@ _NOTHING: Final = "{}"
 
 
 class EventSink:
-    """Collects events. At most `max_calls` are told, None: all."""
+    """Collects events. At most `max_calls` are told, None: all. With `num_read`, which says how much of the
+    answer is read, it knows where each text was."""
 
-    def __init__(self, make_id: MakeId, *, max_calls: int | None = None) -> None:
+    def __init__(
+        self,
+        make_id: MakeId,
+        *,
+        max_calls: int | None = None,
+        num_read: Callable[[], int] | None = None,
+    ) -> None:
         self._make_id = make_id
         self._max_calls = max_calls
         self._events: list[Event] = []
@@ -78,9 +87,16 @@ class EventSink:
         self._is_fresh_thought = True
         self._thought_space = ""
         """The same two of reasoning."""
+        self._num_read = num_read
+        self._spans: list[Span] = []
+        """Of the text in the making; of the white space behind it; and of each text that was told."""
+        self._space_spans: list[Span] = []
+        self._told_spans: list[list[Span]] = []
 
-    def text(self, text: str) -> None:
-        """What is no part of anything else."""
+    def text(self, text: str, *, behind: int = 0) -> None:
+        """What is no part of anything else; it was just read, but for `behind` characters behind it."""
+        if self._num_read is not None:
+            self._note(text, self._num_read() - behind)
         if self._is_fresh:
             text = text.lstrip()
         if not text:
@@ -130,6 +146,7 @@ class EventSink:
     def begin_call(self, name: str, call_id: str | None = None) -> None:
         """A call of `name`, until `end_call`."""
         self._space, self._is_fresh = "", True
+        self._space_spans.clear()
         self._has_arguments, self._is_open = False, True
         if self._tells:
             call_id = call_id or self._make_id(self._num_calls, name)
@@ -161,12 +178,30 @@ class EventSink:
         if self._space:
             self._add(TextAdded, self._space)
             self._space = ""
+            self._spans += self._space_spans
+
+    def take_spans(self) -> list[list[Span]]:
+        """Where each text was that `take` gave since the last time; they are in order."""
+        spans, self._told_spans = self._told_spans, []
+        return spans
 
     def take(self) -> list[Event]:
         """The events since the last time."""
         self._flush()
         events, self._events = self._events, []
         return events
+
+    def _note(self, text: str, end: int) -> None:
+        """Where the text is that `text` is about to tell, as far as it does."""
+        start = end - len(text)
+        if self._is_fresh:
+            start += len(text) - len(text.lstrip())
+        said = max(start, end - len(text) + len(text.rstrip()))
+        if said > start:
+            self._spans += (*self._space_spans, (start, said))
+            self._space_spans.clear()
+        if end > said:
+            self._space_spans.append((said, end))
 
     def _tell(self, event: Event) -> None:
         self._flush()
@@ -187,6 +222,9 @@ class EventSink:
             self._events.append(ArgumentsAdded(self._num_calls, text))
         elif self._kind is TextAdded:
             self._events.append(TextAdded(text))
+            if self._num_read is not None:
+                self._told_spans.append(self._spans)
+                self._spans = []
         else:
             self._events.append(ReasoningAdded(text))
 

@@ -36,7 +36,7 @@ def read_harmony(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
         more, mark = yield from collect(source, (MESSAGE, *_ENDS[:3]))
         if mark != MESSAGE:
             if len(more) > _MAX_HEADER:  # whatever it is, it is no header
-                sink.text(more)
+                sink.text(more, behind=len(mark or ""))
             continue
         mark = yield from _read_body(source, sink, header + more)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .asides import Asides
-from .events import Event, EventSink
+from .events import Event, EventSink, Span
 from .formats import FORMATS, FormatName, ToolFormat, format_of
 from .harmony import HARMONY
 from .json_calls import Tools
@@ -69,7 +69,8 @@ class AnswerMachine:
 
     `tools` are the request's (None: calls are not looked for and stay text, but for channels); `thinking` is
     how the answer begins; at most `max_calls` calls are told. `asides` are names of special tokens that show
-    in its text: they are told where they come, but inside of calls, and are read by no format.
+    in its text: they are told where they come, but inside of calls, and are read by no format. One that
+    `traces` knows where each text was; it takes no asides.
     """
 
     def __init__(
@@ -80,11 +81,14 @@ class AnswerMachine:
         thinking: Thinking = "may",
         max_calls: int | None = None,
         asides: Sequence[str] = (),
+        traces: bool = False,
     ) -> None:
-        self._source = Source()
+        assert not (traces and asides), "places are those of the whole answer"
+        self._source = source = Source()
         self._asides = Asides(asides) if asides else None
         make_id = kind.tools.make_id if kind.tools is not None else _no_id
-        self._sink = EventSink(make_id, max_calls=max_calls)
+        num_read = (lambda: source.num_read) if traces else None
+        self._sink = EventSink(make_id, max_calls=max_calls, num_read=num_read)
         self._steps: Steps[None] | None = self._read(kind, tools, thinking)
         self._advance()
 
@@ -104,6 +108,10 @@ class AnswerMachine:
         self._advance()
         self._sink.finish()
         return self._sink.take()
+
+    def take_spans(self) -> list[list[Span]]:
+        """Where the text of each `TextAdded` was that was found since the last time, where it `traces`."""
+        return self._sink.take_spans()
 
     def _read_beside(self, asides: Asides, text: str, *, is_last: bool = False) -> None:
         for plain, name in asides.split(text, is_last=is_last):

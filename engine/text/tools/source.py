@@ -20,7 +20,7 @@ Sink = Callable[[str], None]
 class Source:
     """Text that is not read yet, and behind a mark what may have to be given back."""
 
-    __slots__ = ("_mark", "_marker", "at", "is_ended", "text")
+    __slots__ = ("_before", "_mark", "_marker", "at", "is_ended", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -28,16 +28,24 @@ class Source:
         """Where the unread begins."""
         self.is_ended = False
         """No more will come."""
+        self._before = 0
+        """Characters in front of `text`."""
         self._mark: int | None = None
         self._marker = 0
 
     def feed(self, text: str) -> None:
         """More text."""
         start = self.at if self._mark is None else self._mark
+        self._before += start
         self.text = self.text[start:] + text
         self.at -= start
         if self._mark is not None:
             self._mark = 0
+
+    @property
+    def num_read(self) -> int:
+        """How much of all that came is read."""
+        return self._before + self.at
 
     def more(self) -> Steps[bool]:
         """Wait for more; False at the end."""
@@ -96,7 +104,8 @@ def literal(source: Source, *words: str) -> Steps[str | None]:
 
 
 def until(source: Source, markers: Sequence[str], sink: Sink, *, marks: bool = False) -> Steps[str | None]:
-    """Give `sink` the text in front of the first marker and read that; None at the end of the text.
+    """Give `sink` the text in front of the first marker, when that is read, and read the marker; None at the
+    end of the text.
 
     None of the markers begins with another. Text is given as soon as it cannot belong to one. With `marks`
     the marker can be given back.
@@ -118,8 +127,8 @@ def until(source: Source, markers: Sequence[str], sink: Sink, *, marks: bool = F
                 free = min(free, _held_from(text, first, each))
         free = min(free, place)
         if free > start:
-            sink(text[start:free])
             source.at = free
+            sink(text[start:free])
         if marker is not None and free == place:
             source.at = place + len(marker)
             if marks:

@@ -20,12 +20,11 @@ from sensorium.engine.text.tools.events import (
 from sensorium.protocols.response_items import (
     InputTokensDetails,
     OutputTokensDetails,
-    ResponseEvent,
     ResponseFault,
     ResponseObject,
     ResponseUsage,
-    event_frame,
 )
+from sensorium.protocols.response_stream import ResponseEvent, event_frame
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 USAGE = ResponseUsage(

@@ -113,7 +113,11 @@ def test_an_error_of_a_class_of_our_own_is_of_the_nearest_that_all_know() -> Non
 
 
 def test_features_travel_as_they_are() -> None:
-    features = (Features((2, 3), bytes(24)), Features((4, 1), bytes(16), (1, 2, 2)))
+    features = (
+        Features((2, 3), bytes(24)),
+        Features((4, 1), bytes(16), (1, 2, 2)),
+        Features((4, 2), bytes(16), (1, 4, 4), "bfloat16"),
+    )
     supply, buffers = messages.shapes_of(features)
     assert [data is each.data for data, each in zip(buffers, features, strict=True)] == [True, True]
     assert messages.features_of(supply, [bytes(each) for each in buffers]) == features

@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from sensorium.actors.speech.transcriber import Transcriber
+from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.subtitles import srt
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
@@ -57,6 +59,19 @@ async def test_segments_alone_have_the_same_times_and_bring_no_words() -> None:
     assert alone.words == ()
     assert alone.segments[0].start == pytest.approx(1.0 + true.words[0].start, abs=0.05)
     assert srt(alone).startswith("1\n00:00:01,")
+
+
+@pytest.mark.parametrize("model", ["tiny-whisper", "tiny-qwen3-asr"])
+async def test_nothing_is_said_in_the_noise_before_speech(model: str) -> None:
+    """Words, segments and so subtitles begin when somebody speaks."""
+    true = timed_speech("en")
+    noise = 0.02 * np.random.default_rng(1).standard_normal(48_000).astype(np.float32)
+    async with running_speech(model) as running:
+        speech = Transcriber(running.speech.family, VoiceActivityModel())
+        transcript = await speech.transcribe(np.concatenate((noise, true.samples)), TIMED)
+    assert transcript.words[0].word == true.words[0].word
+    assert transcript.words[0].start == pytest.approx(3.0 + true.words[0].start, abs=0.25)
+    assert transcript.segments[0].start == transcript.words[0].start
 
 
 async def test_times_are_in_order_across_windows() -> None:

@@ -1,23 +1,27 @@
-"""How a request wants its media looked at reaches what is encoded and what is kept, of that request only."""
+"""How a request wants its media looked at reaches what is encoded and what is kept, of that request only; and
+what was encoded elsewhere."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sensorium.actors.fetch_config import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.media_cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
-from sensorium.actors.text.opening import media_bytes
+from sensorium.actors.text.opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
-from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.embeds import Embeds
+from sensorium.protocols.errors import BadRequestError, ClientError, MediaError
 from sensorium.protocols.media_wish import ProcessorKwargs, read_media_wishes
+from sensorium.protocols.messages import MediaItems
 from support.text_folder import make_qwen3_folder
 from support.vision_files import grey_steps, movie, png
 from support.vl_folder import make_vl_folder
@@ -114,3 +118,70 @@ async def test_a_model_that_sees_nothing_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadRequestError) as caught:
         await prompt(prompter, conversation)
     assert (caught.value.param, caught.value.code) == ("mm_processor_kwargs", "unsupported_parameter")
+
+
+def rows(grid: tuple[int, int, int], width: int, value: float = 0.5, name: str = "") -> MediaPart:
+    """Of as many tokens as the grid has cells of 2 x 2."""
+    values = np.full((grid[1] * grid[2] // 4, width), value, "<f4")
+    embeds = Embeds("float32", values.shape, grid)
+    return MediaPart("image", values.tobytes(), "messages[0].content[0]", name=name, embeds=embeds)
+
+
+def taking(vision: PromptBuilder, cache: MediaCache[MediaItems] | None = None) -> Prompter:
+    return Prompter(vision, ThreadOpener(), limits=MediaLimits(takes_embeds=True), cache=cache)
+
+
+async def test_embeddings_are_taken_where_that_was_said_only(vision: PromptBuilder) -> None:
+    """The small model's rows are 32 numbers and two levels of a deepstack."""
+    part = rows((1, 4, 6), 96)
+    with pytest.raises(BadRequestError, match="--enable-mm-embeds") as caught:
+        await prompt(Prompter(vision, ThreadOpener()), asked(part))
+    assert caught.value.param == "messages[0].content[0].image_embeds"
+    found = await prompt(taking(vision), asked(part))
+    (item,), (span,) = found.items, found.spans
+    assert (item.features.data, item.features.encoded, span.grid) == (part.data, "float32", (1, 2, 3))
+    other = await prompt(taking(vision), asked(rows((1, 4, 6), 96, value=0.25)))
+    turned = await prompt(taking(vision), asked(rows((1, 6, 4), 96)))
+    assert len({each.items[0].content_hash for each in (found, other, turned)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "words"),
+    [
+        (rows((1, 4, 6), 32), "shape", r"is \[6,32\]; allowed: rows of 96 numbers"),
+        (rows((1, 3, 8), 96), "image_grid_thw", "sides that divide by 2"),
+        (
+            replace(rows((1, 4, 6), 96), embeds=Embeds("float32", (6, 96), (1, 4, 8))),
+            "image_grid_thw",
+            "6 rows",
+        ),
+        (rows((1, 4, 6), 96, value=float("nan")), "data", "not all finite"),
+    ],
+)
+async def test_embeddings_that_are_none_of_the_models(
+    vision: PromptBuilder, part: MediaPart, field: str, words: str
+) -> None:
+    with pytest.raises(ClientError, match=words) as caught:
+        await prompt(taking(vision), asked(part))
+    assert caught.value.param == f"messages[0].content[0].image_embeds.{field}"
+
+
+async def test_a_model_without_rows_of_others_takes_no_embeddings(tmp_path: Path) -> None:
+    prompter = taking(built(make_qwen3_folder(tmp_path / "text")))
+    with pytest.raises(BadRequestError) as caught:
+        await prompt(prompter, asked(rows((1, 4, 6), 96)))
+    assert (caught.value.param, caught.value.code) == ("messages[0].content[0]", "unsupported_media")
+
+
+async def test_embeddings_are_kept_by_their_name(vision: PromptBuilder) -> None:
+    cache = MediaCache(10**8, media_bytes)
+    prompter = taking(vision, cache)
+    sent = await prompt(prompter, asked(rows((1, 4, 6), 96, name="a")))
+    named = replace(rows((1, 4, 6), 96, name="a"), data=b"", embeds=Embeds())
+    again = await prompt(prompter, asked(named))
+    assert again.items == sent.items
+    file = MediaPart("image", b"", "messages[0].content[0]", name="a")
+    for part, scope in ((named, "bob"), (file, "alice"), (replace(named, name="b"), "alice")):
+        with pytest.raises(MediaError) as caught:
+            await prompt(prompter, asked(part), scope)
+        assert caught.value.code == "media_not_kept"

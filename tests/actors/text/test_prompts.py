@@ -23,7 +23,7 @@ from sensorium.media.images import ImageLimits
 from sensorium.media.video_container import VideoLimits
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage, MediaKind, MediaPart, Part, TextPart
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from sensorium.protocols.errors import (
     BadRequestError,
     InternalError,
@@ -31,7 +31,7 @@ from sensorium.protocols.errors import (
     OverloadedError,
     TooLargeError,
 )
-from sensorium.protocols.messages import EncoderItem
+from sensorium.protocols.messages import MediaItems, MediaKind
 from support.asr_folder import make_asr_folder
 from support.vl_folder import make_vl_folder
 
@@ -164,7 +164,7 @@ class WatchingOpener(ThreadOpener):
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         self.seen.append(self.budget.num_bytes)
         return await super().prepare_image(data, config, limits)
 
@@ -259,7 +259,7 @@ class StuckOpener(ThreadOpener):
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         try:
             await trio.sleep_forever()
         finally:
@@ -316,7 +316,7 @@ class CountingOpener(ThreadOpener):
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> EncoderItem:
+    ) -> MediaItems:
         self.num_opened += 1
         return await super().prepare_image(data, config, limits)
 

@@ -50,6 +50,7 @@ def info_of(folder: Path, audio_token_id: int) -> Qwen3AsrInfo:
         num_mel_bins=128,
         n_window=50,
         window_frames=800,
+        output_size=32,
         audio_token_id=audio_token_id,
         languages=tuple(LANGUAGES),
     )

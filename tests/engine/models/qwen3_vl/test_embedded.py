@@ -34,7 +34,7 @@ def test_it_says_what_is_there_as_transformers_says_it(name: str) -> None:
     text, tokens = TextTokenizer.from_folder(folder), read_vision_tokens(folder)
     config, template = read_vision_config(folder), AutoTokenizer.from_pretrained(folder)
     data, kind = (DATA / name).read_bytes(), "image" if name.endswith(".png") else "video"
-    images = [prepare_image(data, config.image)] if kind == "image" else []
+    images = prepare_image(data, config.image).items if kind == "image" else ()
     videos = [prepare_video(data, config.video)] if kind == "video" else []
     cases, end = [], template.eos_token_id
     for each in ASKED[name]:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.base import Model
+from sensorium.engine.models.dense.model import EmbeddedRows
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, read_vision_tokens
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
 from sensorium.engine.planning.positions import RotaryPositions
 from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.media.embeds import embeds_item
 from sensorium.media.images import image_item
 from sensorium.media.vision_config import VisionConfig, read_vision_config
+from sensorium.protocols.embeds import Embeds
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import Features
+from sensorium.protocols.messages import EncoderItem, Features, FloatType
 from support.exactness import Case, Engine, check_every_way, reference_case
 from support.vision_files import picture
 from support.vl_folder import VlShape, make_vl_folder
@@ -151,6 +155,83 @@ def test_other_pictures_behind_the_same_tokens_get_their_own_answer(vl: Vl) -> N
         request_id = engine.submit(case)
         engine.run()
         case.check(engine.tokens(request_id), "after another picture")
+
+
+def encoded(vl: Vl, item: EncoderItem, dtype: torch.dtype = torch.float32) -> EncoderItem:
+    """What transformers' encoder makes of an item, as clients send it."""
+    features = item.features
+    values = torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+    seen = vl.reference.model.visual(values, grid_thw=torch.tensor([features.grid]))
+    rows = torch.cat([seen.pooler_output, *seen.deepstack_features], dim=1).to(dtype).contiguous()
+    name = next(known for known in get_args(FloatType) if known in str(dtype))
+    data = rows.view(torch.uint8).numpy().tobytes()
+    return embeds_item(data, Embeds(name, (rows.shape[0], rows.shape[1]), features.grid))
+
+
+def with_encoded(vl: Vl, case: Case) -> Case:
+    own = {item.content_hash: encoded(vl, item) for item in case.items}
+    spans = [
+        msgspec.structs.replace(span, content_hash=own[span.content_hash].content_hash) for span in case.spans
+    ]
+    return replace(case, items=tuple(own[item.content_hash] for item in case.items), spans=tuple(spans))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@torch.inference_mode()
+def test_what_transformers_encoded_is_answered_as_the_pictures_are(tmp_path: Path, seed: int) -> None:
+    """Beside pictures in one batch, however run."""
+    rng = random.Random(1000 + seed)
+    vl = load(make_vl_folder(tmp_path, seed=seed, shape=random_shape(rng)))
+    pictures = [vl.case(vl.prompt(kind, rng)) for kind in ("image", "images")]
+    cases = [with_encoded(vl, case) for case in pictures]
+    for case in cases:
+        width = case.items[0].features.shape[1]
+        assert width == vl.tokens.width
+        outputs = vl.model.encode([item.features for item in case.items])
+        assert vl.source.encoder_bytes is not None
+        for output, item in zip(outputs, case.items, strict=True):
+            assert output.num_bytes == vl.source.encoder_bytes(item.num_tokens)
+            assert output.num_rows == item.num_tokens
+    check_every_way(vl.model, [cases[0], pictures[1], cases[1]], seed=seed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.inference_mode()
+def test_rows_of_fewer_bits_are_those_numbers(vl: Vl, dtype: torch.dtype) -> None:
+    item = image_item(picture(40, 24), vl.config.image)
+    (whole,) = vl.model.encode([item.features])
+    given = encoded(vl, item, dtype).features
+    vl.model.check_features(given)
+    raw, (less,) = vl.model.encode([item.features]), vl.model.encode([given])
+    assert isinstance(whole, EmbeddedRows)
+    assert isinstance(less, EmbeddedRows)
+    assert len(raw) == 1
+    for one, other in zip((whole.rows, *whole.deepstack), (less.rows, *less.deepstack), strict=True):
+        torch.testing.assert_close(one.to(dtype).float(), other, atol=1e-2, rtol=1e-2)
+
+
+@torch.inference_mode()
+def test_embeddings_that_cannot_be_taken_are_refused(vl: Vl) -> None:
+    good = encoded(vl, image_item(picture(16, 24), vl.config.image)).features
+    vl.model.check_features(good)
+    for changed, message in (
+        (msgspec.structs.replace(good, shape=(good.shape[0], 32)), r"takes \[rows, 96\]"),
+        (msgspec.structs.replace(good, shape=(0, 96), data=b""), r"takes \[rows, 96\]"),
+        (msgspec.structs.replace(good, encoded="float16"), "are not float16 values"),
+        (msgspec.structs.replace(good, data=good.data[:-4] + b"\0\0\x80\x7f"), "must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vl.model.check_features(changed)
+
+
+@torch.inference_mode()
+def test_numbers_beyond_the_models_type_are_refused(folder: Path) -> None:
+    """Finite as they were sent, infinite as the model would have them."""
+    model = open_model(folder, device="cpu", dtype="bfloat16").load()
+    large = torch.full((6, 96), torch.finfo(torch.float32).max)
+    features = Features((6, 96), large.numpy().tobytes(), (1, 4, 6), "float32")
+    with pytest.raises(ValueError, match="finite numbers, also as bfloat16"):
+        model.check_features(features)
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, expand_vision, read_vision_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, VideoItems
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaItems
 from support.text_folder import SENTENCES, byte_level_tokenizer
 from support.vl_folder import (
     IMAGE_PAD,
@@ -40,7 +40,7 @@ def id_of(name: str) -> int:
     return found
 
 
-TOKENS = VisionTokens(id_of(VISION_START), id_of(VISION_END), id_of(IMAGE_PAD), id_of(VIDEO_PAD), MERGE)
+TOKENS = VisionTokens(id_of(VISION_START), id_of(VISION_END), id_of(IMAGE_PAD), id_of(VIDEO_PAD), MERGE, 32)
 
 
 def plain(text: str) -> tuple[int, ...]:
@@ -83,6 +83,10 @@ def reference_ids(
     return ids
 
 
+def still(each: EncoderItem) -> MediaItems:
+    return MediaItems("image", (each,))
+
+
 sides = st.integers(1, 6).map(lambda side: side * MERGE)
 
 
@@ -105,15 +109,16 @@ def test_ids_are_the_reference(places: list[str], rng: random.Random, data: st.D
             clips.append((height, width, frames, data.draw(st.floats(0.5, 120))))
             text += VIDEO_PLACE
         text += rng.choice(("", "\n", " and ", rng.choice(SENTENCES)))
-    images = [item(*size, f"image {index}") for index, size in enumerate(sizes)]
+    images = [still(item(*size, f"image {index}")) for index, size in enumerate(sizes)]
     videos = [
-        VideoItems(
+        MediaItems(
+            "video",
             tuple(item(height, width, f"video {index} {part}") for part in range((len(frames) + 1) // 2)),
             tuple(Qwen3VLProcessor._calculate_timestamps(None, list(frames), fps)),
         )
         for index, (height, width, frames, fps) in enumerate(clips)
     ]
-    prompt = expand_vision(TEXT.encode(text, allow_special=True), TOKENS, plain, images=images, videos=videos)
+    prompt = expand_vision(TEXT.encode(text, allow_special=True), TOKENS, plain, [*images, *videos])
     assert list(prompt.token_ids) == reference_ids(text, sizes, clips)
     pads = [index for index, token in enumerate(prompt.token_ids) if token in {TOKENS.image, TOKENS.video}]
     covered = [p for span in prompt.spans for p in range(span.start, span.start + span.num_tokens)]
@@ -128,18 +133,18 @@ def test_ids_are_the_reference(places: list[str], rng: random.Random, data: st.D
 
 
 def test_times_are_written_with_one_digit() -> None:
-    video = VideoItems((item(2, 2, "a"), item(2, 2, "b")), (0.25, 12.0))
+    video = MediaItems("video", (item(2, 2, "a"), item(2, 2, "b")), (0.25, 12.0))
     ids = TEXT.encode(VIDEO_PLACE, allow_special=True)
-    prompt = expand_vision(ids, TOKENS, plain, videos=[video])
+    prompt = expand_vision(ids, TOKENS, plain, [video])
     text = BACKEND.decode(list(prompt.token_ids), skip_special_tokens=False)
     one = f"{VISION_START}{VIDEO_PAD}{VISION_END}"
     assert text == f"{VISION_START}<0.2 seconds>{one}<12.0 seconds>{one}{VISION_END}"
 
 
 def test_an_image_shown_twice_has_two_spans() -> None:
-    image = item(4, 2, "same")
+    image = still(item(4, 2, "same"))
     ids = TEXT.encode(IMAGE_PLACE * 2, allow_special=True)
-    prompt = expand_vision(ids, TOKENS, plain, images=[image, image])
+    prompt = expand_vision(ids, TOKENS, plain, [image, image])
     assert [(span.start, span.num_tokens, span.grid) for span in prompt.spans] == [
         (1, 2, (1, 2, 1)),
         (5, 2, (1, 2, 1)),
@@ -162,10 +167,10 @@ def test_without_media_nothing_changes() -> None:
     ],
 )
 def test_places_and_media_must_match(text: str, num_images: int, num_videos: int, message: str) -> None:
-    images = [item(2, 2, "i")] * num_images
-    videos = [VideoItems((item(2, 2, "v"),), (0.0,))] * num_videos
+    images = [still(item(2, 2, "i"))] * num_images
+    videos = [MediaItems("video", (item(2, 2, "v"),), (0.0,))] * num_videos
     with pytest.raises(BadRequestError, match=message):
-        expand_vision(TEXT.encode(text, allow_special=True), TOKENS, plain, images=images, videos=videos)
+        expand_vision(TEXT.encode(text, allow_special=True), TOKENS, plain, [*images, *videos])
 
 
 def test_tokens_of_a_config(tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ def test_tokens_of_a_config(tmp_path: Path) -> None:
     }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    assert read_vision_tokens(tmp_path) == VisionTokens(1, 2, 3, 4, 2)
+    assert read_vision_tokens(tmp_path) == VisionTokens(1, 2, 3, 4, 2, 3584 * 4)
     path.write_text(json.dumps(config | {"image_token_id": "<|image_pad|>"}))
     with pytest.raises(ModelLoadError, match=r"config\.json: no image_token_id"):
         read_vision_tokens(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,15 @@ def test_a_staircase_is_found_exactly() -> None:
     for row in range(5):
         weights[:, row, edges[row] : edges[row + 1]] = 1.0
     assert token_boundaries(weights, 0, 5) == tuple(edges[:-1])
+
+
+def test_what_comes_before_the_text_is_not_of_its_first_token() -> None:
+    """The prompt's first row looks at it; the text's rows begin where they look."""
+    edges = [0, 60, 75, 90, 100]
+    weights = torch.full((2, 6, 100), 0.001)
+    for row, (start, end) in zip((0, 3, 4, 5), itertools.pairwise(edges), strict=True):
+        weights[:, row, start:end] = 1.0
+    assert token_boundaries(weights, 3, 3) == (60, 75, 90)
 
 
 def test_what_cannot_be_aligned_is_an_error() -> None:

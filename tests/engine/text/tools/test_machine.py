@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sensorium.engine.text.tools.events import ArgumentsAdded, CallBegun, CallEnded, Event, TextAdded, merged
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
-from sensorium.engine.text.tools.machine import AnswerFormat, read_whole
+from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
 from sensorium.engine.text.tools.thinking import THINK, Thinking, ThinkTags, tags_of
-from support.answers import machine, said
+from support.answers import TOOLS, machine, said
 
 names = st.sampled_from(sorted(FORMATS))
 PIECES = [
@@ -47,6 +47,26 @@ def test_every_cut_finds_the_same(name: FormatName, text: str, edges: list[int],
     whole = without_ids(pushed(name, text, [], thinking))
     assert without_ids(pushed(name, text, edges, thinking)) == whole
     assert without_ids(pushed(name, text, list(range(len(text))), thinking)) == whole
+
+
+@settings(max_examples=500, deadline=None)
+@given(names, answers, cuts, st.sampled_from(get_args(Thinking)))
+@example("harmony", "<|channel|>" + "a" * 300 + "<|end|>b", [], "may")
+@example("hermes", " a \n<think>b</think> c <tool_call>d </tool_call>\n", [3], "may")
+def test_each_text_is_where_it_is_said_to_be(
+    name: FormatName, text: str, edges: list[int], thinking: Thinking
+) -> None:
+    reader = AnswerMachine(AnswerFormat(FORMATS[name], THINK), TOOLS, thinking=thinking, traces=True)
+    places = [0, *sorted(min(edge, len(text)) for edge in edges), len(text)]
+    after = 0
+    for start, end in (*itertools.pairwise(places), (None, None)):
+        events = reader.finish() if start is None else reader.push(text[start:end])
+        told = [event.text for event in events if isinstance(event, TextAdded)]
+        spans = reader.take_spans()
+        assert ["".join(text[a:b] for a, b in each) for each in spans] == told
+        for a, b in (span for each in spans for span in each):
+            assert after <= a < b
+            after = b
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,0 +1,223 @@
+"""A response whose tools are MCP servers': answered in rounds, and the calls between them are made here.
+
+First every server is asked for its tools that this conversation does not know yet, and calls are made that
+the request approves. Then the model answers; calls it makes are made, at the same time, and it goes on with
+their results, until it makes none, or one that a client has to answer. **Bounded**: `MAX_ROUNDS` rounds,
+behind which the model answers without calls; `max_tool_calls`, `MAX_CALLS` at most; `max_output_tokens` holds
+for all rounds together. What fails of a server is told in its item, and the answer goes on. Cancelling ends
+all of it. Read next: `actors/mcp/client.py`, `actors/http/response_writer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from ...protocols.errors import BadRequestError
+from ...protocols.generation import CompletionUsage, usage
+from ...protocols.mcp_results import CallOutcome, protocol_error
+from ...protocols.mcp_tools import HostedTool, hosted_tools
+from ...protocols.messages import Lane, SamplingParams
+from ...protocols.response_input import Approval
+from ...protocols.response_items import McpApprovalRequest, McpListTools
+from ...protocols.response_stream import ResponseEvent, event_frame
+from ...protocols.responses import AskedResponse
+from ..kernel.nursery import open_work
+from ..mcp.client import McpClients, McpFailure, McpSession
+from ..text.generation import TextModel
+from .answering import Answering
+from .event_stream import Put
+from .hosted_items import HostedCall
+from .response_rows import KeptResponse
+from .response_shape import ResponseShape
+
+MAX_ROUNDS: Final = 32
+"""Of calls in one response."""
+MAX_CALLS: Final = 128
+"""In one response."""
+
+
+ApprovedCall = tuple[Approval, McpApprovalRequest]
+
+
+class RoundAnswering(Answering):
+    """Answers one request."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        asked: AskedResponse,
+        params: SamplingParams,
+        shape: ResponseShape,
+        clients: McpClients,
+        approved: Sequence[ApprovedCall],
+        *,
+        lane: Lane,
+        cache_salt: str,
+        max_entries: int,
+    ) -> None:
+        """`approved`: from `approved_calls`. Raises BadRequestError for servers that are not allowed."""
+        has_limit = asked.chat.wanted_tokens is not None
+        super().__init__(
+            model,
+            asked.chat,
+            params,
+            shape,
+            has_limit=has_limit,
+            lane=lane,
+            cache_salt=cache_salt,
+            max_entries=max_entries,
+        )
+        clients.check(asked.servers)
+        self._asked = asked
+        self._response = shape
+        self._is_limited = has_limit
+        self._sessions = {each.label: clients.open(each, lane.caller) for each in asked.servers}
+        self._approved = approved
+        self._num_calls = 0
+
+    async def whole(self) -> bytes:
+        """The body of the whole answer."""
+        await self.stream(lambda _: None)
+        return msgspec.json.encode(self._response.response)
+
+    async def stream(self, put: Put) -> None:
+        """Put the events as they are made. Raises what fails, also where some were put."""
+        shape = self._response
+        if not shape.has_begun:
+            put(shape.begun())
+        await self._list(put)
+        await self._call_approved(put)
+        total: CompletionUsage | None = None
+        num_rounds = 0
+        while True:
+            shape.begin_round(is_first=num_rounds == 0, may_call=num_rounds < MAX_ROUNDS)
+            found = await self.put_answers(put)
+            total = found if total is None else _together(total, found)
+            num_rounds += 1
+            _put(put, shape.writer.end_round(is_cut=shape.is_cut))
+            calls = [] if shape.is_cut else shape.writer.take_calls()
+            waits = shape.waits_for_client
+            await self._call(put, calls)
+            shape.end_round()
+            if shape.is_cut or not calls or waits:
+                break
+            if self._is_limited:
+                num_left = self._params.max_tokens - found.completion_tokens
+                if num_left <= 0:
+                    shape.is_cut = True
+                    break
+                self._params = msgspec.structs.replace(self._params, max_tokens=num_left)
+        put(shape.end(total))
+        for session in self._sessions.values():
+            await session.close()
+
+    async def _list(self, put: Put) -> None:
+        """Ask every server for its tools that has not told them in this conversation."""
+        shape = self._response
+        known = {each.server_label for each in shape.listed if each.error is None}
+
+        async def one(session: McpSession, place: int) -> None:
+            try:
+                told = shape.writer.end_list(place, await session.tools(), None)
+            except McpFailure as failure:
+                told = shape.writer.end_list(place, [], str(failure))
+            _put(put, told)
+
+        places: list[int] = []
+        async with open_work() as nursery:
+            for label, session in self._sessions.items():
+                if label not in known:
+                    place, told = shape.writer.begin_list(label)
+                    places.append(place)
+                    _put(put, told)
+                    nursery.start_soon(one, session, place)
+        new = [each for each in shape.writer.items if isinstance(each, McpListTools)]
+        shape.listed = (*shape.listed, *new)
+        taken = {tool.name for tool in self._asked.functions}
+        shape.hosted = shape.writer.hosted = hosted_tools(self._asked.servers, shape.listed, taken)
+
+    async def _call_approved(self, put: Put) -> None:
+        shape = self._response
+        for _, request in self._approved:
+            _put(put, shape.writer.begin_call(request, self._found(request)))
+        outcomes = await self._call(put, shape.writer.take_calls())
+        for (approval, _), outcome in zip(self._approved, outcomes, strict=True):
+            shape.set_result(approval.place, outcome.text)
+
+    def _found(self, request: McpApprovalRequest) -> HostedTool | None:
+        """What was approved, if it is still there and allowed."""
+        every = self._response.hosted.values()
+        wanted = (request.server_label, request.name)
+        return next((each for each in every if (each.server.label, each.tool.name) == wanted), None)
+
+    async def _call(self, put: Put, calls: Sequence[HostedCall]) -> list[CallOutcome]:
+        """Make calls, and tell what each comes to when it does; outcomes in order."""
+        most = min(self._asked.request.max_tool_calls or MAX_CALLS, MAX_CALLS)
+        outcomes: dict[int, CallOutcome] = {}
+
+        async def one(call: HostedCall, *, is_allowed: bool) -> None:
+            if is_allowed:
+                outcome = await self._outcome(call)
+            else:
+                outcome = protocol_error(-32000, f"The response has made its {most} calls.")
+            outcomes[call.place] = outcome
+            _put(put, self._response.writer.end_call(call, outcome))
+
+        async with open_work() as nursery:
+            for call in calls:
+                self._num_calls += 1
+                nursery.start_soon(partial(one, call, is_allowed=self._num_calls <= most))
+        return [outcomes[call.place] for call in calls]
+
+    async def _outcome(self, call: HostedCall) -> CallOutcome:
+        if call.hosted is None:
+            return protocol_error(-32602, "There is no such tool any more, or it is not allowed.")
+        try:
+            arguments: Any = msgspec.json.decode(call.item.arguments)
+        except (msgspec.DecodeError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return protocol_error(-32602, "The arguments are no JSON object.")
+        return await self._sessions[call.hosted.server.label].call(call.hosted.tool.name, arguments)
+
+
+def approved_calls(asked: AskedResponse, before: KeptResponse | None) -> list[ApprovedCall]:
+    """The calls that the request agrees to. Raises BadRequestError for those that nobody asked about."""
+    output = () if before is None else before.response.output
+    requests = {
+        each.id: each for each in (*output, *asked.read.requests) if isinstance(each, McpApprovalRequest)
+    }
+    labels = {server.label for server in asked.servers}
+    found: list[ApprovedCall] = []
+    for approval in asked.read.approvals:
+        param = f"{approval.param}.approval_request_id"
+        request = requests.get(approval.request_id)
+        if request is None:
+            raise BadRequestError(
+                f"`{param}`: no call is asked about with {approval.request_id[:80]!r}.", param=param
+            )
+        if not approval.is_given:
+            continue
+        if request.server_label not in labels:
+            raise BadRequestError(
+                f"`tools` has no MCP server `{request.server_label[:80]}`, whose call is approved.",
+                param="tools",
+            )
+        found.append((approval, request))
+    return found
+
+
+def _together(one: CompletionUsage, other: CompletionUsage) -> CompletionUsage:
+    cached = one.prompt_tokens_details.cached_tokens + other.prompt_tokens_details.cached_tokens
+    return usage(
+        one.prompt_tokens + other.prompt_tokens, one.completion_tokens + other.completion_tokens, cached
+    )
+
+
+def _put(put: Put, events: Sequence[ResponseEvent]) -> None:
+    if events:
+        put(b"".join(map(event_frame, events)))

@@ -1,0 +1,1 @@
+"""MCP servers' tools: asked for, and called."""

@@ -1,0 +1,96 @@
+"""Which MCP servers a request may have called: one of the value objects of `actors/config.py`.
+
+None, unless an operator names them: their addresses are written by clients, and what they answer reaches the
+model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import httpx
+
+from .fetching.networks import Network, read_networks
+from .option_checks import ConfigError, check
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    """MCP servers whose tools are called for /v1/responses (docs/responses.md).
+
+    Attributes
+    ----------
+    allowed_mcp_servers
+        Address of an MCP server that requests may name, as https://mcp.example.com/mcp, with all below it;
+        repeat for several. If none is given, no request may name one.
+    allowed_mcp_networks
+        Network that such a server may be in though it is not public, as 10.1.0.0/16; repeat for several.
+    mcp_timeout_s
+        Seconds in which an MCP server must have told its tools, or the result of a call.
+    """
+
+    allowed_mcp_servers: tuple[str, ...] = ()
+    allowed_mcp_networks: tuple[str, ...] = ()
+    mcp_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for address in self.allowed_mcp_servers:
+            found = read_mcp_address(address)
+            if found is None or found.query or found.fragment:
+                raise ConfigError(
+                    f"--allowed-mcp-servers is {address!r}; allowed: an address as "
+                    "https://mcp.example.com/mcp, without a user's name, ? and #"
+                )
+        for network in self.allowed_mcp_networks:
+            try:
+                read_networks([network])
+            except ValueError:
+                raise ConfigError(
+                    f"--allowed-mcp-networks is {network!r}; allowed: a network as 10.1.0.0/16 or fd00::/8, "
+                    "or an address"
+                ) from None
+        check("mcp_timeout_s", self.mcp_timeout_s, 0.1, 600)
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """`allowed_mcp_networks`, read."""
+        return read_networks(self.allowed_mcp_networks)
+
+    def is_allowed(self, address: httpx.URL) -> bool:
+        """Whether it is one of those named, or below one."""
+        return any(
+            known is not None and _is_below(address, known)
+            for known in map(read_mcp_address, self.allowed_mcp_servers)
+        )
+
+
+def read_mcp_address(text: str) -> httpx.URL | None:
+    """An http: or https: address in its parts, None if it is none that can be connected to. What is checked
+    is what is connected to: it is parsed once."""
+    try:
+        found = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError, UnicodeError):
+        return None
+    if found.scheme not in _PORTS or not found.host or found.userinfo:
+        return None
+    return found if found.port is None or 0 < found.port < 1 << 16 else None
+
+
+def _is_below(address: httpx.URL, known: httpx.URL) -> bool:
+    if _place(address) != _place(known):
+        return False
+    # As a server may read them: a part written as %2e%2e is one that leads up, too.
+    parts = unquote(address.path.replace("\\", "/")).split("/")
+    if ".." in parts or "." in parts:
+        return False
+    path = known.path.rstrip("/")
+    return address.path == path or address.path.startswith(f"{path}/")
+
+
+def _place(address: httpx.URL) -> tuple[str, str, int]:
+    host = address.raw_host.decode("ascii").rstrip(".").lower()
+    return address.scheme, host, address.port or _PORTS[address.scheme]

@@ -1,0 +1,80 @@
+"""Files inside of JSON: base64 and `data:` URIs → bytes, in slices that let other threads run.
+
+Errors name the field. Knows no kinds of files; read next: `protocols/chat_content.py`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+import re
+from typing import Final
+
+from msgspec import Raw
+
+from .body import decoder, shown
+from .errors import BadRequestError
+
+DATA_URI: Final = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<params>(?:;[\w.+-]+=[^;,]*)*);base64,")
+HEAD_CHARS: Final = 256
+"""Of a URI, among which its type and parameters are."""
+_SLICE: Final = 1 << 18
+"""Characters of base64 decoded in one call; a multiple of 4."""
+
+_decode_text = decoder(str)
+
+
+def inside(text: memoryview, param: str) -> memoryview:
+    """What is between the quotes of a JSON string, its escapes undone. Raises BadRequestError."""
+    slices = (bytes(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
+    if bytes(text[:1]) != b'"' or any(b"\\" in each for each in slices):
+        return memoryview(_decode_text(Raw(text), param).encode("utf-8", "replace"))
+    return text[1:-1]
+
+
+def read_base64(text: Raw, param: str) -> bytes:
+    """The bytes of a JSON string of base64. Raises BadRequestError naming `param`."""
+    return from_base64(inside(memoryview(text), param), param)
+
+
+def read_data_uri(url: Raw, param: str) -> bytes:
+    """The bytes of a `data:` URI, a JSON string. Raises BadRequestError naming `param`."""
+    return from_data_uri(inside(memoryview(url), param), param)
+
+
+def read_data_text(url: str, param: str) -> bytes:
+    """The bytes of a `data:` URI that did not come in JSON. Raises BadRequestError naming `param`."""
+    return from_data_uri(memoryview(url.encode("utf-8", "replace")), param)
+
+
+def from_data_uri(text: memoryview, param: str) -> bytes:
+    """The bytes of a `data:` URI. Raises BadRequestError naming `param`."""
+    start = bytes(text[:HEAD_CHARS]).decode("utf-8", "replace")
+    if start[:8].lower().startswith(("http://", "https://")):
+        raise BadRequestError(
+            f"`{param}`: addresses are not fetched here; send the file as a data: URI "
+            "(data:image/png;base64,…).",
+            param=param,
+            code="unsupported_url",
+        )
+    head = DATA_URI.match(start)
+    if head is None:
+        raise BadRequestError(
+            f"`{param}` is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…).",
+            param=param,
+        )
+    return from_base64(text[head.end() :], param)
+
+
+def from_base64(text: memoryview, param: str) -> bytes:
+    """The bytes of base64, slice by slice: a thread that decodes tens of megabytes in one call keeps all
+    others from running. Raises BadRequestError naming `param`."""
+    found = io.BytesIO()
+    try:
+        for at in range(0, len(text), _SLICE):
+            size = found.write(binascii.a2b_base64(text[at : at + _SLICE], strict_mode=True))
+            if at + _SLICE < len(text) and size < _SLICE // 4 * 3:
+                raise binascii.Error("padding before the end")
+    except binascii.Error:
+        raise BadRequestError(f"`{param}` is not valid base64.", param=param) from None
+    return found.getvalue()
