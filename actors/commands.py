@@ -1,4 +1,4 @@
-"""The command line: `sensorium serve | models`, and the client's commands beside them.
+"""The command line: `sensorium serve | models | kernels`, and the client's commands beside them.
 
 The client's commands live in `client/commands.py` and are mounted here. Options of `serve` are the fields
 of `actors/config.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command may be
@@ -36,6 +36,7 @@ from .config import (
     ServerConfig,
 )
 from .config_file import FileOptions, read_options
+from .engine_config import Dtype, Quantization
 from .kernel.nursery import first_error
 from .logs import LogConfig, configure
 from .option_checks import AddressError, ConfigError
@@ -257,6 +258,56 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
         info = open_model(name, device="cpu", dtype="float32").info
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
         print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
+    return 0
+
+
+@app.command(default_parameter=Parameter(negative=(), show_env_var=False))
+def kernels(
+    model: str,
+    *,
+    dtype: Dtype = "auto",
+    quantization: Quantization = "none",
+    num_threads: int = 0,
+    pin: str = "",
+    table: Path | None = None,
+    save: Path | None = None,
+) -> int:
+    """Measure the ways in which a model's operations can run on this CPU, and show which are used.
+
+    What is measured is kept: servers of this machine use it from then on.
+
+    Examples:
+
+        sensorium kernels Qwen/Qwen3-0.6B
+        sensorium kernels Qwen/Qwen3-0.6B --save kernels.json
+        sensorium serve Qwen/Qwen3-0.6B --kernels kernels.json
+
+    Parameters
+    ----------
+    model
+        Embedded name, local folder or Hugging Face id.
+    dtype
+        As of serve, like quantization and num_threads.
+    pin
+        Use these ways, as linear=onednn or linear=c,attention=fused.
+    table
+        Use the choices of this file, which another run saved on a machine of the same kind.
+    save
+        Write the choices to this file, for --kernels of serve.
+    """
+    config = EngineConfig(
+        device="cpu",
+        dtype=dtype,
+        quantization=quantization,
+        num_threads=num_threads,
+        kernels="auto" if table is None else str(table),
+        pin_kernels=pin,
+    )
+    with LeavingAtOnce():
+        from .kernel_choices import show_kernels
+
+    for line in show_kernels(model, config, save):
+        print(line, flush=True)
     return 0
 
 

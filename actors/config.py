@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .call_config import CallConfig
-from .engine_config import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, Quantization
+from .engine_config import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, Quantization
 from .fetch_config import FetchConfig
 from .file_config import SAMPLE_BYTES_PER_S, FileConfig
 from .listen_config import ListenConfig
@@ -34,6 +34,7 @@ __all__ = [
     "EngineConfig",
     "FetchConfig",
     "FileConfig",
+    "KvDtype",
     "ListenConfig",
     "McpConfig",
     "ProcessConfig",

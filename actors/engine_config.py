@@ -10,11 +10,12 @@ from typing import Final, Literal
 
 from ..engine.models.memory import MemorySize
 from ..engine.text.tools.machine import ToolParser
-from .option_checks import check, memory_size
+from .option_checks import check, memory_size, read_pins
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8", "int4"]
+KvDtype = Literal["auto", "int8", "fp8"]
 
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
@@ -33,7 +34,11 @@ class EngineConfig:
         from less), else bfloat16 where the device computes in it, else float32.
     quantization
         Bits of the weights of products, rounded when they are read: int8 halves what a step reads, int4
-        leaves a third. Embeddings, norms, convolutions, keys and values stay in dtype. On CPUs only.
+        leaves a third. Embeddings, norms and convolutions stay in dtype. On CPUs only.
+    kv_dtype
+        Number format of keys and values, and of what a Whisper decoder listens to. auto: dtype's. int8: whole
+        numbers with a scale for every vector; about twice the tokens in the same memory, half as many bytes
+        read for each; answers are no longer exact. On CPUs only. fp8 is refused: it gains nothing over int8.
     num_threads
         Threads for tensor work on a CPU; 0 takes all cores (one for embedded models, whose matrices are
         too small to share).
@@ -73,6 +78,13 @@ class EngineConfig:
     max_logprob_entries
         Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
         Each is some 100 bytes of JSON.
+    kernels
+        Which of several ways an operation runs by. auto: the fastest on this machine, measured at the first
+        start (up to 3 s) and kept beside the compiled kernels; default: fixed ones; or the JSON file of a
+        table that `sensorium kernels` wrote. float32 has fixed ones.
+    pin_kernels
+        Operations to run by a way of your choice, as linear=onednn or linear=c,attention=fused
+        (`sensorium kernels MODEL` lists them). Answers may then depend on what runs beside them.
     step_timeout_s
         Seconds one step may take before the device counts as hung and the model is started again.
     """
@@ -80,6 +92,7 @@ class EngineConfig:
     device: Device = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
+    kv_dtype: KvDtype = "auto"
     num_threads: int = 0
     kv_memory: str = "auto"
     num_blocks: int = 0
@@ -94,6 +107,8 @@ class EngineConfig:
     generation_config: Literal["auto", "none"] = "auto"
     tool_parser: ToolParser = "auto"
     max_logprob_entries: int = 300_000
+    kernels: str = "auto"
+    pin_kernels: str = ""
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
@@ -109,6 +124,8 @@ class EngineConfig:
         check("step_timeout_s", self.step_timeout_s, 0.1)
         memory_size("kv_memory", self.kv_memory)
         memory_size("encoder_memory", self.encoder_memory)
+
+        read_pins(self.pin_kernels)
 
     @property
     def kv_size(self) -> MemorySize | None:

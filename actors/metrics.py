@@ -73,6 +73,12 @@ class Metrics:
         Gauge("sensorium_build_info", "Always 1", ["version"], registry=self.registry).labels(
             importlib.metadata.version("sensorium")
         ).set(1)
+        self._kv_info = Gauge(
+            "sensorium_kv_info",
+            "Always 1: what decoder keys and values are kept as",
+            ["model", "dtype"],
+            registry=self.registry,
+        )
         self._engines: dict[str, Callable[[], EngineStatistics]] = {}
         self._inboxes: dict[str, Callable[[], Iterable[InboxStatistics]]] = {}
         self._register_engines()
@@ -184,8 +190,11 @@ class Metrics:
         model: str,
         statistics: Callable[[], EngineStatistics],
         inboxes: Callable[[], Iterable[InboxStatistics]] = tuple,
+        kv_dtype: str = "",
     ) -> None:
         """Read both at every scrape, labelled with the model's public name."""
+        if kv_dtype:
+            self._kv_info.labels(model, kv_dtype).set(1)
         self._engines[model] = statistics
         self._inboxes[model] = inboxes
 

@@ -27,6 +27,7 @@ from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
 from .config import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
+from .kernel_choices import settle_kernels
 from .loaded import LoadedModel, loaded_model
 from .remote.orders import Orders
 
@@ -131,7 +132,14 @@ def open_engine(
     """
     is_embedded = model in embedded_models()
     dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
-    source = open_model(model, device=config.device, dtype=dtype, quantization=config.quantization)
+    source = open_model(
+        model,
+        device=config.device,
+        dtype=dtype,
+        quantization=config.quantization,
+        kv_dtype=config.kv_dtype,
+    )
+    source.check_cache(config.block_size)
     _check_graphs(name, source, config)
     choices = _CHOICES["cuda" if source.device.type == "cuda" else "cpu"]
     choices = replace(
@@ -143,13 +151,13 @@ def open_engine(
     memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
     grammars, text = _grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_processors())
-    info = replace(source.info, name=name, max_context=memory.context)
+    info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
     if config.generation_config == "auto" and source.side.prompts is not None:
         info = replace(info, sampling=sampling_defaults(source.folder))
     engine = Engine(
         name,
         _runner_maker(
-            source, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
+            source, config, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(choices, config, memory, info.vocab_size),
@@ -202,7 +210,8 @@ def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, ma
     return MemoryWish(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
-        token_bytes=source.kv_shape.num_bytes(source.dtype),
+        token_bytes=source.kv_shape.num_bytes(source.cache_dtype),
+        kv_dtype=source.cache_name,
         model_context=source.info.max_context,
         block_size=config.block_size,
         max_running=max_running,
@@ -228,6 +237,7 @@ def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequenc
 
 def _runner_maker(
     source: ModelSource,
+    config: EngineConfig,
     memory: MemoryPlan,
     num_threads: int,
     grammars: GrammarStore | None,
@@ -245,7 +255,9 @@ def _runner_maker(
             grammars=grammars,
             cuda_graphs=graph_rows > 0,
             max_running=graph_rows,
+            kv_dtype=source.cache_dtype,
         )
+        settle_kernels(source.info.name, runner, config)
         runner.warm_up()
         return runner
 

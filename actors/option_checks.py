@@ -45,3 +45,11 @@ def memory_size(option: str, value: str) -> MemorySize | None:
             f"--{option.replace('_', '-')} is {value!r}; allowed: auto, a size as 2GiB or 512MiB, or a share "
             "as 0.5"
         ) from None
+
+
+def read_pins(value: str) -> dict[str, str]:
+    """`linear=c,attention=fused` as a mapping. Raises ConfigError."""
+    pairs = [part.split("=") for part in value.split(",") if part.strip()]
+    if not all(len(pair) == 2 and pair[0].strip() and pair[1].strip() for pair in pairs):
+        raise ConfigError(f"--pin-kernels is {value!r}; allowed: as linear=onednn,attention=fused")
+    return {operation.strip(): candidate.strip() for operation, candidate in pairs}

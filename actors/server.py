@@ -135,7 +135,9 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     if engines.process is not None:
         metrics.add_process(engines.process.pid, engines.process.num_restarts)
     for loaded in served:
-        metrics.add_engine(loaded.name, loaded.engine.statistics, loaded.engine.inboxes)
+        metrics.add_engine(
+            loaded.name, loaded.engine.statistics, loaded.engine.inboxes, kv_dtype=loaded.info.kv_dtype
+        )
         text = _text_model(loaded, config, prompter)
         models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .kv_cache import write_kv
+from .kv_cache import check_written, takes_codes, write_kv
+from .kv_codes import CODED, head_size
 from .native import CODES, native_for
 from .rms_norm import rms_norm
 from .rotary import RotaryTable, apply_rotary
@@ -36,7 +37,8 @@ def attention_inputs(
 ) -> Tensor:
     """qkv [rows, heads + 2 · kv_heads, dim], cache and slots as `write_kv` takes them → queries [rows, heads,
     dim]; keys and values are in the cache then. Raises IndexError as `write_kv` does."""
-    if has_triton(qkv):
+    coded = cache.dtype is CODED
+    if has_triton(qkv) and not coded:
         from .triton_attention_inputs import attention_inputs as on_gpu
 
         return on_gpu(qkv, norms, table, cache, slots)
@@ -45,18 +47,21 @@ def attention_inputs(
     _, _, kv_heads, block_size, _ = cache.shape
     heads = vectors - 2 * kv_heads
     weights = () if norms is None else (norms.query, norms.key)
-    dtypes = {each.dtype for each in (qkv, cache, *weights)}
+    dtypes = {each.dtype for each in (qkv, *weights)} | ({cache.dtype} if not coded else set())
     whole = (*weights, table.cos, table.sin, cache, slots)
+    if coded and not takes_codes(native, cache):
+        return _one_after_the_other(qkv, norms, table, cache, slots)
     if native is None or dim % 32 or len(dtypes) > 1 or qkv.stride()[1:] != (dim, 1):
         return _one_after_the_other(qkv, norms, table, cache, slots)
     assert all(each.is_contiguous() for each in whole), "norms, tables, cache and slots lie in one piece"
     assert table.cos.shape == table.sin.shape == (rows, dim // 2)
     assert {table.cos.dtype, table.sin.dtype} == {torch.float32}
-    assert (slots.shape, cache.shape[4]) == ((rows,), dim)
+    assert (slots.shape, head_size(cache)) == ((rows,), dim)
     assert all(each.shape == (dim,) for each in weights)
     query = torch.empty((rows, heads, dim), dtype=qkv.dtype)
     bad = native.attention_inputs(
         CODES[qkv.dtype],
+        coded,
         qkv.data_ptr(),
         qkv.stride(0),
         rows,
@@ -75,8 +80,7 @@ def attention_inputs(
         query.data_ptr(),
         torch.get_num_threads(),
     )
-    if bad >= 0:
-        raise IndexError(f"slot {int(slots[bad])} lies outside a cache of {cache.shape[0]} blocks")
+    check_written(bad, slots, cache)
     return query
 
 

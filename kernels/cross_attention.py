@@ -14,17 +14,35 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .kv_cache import gather_kv, takes_codes
+from .kv_codes import CODED, head_size
 from .native import CODES, Native, native_for
 
 _FIRST_BLOCK = (ctypes.c_int32 * 1)(0)
 
 
 class CrossSpan(NamedTuple):
-    """Rows `start` to `end` (exclusive) attend to keys and values in `memory` [2, heads, n, dim]."""
+    """Rows `start` to `end` (exclusive) attend to keys and values in `memory` [2, heads, n, dim].
+
+    As codes (`kv_codes.py`) `memory` is one block of them, whose first `num_positions` are looked at.
+    """
 
     start: int
     end: int
     memory: Tensor
+    num_positions: int | None = None
+
+    @property
+    def length(self) -> int:
+        """Positions that are looked at."""
+        return self.memory.shape[2] if self.num_positions is None else self.num_positions
+
+    def key_value(self) -> tuple[Tensor, Tensor]:
+        """Both [heads, length, dim], as numbers."""
+        if self.memory.dtype is not CODED:
+            return self.memory[0], self.memory[1]
+        table = torch.zeros(1, dtype=torch.int64, device=self.memory.device)
+        return gather_kv(self.memory[None], table, self.length)
 
 
 def cross_scores(query: Tensor, key: Tensor) -> Tensor:
@@ -35,7 +53,11 @@ def cross_scores(query: Tensor, key: Tensor) -> Tensor:
 def cross_attention(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
     """query [rows, heads, dim] → [rows, heads, dim]; the spans cover all rows, in order."""
     native = native_for(query)
-    if native is not None and query.shape[2] % 2 == 0:
+    coded = any(span.memory.dtype is CODED for span in spans)
+    usable = (
+        all(takes_codes(native, span.memory[None]) for span in spans) if coded else query.shape[2] % 2 == 0
+    )
+    if native is not None and usable:
         return _cross_attention_native(native, query.contiguous(), spans)
     return cross_attention_by_products(query, spans)
 
@@ -43,9 +65,11 @@ def cross_attention(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
 def cross_attention_by_products(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
     """The same in torch, for any device."""
     out = torch.empty_like(query)
-    for start, end, memory in spans:
-        weights = cross_scores(query[start:end], memory[0]).softmax(-1)
-        out[start:end] = torch.bmm(weights, memory[1]).transpose(0, 1)
+    for span in spans:
+        key, value = span.key_value()
+        rows = query[span.start : span.end].to(key.dtype)
+        weights = cross_scores(rows, key).softmax(-1)
+        out[span.start : span.end] = torch.bmm(weights, value).transpose(0, 1)
     return out
 
 
@@ -53,19 +77,22 @@ def _cross_attention_native(native: Native, query: Tensor, spans: Sequence[Cross
     _, heads, dim = query.shape
     row_bytes = heads * dim * query.itemsize
     out = torch.empty_like(query)
-    for start, end, memory in spans:
-        assert memory.dtype is query.dtype, "rows and encodings have one type"
+    for span in spans:
+        start, end, memory, _ = span
+        coded = memory.dtype is CODED
+        assert coded or memory.dtype is query.dtype, "rows and encodings have one type"
         assert memory.is_contiguous(), "an encoding lies in one piece"
-        assert (memory.shape[0], memory.shape[1], memory.shape[3]) == (2, heads, dim)
+        assert (memory.shape[0], memory.shape[1], head_size(memory)) == (2, heads, dim)
         native.attention(
             CODES[query.dtype],
+            coded,
             query.data_ptr() + start * row_bytes,
             heads * dim,
             memory.data_ptr(),
             _FIRST_BLOCK,
             1,
             (ctypes.c_int32 * 2)(0, end - start),
-            (ctypes.c_int32 * 1)(memory.shape[2]),
+            (ctypes.c_int32 * 1)(span.length),
             1,
             heads,
             heads,
@@ -83,8 +110,9 @@ def _cross_attention_native(native: Native, query: Tensor, spans: Sequence[Cross
 def cross_attention_reference(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
     """The same, one row at a time."""
     rows: list[Tensor] = []
-    for start, end, (key, value) in spans:
-        for row in query[start:end]:
+    for span in spans:
+        key, value = (each.to(query.dtype) for each in span.key_value())
+        for row in query[span.start : span.end]:
             scores = torch.einsum("hd,hpd->hp", row, key) * row.shape[-1] ** -0.5
             rows.append(torch.einsum("hp,hpd->hd", scores.softmax(-1), value))
     return torch.stack(rows)

@@ -3,24 +3,27 @@
 On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product over a
 weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For few rows
 our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it reads at the rate of the
-memory: for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit. So a row's result
-does not depend on how many there are, up to `NUM_ALIKE_ROWS`. Weights of fewer bits are `linear_bits.py`'s.
-`examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors
-only.
+memory: by default for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit; in
+bfloat16 what is measured decides (`choice.py`). A row's result does not depend on how many there are, up to
+`NUM_ALIKE_ROWS`. Weights of fewer bits are `linear_bits.py`'s. `examples/benchmarks/bench_kernels.py`
+compares them. `linear_reference` is the plain meaning. Knows tensors only.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, cast
+from itertools import cycle
+from typing import Final, Literal, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .native import CODES, native_for
@@ -29,11 +32,11 @@ from .unpack import Unpacked
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
 MAX_NATIVE_ROWS = 64
-"""Rows up to which weights are better streamed by our own loop than by oneDNN's product without AMX."""
+"""The most rows our own loop is asked for; by default it serves as many where there is no AMX."""
 NUM_ALIKE_ROWS = 32
 """Beside AMX, oneDNN sums long rows in parts when there are more."""
 _AMX_ROWS = 8
-"""The same beside AMX."""
+"""Rows up to which it is the default beside AMX."""
 _SMALL_AMX_ROWS = 16
 """And for weights so small that oneDNN's call costs more than its product."""
 _SMALL = 1 << 17
@@ -56,17 +59,18 @@ _FUSED: dict[Activation, tuple[str, str]] = {
 """What oneDNN calls them: a function and its variant."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class DenseWeight:
     """A weight [out, in] ready for `linear`; `packed` if it is in oneDNN's own layout (then the only copy).
 
-    `tiles` says how the packed memory lies if `cpu/linear.c` can read it.
+    `tiles` says how the packed memory lies if `cpu/linear.c` can read it; `choice` when it does.
     """
 
     weight: Tensor
     bias: Tensor | None
     packed: bool
     tiles: Tiles | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,6 @@ class Tiles:
     address: int
     width: int
     depth: int
-    max_rows: int
-    """Rows up to which our loop is the faster way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,13 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight:
     """Prepare a weight [out, in] and bias [out] for many calls of `linear`."""
     if can_pack(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        return DenseWeight(packed, bias, packed=True, tiles=_find_tiles(packed, weight.contiguous()))
+        tiles = _find_tiles(packed, weight.contiguous())
+        if tiles is None:
+            return DenseWeight(packed, bias, packed=True)
+        choice = _choice_for(weight, tiles)
+        made = DenseWeight(packed, bias, packed=True, tiles=tiles, choice=choice)
+        _weights_of[choice].add(made)
+        return made
     return DenseWeight(weight.contiguous(), bias, packed=False)
 
 
@@ -160,18 +168,12 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
     address, num_bytes = int(operators.data_ptr(packed)), operators._nbytes(packed)
     for width in _TILES:
         for depth in {size, -(-size // _DEPTH) * _DEPTH}:
-            tiles = Tiles(address, width, depth, _max_rows(weight, width))
+            tiles = Tiles(address, width, depth)
             if num_bytes == _num_tiles(weight, tiles) * width * depth * weight.itemsize and _holds(
                 tiles, weight
             ):
                 return tiles
     return None
-
-
-def _max_rows(weight: Tensor, width: int) -> int:
-    if weight.dtype is torch.float32 or width == _TILES[0]:
-        return MAX_NATIVE_ROWS
-    return _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
 
 
 def _num_tiles(weight: Tensor, tiles: Tiles) -> int:
@@ -213,8 +215,14 @@ def linear(
     is_few = weight.tiles is not None and known and 0 < x.shape[0] <= MAX_NATIVE_ROWS
     if is_few and activation != "none":  # not fused, so that both ways round alike
         return _FUNCTIONS[activation](linear(x, weight))
-    if is_few and weight.tiles is not None and x.shape[0] <= weight.tiles.max_rows:
-        return _linear_native(x, weight, weight.tiles, residual)
+    if is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c":
+        return _linear_c(x, weight, residual)
+    return _linear_onednn(x, weight, residual, activation)
+
+
+def _linear_onednn(
+    x: Tensor, weight: DenseWeight, residual: Tensor | None, activation: Activation = "none"
+) -> Tensor:
     pointwise = torch.ops.mkldnn._linear_pointwise
     if residual is not None:
         return cast(Tensor, pointwise.binary(x, residual, weight.weight, weight.bias, "add"))
@@ -222,9 +230,10 @@ def linear(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_native(x: Tensor, weight: DenseWeight, tiles: Tiles, residual: Tensor | None) -> Tensor:
-    native = native_for(x)
+def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None) -> Tensor:
+    native, tiles = native_for(x), weight.tiles
     assert native is not None, "the weight has tiles"
+    assert tiles is not None
     rows, size = x.shape
     out = weight.weight.shape[0]
     if x.stride(1) != 1 or x.stride(0) % 2:
@@ -248,6 +257,67 @@ def _linear_native(x: Tensor, weight: DenseWeight, tiles: Tiles, residual: Tenso
         torch.get_num_threads(),
     )
     return y
+
+
+CANDIDATES: Final[dict[str, Callable[[Tensor, DenseWeight, Tensor | None], Tensor]]] = {
+    "c": _linear_c,
+    "onednn": _linear_onednn,
+}
+"""Ways to x Wᵀ + b (+ residual) for up to `MAX_NATIVE_ROWS` rows and a weight that has tiles."""
+
+_MEASURED_ROWS = (1, 4, 8, 16, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS)
+_weights_of: WeakKeyDictionary[Choice, WeakSet[DenseWeight]] = WeakKeyDictionary()
+"""All weights of a choice: it is measured with them in turn, as a step reads them."""
+
+
+def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
+    out, size = weight.shape
+    dtype = str(weight.dtype).removeprefix("torch.")
+    weights: WeakSet[DenseWeight] = WeakSet()
+    weight_bytes, itemsize = weight.nbytes, weight.itemsize
+    has_amx_sums = weight.dtype is torch.bfloat16 and tiles.width != _TILES[0]
+    few = _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
+    most = few if has_amx_sums else MAX_NATIVE_ROWS
+    made = Choice(
+        operation="linear",
+        shape=f"{dtype} {out}x{size} in tiles of {tiles.width}",
+        candidates=tuple(CANDIDATES),
+        rows=_MEASURED_ROWS,
+        default=lambda rows: "c" if rows <= most else "onednn",
+        runs=partial(_runs, weights),
+        cost=lambda rows: (weight_bytes + rows * (out + size) * itemsize, 2.0 * rows * out * size),
+        probe=partial(_probe, weights),
+        alike_rows=NUM_ALIKE_ROWS,
+        is_fixed=weight.dtype is torch.float32,
+    )
+    choice = shared_choice(made)
+    if choice is made:
+        _weights_of[choice] = weights
+    return choice
+
+
+def _inputs_of(weight: DenseWeight, rows: int) -> Tensor:
+    generator = torch.Generator().manual_seed(rows)
+    return torch.randn(rows, weight.weight.shape[1], generator=generator).to(weight.weight.dtype)
+
+
+def _runs(weights: WeakSet[DenseWeight], rows: int) -> dict[str, Run]:
+    every = list(weights)
+    x = _inputs_of(every[0], rows)
+    turn = cycle(every)  # one for all: none finds in a cache what another has just read
+    return {name: partial(_run, way, x, turn) for name, way in CANDIDATES.items()}
+
+
+def _run(way: Callable[..., Tensor], x: Tensor, turn: Iterator[DenseWeight]) -> Tensor:
+    return way(x, next(turn), None)
+
+
+def _probe(weights: WeakSet[DenseWeight]) -> Callable[[str, int], Tensor]:
+    """What rounding took away: a result, less what it is rounded."""
+    weight = next(iter(weights))
+    x = _inputs_of(weight, NUM_ALIKE_ROWS)
+    rounded = -_linear_onednn(x, weight, None)
+    return lambda name, rows: CANDIDATES[name](x[:rows], weight, rounded[:rows])
 
 
 def linear_reference(

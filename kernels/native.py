@@ -37,15 +37,19 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT),
     "linear_bits": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4, _POINTER, _INT),
     "attention": (
-        *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+        *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),
         *(_INT, _FLOAT, _POINTER, _INT),
     ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
     "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
+    "write_codes": (
+        *(_INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
+        _INT,
+    ),
     "attention_inputs": (
-        *(_INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
+        *(_INT, _INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
     "argmax": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
@@ -63,6 +67,7 @@ class Native:
         self.rms_norm = _function(library, "rms_norm", None)
         self.rotary = _function(library, "rotary", None)
         self.write_kv = _function(library, "write_kv", _LONG)
+        self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
         self.argmax = _function(library, "argmax", None)
 
@@ -82,7 +87,7 @@ def native_for(x: Tensor) -> Native | None:
 def library() -> Native | None:
     """Build or find the kernels; None, and one line in the log, where there is no way."""
     try:
-        return _open(_user_cache())
+        return _open(user_cache())
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         logger.warning("C kernels are not available, torch's are used instead: %s", error)
         return None
@@ -150,7 +155,7 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
-def _user_cache() -> Path | None:
+def user_cache() -> Path | None:
     """The user's own cache folder, None if there is none nobody else may write to."""
     try:
         folder = Path.home() / ".cache" / "sensorium"

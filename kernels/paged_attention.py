@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kv_cache import gather_kv
+from .kv_cache import gather_kv, takes_codes
+from .kv_codes import CODED, head_size
 from .native import CODES, native_for
 from .transfer import to_device
 from .triton_jit import has_triton
@@ -88,14 +89,25 @@ def paged_attention(
 ) -> Tensor:
     """query [rows, heads, dim], cache [blocks, 2, kv_heads, block_size, dim] → [rows, heads, dim].
 
+    A cache of codes (`kv_codes.py`) is read as it is; the 16 bits that queries and softmax are rounded to for
+    it are far finer than codes.
+
     `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included;
     `softcap` c bends scores to c·tanh(score/c).
     """
     native = native_for(query)
     heads, dim = query.shape[1:]
     kv_heads, block_size = cache.shape[2:4]
-    usable = softcap is None and cache.dtype is query.dtype and cache.is_contiguous() and dim % 2 == 0
-    assert (query.shape[0], block_size, cache.shape[4]) == (batch.write_slots.shape[0], batch.block_size, dim)
+    coded = cache.dtype is CODED
+    if coded:
+        usable = softcap is None and takes_codes(native, cache)
+    else:
+        usable = softcap is None and cache.dtype is query.dtype and cache.is_contiguous() and dim % 2 == 0
+    assert (query.shape[0], block_size, head_size(cache)) == (
+        batch.write_slots.shape[0],
+        batch.block_size,
+        dim,
+    )
     assert heads % kv_heads == 0, "query heads share key-value heads evenly"
     if has_triton(query) and cache.dtype is query.dtype:
         from .triton_paged_attention import paged_attention as on_gpu
@@ -108,6 +120,7 @@ def paged_attention(
     out = torch.empty(query.shape, dtype=query.dtype)
     native.attention(
         CODES[query.dtype],
+        coded,
         query.data_ptr(),
         query.stride(0),
         cache.data_ptr(),

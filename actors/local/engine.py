@@ -20,7 +20,7 @@ import sniffio
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.transcript import Transcript
-from ..config import Device, Dtype, EngineConfig, Quantization
+from ..config import Device, Dtype, EngineConfig, KvDtype, Quantization
 from ..media_budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
@@ -48,19 +48,23 @@ class _LocalModel:
         device: Device = "auto",
         dtype: Dtype = "auto",
         quantization: Quantization = "none",
+        kv_dtype: KvDtype = "auto",
         kv_memory: str = "auto",
         max_context: int = 0,
         max_running: int = 0,
         num_threads: int = 0,
+        kernels: str = "auto",
     ) -> None:
         self._config = EngineConfig(
             device=device,
             dtype=dtype,
             quantization=quantization,
+            kv_dtype=kv_dtype,
             kv_memory=kv_memory,
             max_context=max_context,
             max_running=max_running,
             num_threads=num_threads,
+            kernels=kernels,
         )
         self._model = model
 
@@ -84,10 +88,10 @@ class LocalEngine(_LocalModel):
     """A model for plain Python.
 
     `model` is an embedded name, a folder or a Hugging Face id. `quantization` rounds its weights (`"int8"`,
-    `"int4"`). `kv_memory` is the memory for keys and values (`"0.5"`: half of what is free, `"2GiB"`),
-    `max_context` the longest prompt with its answer, `max_running` how many run at once; all are
-    chosen as a server does unless given. Use it in a `with` statement: entering loads the model and raises
-    ModelLoadError.
+    `"int4"`), `kv_dtype` keys and values (`"int8"`). `kv_memory` is the memory for these (`"0.5"`: half of
+    what is free, `"2GiB"`), `max_context` the longest prompt with its answer, `max_running` how many run at
+    once; all are chosen as a server does unless given. Use it in a `with` statement: entering loads the model
+    and raises ModelLoadError.
 
     Methods raise `sensorium.protocols.errors`; safe to use from several threads.
     """

@@ -77,8 +77,10 @@ class Runner:
         grammars: GrammarStore | None = None,
         cuda_graphs: bool | GraphBackend = False,
         max_running: int = 256,
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
-        """`num_threads` is the most torch may use (None: leave torch as it is). With `cuda_graphs` decode
+        """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
+        `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be)."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
@@ -98,13 +100,13 @@ class Runner:
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._num_threads = num_threads
         self._threads = (0, 0)
-        k = model.kv_shape
         graphs = cuda_graphs if model.info.replayable else False
         num_blocks += graphs is not False  # one to spare for replays
-        shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, block_size, k.head_dim)
+        kv_dtype = kv_dtype or model.dtype
+        shape = model.kv_shape.cache_shape(num_blocks, block_size, kv_dtype)
         self._graphs: DecodeGraphs | None = None
         with torch.inference_mode():
-            self._cache = lazy_zeros(shape, model.dtype, model.device)
+            self._cache = lazy_zeros(shape, kv_dtype, model.device)
             if graphs is not False:
                 most = max(min(max_running, _MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
@@ -112,7 +114,7 @@ class Runner:
         self._sequences: dict[SequenceId, SequenceState] = {}
         self._portions = Portions()
 
-    def _use_threads(self, num_rows: int) -> None:
+    def use_threads(self, num_rows: int) -> None:
         """Take as many threads as work on `num_rows` rows gains from."""
         if self._num_threads is None:
             return
@@ -184,7 +186,7 @@ class Runner:
             except ValueError as error:
                 errors[step.slot] = str(error)
         if good:
-            self._use_threads(_MIN_ROWS_FOR_THREADS)
+            self.use_threads(_MIN_ROWS_FOR_THREADS)
             self._encode_good(good, errors)
         return errors
 
@@ -282,7 +284,7 @@ class Runner:
     def _attempt(self, fed: Sequence[FedSequence]) -> list[_Outcome]:
         """Forward, logits and choices; changes nothing but the KV of the fed positions."""
         device = self._model.device
-        self._use_threads(sum(len(each.token_ids) for each in fed))
+        self.use_threads(sum(len(each.token_ids) for each in fed))
         if self._graphs is not None and self._graphs.can_replay(fed):
             spans = [RowSpan(each.state, row) for row, each in enumerate(fed)]
             choices = choose(self._graphs.logits(fed), spans)
@@ -364,7 +366,7 @@ class Runner:
             raise ValueError("the encoded window of this request is gone")
         if not isinstance(self._model, AligningModel):
             raise ValueError("this model cannot say when a token was spoken")
-        self._use_threads(len(step.command.token_ids))
+        self.use_threads(len(step.command.token_ids))
         try:
             return self._model.align(step.command, output)
         except (RuntimeError, MemoryError) as error:

@@ -6,6 +6,7 @@ it, `engine/models/registry.py` makes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -13,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ...kernels.kv_codes import stored_size
 from ...kernels.paged_attention import PagedBatch
 from ...protocols.messages import Align, Features
 from .info import ModelInfo
@@ -38,9 +40,14 @@ class KvShape:
     num_kv_heads: int
     head_dim: int
 
+    def cache_shape(self, num_blocks: int, block_size: int, dtype: torch.dtype) -> tuple[int, ...]:
+        """Of all layers' caches with elements of `dtype`, which may be `kv_codes.CODED`."""
+        size = stored_size(self.head_dim, dtype)
+        return (self.num_layers, num_blocks, 2, self.num_kv_heads, block_size, size)
+
     def num_bytes(self, dtype: torch.dtype) -> int:
-        """Bytes of one position, all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+        """Bytes of one position, all layers, in a cache of `dtype`."""
+        return math.prod(self.cache_shape(1, 1, dtype)) * dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ class Model(Protocol):
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] of prompts and answers alike; writes the rows' keys and values into
-        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim]."""
+        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded (`kv_codes.py`)."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""

@@ -40,6 +40,8 @@ class ModelInfo:
     """Prompt plus answer are at most this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """What ends an answer unless the request says otherwise (`eos_token_id` of the generation config)."""
+    kv_dtype: str = ""
+    """What keys and values are kept as, for people to read."""
     sampling: SamplingDefaults = NOTHING_SAID
     """How text is sampled where a request does not say."""
     replayable: bool = False

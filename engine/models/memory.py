@@ -61,6 +61,8 @@ class MemoryWish:
     weight_bytes: int
     token_bytes: int
     """Key-value memory of one token, all layers."""
+    kv_dtype: str = ""
+    """What it is kept as, to be told."""
     model_context: int
     """The model's own limit of prompt and answer, in tokens."""
     block_size: int
@@ -96,6 +98,7 @@ class MemoryPlan:
     block_bytes: int
     context: int
     device: Literal["cpu", "cuda"] = "cpu"
+    kv_dtype: str = ""
 
     @property
     def promised_bytes(self) -> int:
@@ -113,7 +116,8 @@ class MemoryPlan:
         if self.activation_bytes:
             encoder += f", encoding the largest image {show(self.activation_bytes)}"
         return (
-            f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)} = "
+            f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)}"
+            f"{' of ' + self.kv_dtype if self.kv_dtype else ''} = "
             f"{self.num_tokens} tokens = {self.num_blocks / blocks_each:.1f} requests of the full context "
             f"({self.context} tokens){encoder}; {show(self.free_bytes)} were free"
         )
@@ -164,6 +168,7 @@ def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
         block_bytes=block_bytes,
         context=wish.context,
         device=wish.device,
+        kv_dtype=wish.kv_dtype,
     )
     if num_blocks < needed:
         raise ModelLoadError(_too_small(wish, plan, needed, after_encoder))

@@ -6,11 +6,13 @@ checkpoint is ever run.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, get_args
 
 from ...kernels.codes import GRIDS, Quantization
+from ...kernels.kv_codes import KvDtype
 from ...protocols.errors import ModelLoadError
 from . import families
 from .embedded import embedded_models
@@ -35,12 +37,13 @@ def open_model(
     device: str = "auto",
     dtype: DtypeName | str = "auto",
     quantization: Quantization | str = "none",
+    kv_dtype: KvDtype | str = "auto",
 ) -> ModelSource:
     """Open an embedded name, a local folder or a Hugging Face id; its tensors are not read yet.
 
     `auto` is CUDA where there is one, and bfloat16 where the device computes in it. `quantization` rounds
-    the weights of products when they are read. Raises ModelLoadError naming the folder, file, field or
-    tensors at fault.
+    the weights of products when they are read, `kv_dtype` keys and values when they are kept. Raises
+    ModelLoadError naming the folder, file, field, option or tensors at fault.
     """
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
@@ -50,6 +53,7 @@ def open_model(
         raise ModelLoadError(
             f"quantization {quantization} is computed on CPUs only; device is {chosen_device.type}"
         )
+    _check_kv_dtype(kv_dtype, chosen_device.type)
     folder = find_folder(model)
     path = folder / "config.json"
     config = read_json(path)
@@ -61,9 +65,21 @@ def open_model(
         device=chosen_device,
         dtype=chosen_dtype,
         quantization=quantization,
+        kv_dtype=cast(KvDtype, kv_dtype),
         published=read_published(config, path),
     )
-    return _family(path, config).open_source(opening)
+    return replace(_family(path, config).open_source(opening), kv_dtype=opening.kv_dtype)
+
+
+def _check_kv_dtype(kv_dtype: str, device: str) -> None:
+    if kv_dtype == "fp8":
+        raise ModelLoadError(
+            "kv_dtype fp8 takes as many bytes as int8, is coarser, and no faster on CPUs; take int8"
+        )
+    if kv_dtype not in get_args(KvDtype):
+        raise ModelLoadError(f"kv_dtype {kv_dtype!r} is not one of {', '.join(get_args(KvDtype))}")
+    if kv_dtype != "auto" and device != "cpu":
+        raise ModelLoadError(f"kv_dtype {kv_dtype} is computed on CPUs only; device is {device}")
 
 
 def _family(path: Path, config: dict[str, Any]) -> _Family:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ...kernels.codes import Quantization
+from ...kernels.kv_codes import CODED, MULTIPLE, KvDtype
 from ...protocols.errors import ModelLoadError
 from .base import KvShape, Model
 from .info import ModelInfo
@@ -38,6 +39,7 @@ class Opening:
     device: torch.device
     dtype: torch.dtype
     quantization: Quantization = "none"
+    kv_dtype: KvDtype = "auto"
     published: Published | None = None
     """How the checkpoint's weights are in fewer bits, if they are."""
 
@@ -103,6 +105,33 @@ class ModelSource:
     """Bytes the encoding of an item of so many tokens will hold on the device; None if it has no encoder."""
     activation_bytes: Callable[[int], int] | None = None
     """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
+    kv_dtype: KvDtype = "auto"
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of the elements in the cache of keys and values."""
+        return CODED if self.kv_dtype == "int8" else self.dtype
+
+    @property
+    def cache_name(self) -> str:
+        """The same for people."""
+        return str(self.dtype).removeprefix("torch.") if self.kv_dtype == "auto" else self.kv_dtype
+
+    def check_cache(self, block_size: int) -> None:
+        """Raise ModelLoadError naming the option if a cache of such blocks cannot be kept as wished."""
+        head_dim = self.kv_shape.head_dim
+        if self.kv_dtype == "auto":
+            return
+        if head_dim % MULTIPLE:
+            raise ModelLoadError(
+                f"--kv-dtype {self.kv_dtype} is for heads of a multiple of {MULTIPLE}; those of "
+                f"{self.info.name} are of {head_dim}"
+            )
+        if block_size % MULTIPLE:
+            raise ModelLoadError(
+                f"--kv-dtype {self.kv_dtype} needs a --block-size that is a multiple of {MULTIPLE}, "
+                f"not {block_size}"
+            )
 
     @property
     def folder(self) -> Path:

@@ -26,6 +26,7 @@ from sensorium.kernels.argmax import argmax, argmax_reference
 from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.kv_codes import CODED, stored_size
 from sensorium.kernels.linear import DenseWeight, linear, linear_reference, pack_linear
 from sensorium.kernels.linear_bits import BitsWeight, linear_bits, quantize_linear
 from sensorium.kernels.native import library
@@ -237,6 +238,39 @@ def bench_attention(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
         )
 
 
+def bench_kv(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
+    """The same over keys and values of 8 bits, beside those of `dtype`; every round has blocks of its own."""
+    num_blocks = 4200
+    caches = {
+        "int8": torch.full((num_blocks, 2, KV_HEADS, BLOCK, stored_size(DIM, CODED)), 60, dtype=CODED),
+        str(dtype).removeprefix("torch."): torch.randn(num_blocks, 2, KV_HEADS, BLOCK, DIM).to(dtype),
+    }
+    order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(1)).tolist()
+    cases = {f"decode {num} × {context}": [(context, 1)] * num for context in (500, 4000) for num in (1, 16)}
+    cases |= {"draft 33 at 500": [(500, 33)], "prompt 512": [(0, 512)]}
+    for title, spans in cases.items():
+        widths = [-(-(start + num) // BLOCK) for start, num in spans]
+        batches = []
+        for turn in range(num_blocks // sum(widths)):
+            free = iter(order[turn * sum(widths) :])
+            tables = [list(itertools.islice(free, width)) for width in widths]
+            sequences = [PagedSequence(table, *span) for table, span in zip(tables, spans, strict=True)]
+            batches.append(paged_batch(sequences, BLOCK, CPU))
+        query = torch.randn(sum(num for _, num in spans), HEADS, DIM).to(dtype)
+        report(
+            title,
+            {name: partial(_attend_turn, query, cache, batches) for name, cache in caches.items()},
+            sum(start + num for start, num in spans) * 2 * KV_HEADS * stored_size(DIM, CODED),
+            4.0 * HEADS * DIM * sum(sum(range(start + 1, start + num + 1)) for start, num in spans),
+            at,
+            rounds,
+        )
+
+
+def _attend_turn(query: Tensor, cache: Tensor, batches: Sequence[PagedBatch], number: int) -> Tensor:
+    return paged_attention(query, cache, batches[number % len(batches)])
+
+
 def _listen(
     attend: Callable[[Tensor, Sequence[CrossSpan]], Tensor],
     query: Tensor,
@@ -337,7 +371,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=["bfloat16", "float32"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="of linear products")
-    parser.add_argument("--only", choices=["linear", "bits", "attention", "cross", "rest"])
+    parser.add_argument("--only", choices=["linear", "bits", "attention", "kv", "cross", "rest"])
     options = parser.parse_args()
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
@@ -363,6 +397,8 @@ def main() -> None:
                 bench_bits(dtype, at, options.rounds, tuple(options.rows))
             if options.only in (None, "attention"):
                 bench_attention(dtype, at, options.rounds)
+            if options.only in (None, "kv"):
+                bench_kv(dtype, at, options.rounds)
             if options.only in (None, "cross"):
                 bench_cross(dtype, at, options.rounds)
             if options.only in (None, "rest"):

@@ -1,10 +1,11 @@
 """Steps of one text model, in several ways in turn: types, fewer bits, and by transformers' own code.
 
-    python examples/benchmarks/bench_steps.py FOLDER [--ways bfloat16 int8 int4 transformers] [--rows 1 16]
+    python examples/benchmarks/bench_steps.py FOLDER [--ways bfloat16 int8 kv-int8 transformers] [--rows 1 16]
 
 A step is a forward with its logits: so many sequences of `--behind` tokens get one more each, or a prompt of
 `--prompt` tokens is read. Ways take turns; medians and the fastest are printed beside the floor: the bytes of
-weights a step reads at the rate a gigabyte is read with in the same run.
+weights, keys and values a step reads at the rate a gigabyte is read with in the same run. `kv-int8` keeps
+keys and values in 8 bits, beside bfloat16.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.info import read_json
 from sensorium.engine.models.source import Opening
 from sensorium.engine.models.transformers.model import open_source
+from sensorium.kernels.kv_codes import CODED
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 
 BLOCK_SIZE = 16
-WAYS = ("float32", "bfloat16", "int8", "int4", "transformers")
+WAYS = ("float32", "bfloat16", "int8", "int4", "kv-int8", "transformers")
 
 
 def load(folder: Path, way: str) -> Model:
@@ -33,23 +35,25 @@ def load(folder: Path, way: str) -> Model:
         opening = Opening(name=str(folder), folder=folder, config=config, device=device, dtype=torch.bfloat16)
         return open_source(opening).load()
     is_type = way in ("float32", "bfloat16")
+    quantization = "none" if is_type or way == "kv-int8" else way
     return registry.open_model(
         folder,
         device="cpu",
         dtype=way if is_type else "bfloat16",
-        quantization="none" if is_type else way,
+        quantization=quantization,
     ).load()
 
 
 class Steps:
     """Steps of one model over a cache of its own."""
 
-    def __init__(self, model: Model, num_sequences: int, num_tokens: int) -> None:
+    def __init__(self, model: Model, num_sequences: int, num_tokens: int, dtype: torch.dtype) -> None:
         self._model = model
+        self.token_bytes = model.kv_shape.num_bytes(dtype)
         self._blocks = -(-num_tokens // BLOCK_SIZE)
-        k = model.kv_shape
-        shape = (k.num_layers, num_sequences * self._blocks, 2, k.num_kv_heads, BLOCK_SIZE, k.head_dim)
-        self._cache = torch.zeros(shape, dtype=model.dtype)
+        shape = model.kv_shape.cache_shape(num_sequences * self._blocks, BLOCK_SIZE, dtype)
+        # Written to, since zeros nobody wrote are one page of memory for all; 60 twice is a scale of 0.01.
+        self._cache = torch.full(shape, 60, dtype=dtype)
 
     def seconds(self, num_sequences: int, start: int, num_rows: int) -> float:
         """Of one step of `num_rows` tokens each, behind `start` others."""
@@ -82,18 +86,22 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["bfloat16", "transformers"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--behind", type=int, default=200)
-    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--behind", nargs="+", type=int, default=[200])
+    parser.add_argument("--prompt", type=int, default=512, help="0: none")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     models = {way: load(arguments.folder, way) for way in arguments.ways}
-    longest = max(arguments.behind + 1, arguments.prompt)
-    steps = {way: Steps(model, max(arguments.rows), longest) for way, model in models.items()}
+    longest = max(max(arguments.behind) + 1, arguments.prompt)
+    steps = {
+        way: Steps(model, max(arguments.rows), longest, CODED if way == "kv-int8" else model.dtype)
+        for way, model in models.items()
+    }
     rate = read_rate()
     print(f"read {rate / 1e9:.1f} GB/s")
-    shapes = [(rows, arguments.behind, 1) for rows in arguments.rows] + [(1, 0, arguments.prompt)]
+    shapes = [(rows, behind, 1) for behind in arguments.behind for rows in arguments.rows]
+    shapes += [(1, 0, arguments.prompt)] if arguments.prompt else []
     for rows, start, num in shapes:
         rounds = arguments.rounds if num == 1 else max(2, arguments.rounds // 4)
         times: dict[str, list[float]] = {way: [] for way in steps}
@@ -102,7 +110,8 @@ def main() -> None:
                 for way, each in steps.items():
                     times[way].append(1000 * each.seconds(rows, start, num))
         for way, taken in times.items():
-            floor = 1000 * models[way].weight_bytes / rate
+            read = models[way].weight_bytes + rows * (start + num) * steps[way].token_bytes
+            floor = 1000 * read / rate
             print(
                 f"{rows:3} x {num:4} behind {start:4}  {way:12} median {statistics.median(taken):8.2f} ms  "
                 f"fastest {min(taken):8.2f} ms  floor of reading {floor:.2f} ms"

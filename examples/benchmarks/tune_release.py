@@ -6,8 +6,9 @@
 The recording goes through the real session machine, voice activity and model; only time is made up: an answer
 arrives `--answer-ms` of audio after it was asked for. `first text` counts from the beginning of the speech to
 the first delta; `corrected` turns released text that their final transcript does not begin with; the final
-transcripts of those `not offline` are not what the model says about a file of the same samples. Rows encoded
-and the device's time are the engine's, per second of audio.
+transcripts of those `not offline` are not what the model says about a file of the same samples. `WER` is that
+of the final transcripts, `WER offline` that of those files, behind Whisper's normaliser, in percent. Rows
+encoded and the device's time are the engine's, per second of audio.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import jiwer
 import msgspec
 import trio
 from sensorium.actors.config import EngineConfig
@@ -43,6 +45,7 @@ from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Send, Transcribe
 from sensorium.realtime.events import HypothesisReady
 from sensorium.realtime.releases import RELEASES, ReleaseConfig
+from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 FRAME_MS = 32
 
@@ -93,13 +96,12 @@ class Listening:
         for turn in self._turns.values():
             turn.close()
 
-    async def num_not_offline(self) -> int:
-        """Items whose final transcript is not what the model says about a file of the same samples."""
-        answers = [
-            (await self._speech.transcribe(samples, TranscriptionOptions())).text == text
+    async def finals(self) -> list[tuple[str, str]]:
+        """Of each item the final transcript, and what the model says about a file of the same samples."""
+        return [
+            (text, (await self._speech.transcribe(samples, TranscriptionOptions())).text)
             for samples, text in self._finals.values()
         ]
-        return answers.count(False)
 
     async def _answer(self, now_ms: int) -> None:
         for due_ms, question in tuple(self._due):
@@ -172,6 +174,15 @@ def row(name: str, listening: Listening, spoken: list[SpokenTurn], *, is_verbose
     return [name, str(len(spoken)), *quantiles, share, f"{listening.num_questions / len(spoken):.1f}"]
 
 
+def error_rate(spoken: list[SpokenTurn], texts: Sequence[str]) -> str:
+    """Words wrong in all turns together, in percent."""
+    normal = (
+        EnglishTextNormalizer({}) if {turn.language for turn in spoken} == {"en"} else BasicTextNormalizer()
+    )
+    said, heard = normal(" ".join(turn.text for turn in spoken)), normal(" ".join(texts))
+    return f"{100 * jiwer.wer(said, heard):.2f}"
+
+
 async def tune(arguments: argparse.Namespace) -> str:
     """Every policy in turn."""
     audio = read_wav(arguments.recording)
@@ -192,10 +203,16 @@ async def tune(arguments: argparse.Namespace) -> str:
             encoded = (after.num_encoder_tokens - before.num_encoder_tokens) / audio.duration_s
             busy = (after.busy_s - before.busy_s) / audio.duration_s
             rows.append(row(delay, listening, spoken, is_verbose=arguments.verbose))
-            rows[-1] += [str(await listening.num_not_offline()), f"{encoded:.0f}", f"{busy:.3f}"]
+            finals = await listening.finals()
+            num_different = sum(live != offline for live, offline in finals)
+            rows[-1] += [
+                str(num_different),
+                *(error_rate(spoken, texts) for texts in zip(*finals, strict=True)),
+            ]
+            rows[-1] += [f"{encoded:.0f}", f"{busy:.3f}"]
         nursery.cancel_scope.cancel()
     headers = ["delay", "turns", "first text p50 ms", "p95", "p99", "corrected %", "questions a turn"]
-    headers += ["not offline", "encoder rows/s", "device s/s"]
+    headers += ["not offline", "WER %", "WER offline %", "encoder rows/s", "device s/s"]
     return table(headers, rows)
 
 

@@ -101,7 +101,7 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
                 long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
-                weigh(bf16, s->s + m * CHUNK, s->p + m * p_stride, low < LANES ? low : LANES,
+                weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < LANES ? low : LANES,
                       high < 0 ? 0 : high, LANES, call->scale, s->top + m, s->sum + m * LANES,
                       s->o + m * s->padded, s->padded);
             }

@@ -1,6 +1,7 @@
 /* Attention for many query vectors, prompts and draft checks, as products of matrices: keys are turned so
  * that a word of all positions lies together, values so that two positions of one bfloat16 do. */
 #include "attention.h"
+#include "codes.h"
 
 /* Functions of their own, since a compiler that inlines them among the rest runs out of registers. */
 #define PRODUCT(NAME, BF16, ADD)                                                                   \
@@ -91,10 +92,49 @@ INLINE void load_chunk(const int bf16, const Call *call, const int32_t *table, l
     }
 }
 
+/* Byte `i` of each word as a whole number. */
+INLINE floats byte_of(const int is_signed, words line, int i) {
+    integers whole = (integers)(line >> 8 * i & 255) - MIDDLE;
+    if (is_signed) whole = (integers)(line << (24 - 8 * i)) >> 24;
+    return __builtin_convertvector(whole, floats);
+}
+
+/* The same as words of numbers, which bfloat16 has: two of them with the next byte. */
+INLINE words word_of(const int bf16, const int is_signed, words line, int i) {
+    words first = (words)byte_of(is_signed, line, i);
+    if (bf16) first = first >> 16 | (words)byte_of(is_signed, line, i + 1);
+    return first;
+}
+
+/* As `load_chunk`, of codes: 16 positions at a time, and their scales. */
+INLINE void load_codes(const int bf16, const Call *call, const int32_t *table, long head, long start,
+                       long count, Scratch *s) {
+    long bs = call->block_size, dim = call->dim, record = record_bytes(bs, dim);
+    const int each = bf16 ? 2 : 1; /* numbers to a word */
+    for (long done = 0; done < count; done += LANES) {
+        long at = start + done, offset = at % bs;
+        const char *keys = call->cache + (table[at / bs] * 2 * call->kv_heads + head) * record;
+        const char *values = keys + call->kv_heads * record;
+        *(floats *)(s->scales + done) = widen_each(*(const halves *)(keys + bs * dim + 2 * offset));
+        *(floats *)(s->scales + CHUNK + done) = widen_each(*(const halves *)(values + bs * dim + 2 * offset));
+        for (long d = 0; d < dim; d += 4) { /* four dimensions of 16 positions */
+            words line = *(const words *)(keys + offset * dim + d * LANES);
+            for (int i = 0; i < 4; i += each)
+                *(words *)(s->k + (d + i) / each * CHUNK + done) = word_of(bf16, 0, line, i);
+        }
+        for (long first = 0; first < LANES; first += 4) /* four positions of 16 dimensions */
+            for (long d = 0; d < dim; d += LANES) {
+                words line = *(const words *)(values + (offset + first) * dim + d * 4);
+                for (int i = 0; i < 4; i += each)
+                    *(words *)(s->v + (done + first + i) / each * s->padded + d) = word_of(bf16, 1, line, i);
+            }
+    }
+}
+
 /* Rows `first_row` to `first_row + rows` of the step, at positions from `position` on (behind all they see,
  * if they see the same), and one key-value head. */
-INLINE void attend(const int bf16, const Call *call, const int32_t *table, long first_row, long rows,
-                   long position, long kv_head, Scratch *s) {
+INLINE void attend(const int bf16, const int coded, const Call *call, const int32_t *table, long first_row,
+                   long rows, long position, long kv_head, Scratch *s) {
     long group = call->heads / call->kv_heads, vectors = rows * group;
     long n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     begin(bf16, call, first_row, rows, kv_head, s, 0);
@@ -104,7 +144,10 @@ INLINE void attend(const int bf16, const Call *call, const int32_t *table, long 
         long count = end - start < CHUNK ? end - start : CHUNK, wide = (count + LANES - 1) / LANES * LANES;
         /* Words of positions that do not exist meet weights of 0, so they must be finite. */
         if (count < CHUNK) memset(s->v, 0, (size_t)(CHUNK * s->padded) * 4);
-        load_chunk(bf16, call, table, kv_head, start, count, s);
+        if (coded)
+            load_codes(bf16, call, table, kv_head, start, count, s);
+        else
+            load_chunk(bf16, call, table, kv_head, start, count, s);
         (bf16 ? set_bf16 : set_float)(vectors, wide, s->q, n, s->k, CHUNK, n, s->s, CHUNK);
         long p_stride = bf16 ? CHUNK / 2 : CHUNK;
         for (long m = 0; m < vectors; m++) {
@@ -112,8 +155,8 @@ INLINE void attend(const int bf16, const Call *call, const int32_t *table, long 
             long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
             if (high < 0) high = 0;
             if (low > wide) low = wide;
-            weigh(bf16, s->s + m * CHUNK, s->p + m * p_stride, low, high, wide, call->scale, s->top + m,
-                  s->sum + m * LANES, s->o + m * s->padded, s->padded);
+            weigh(bf16, coded, s->s + m * CHUNK, s->p + m * p_stride, s->scales, low, high, wide, call->scale,
+                  s->top + m, s->sum + m * LANES, s->o + m * s->padded, s->padded);
         }
         (bf16 ? add_bf16 : add_float)(vectors, s->padded, s->p, p_stride, s->v, s->padded,
                                       bf16 ? wide / 2 : wide, s->o, s->padded);

@@ -3,8 +3,9 @@
  *
  * An item of work is one sequence, one or more of its key-value heads, and up to SPAN query vectors (rows
  * times the heads of a group) that read them; threads take items as they come. Items of few vectors go
- * through attend_few.h, others through attend_many.h.
+ * through attend_few.h, or attend_codes.h where the cache is of 8 bits, others through attend_many.h.
  */
+#include "attend_codes.h"
 #include "attend_few.h"
 #include "attend_many.h"
 
@@ -23,13 +24,21 @@ static long heads_at_once(const Call *call, long vectors, long words_of_head, lo
     return heads;
 }
 
+#define FEW_CASE(VECTORS)                                                                                 \
+    case VECTORS:                                                                                         \
+        if (coded)                                                                                        \
+            codes_of_##VECTORS(bf16, call, table, first + row, rows, position, head, last, &scratch);     \
+        else                                                                                              \
+            attend_few(bf16, VECTORS, call, table, first + row, rows, position, head, last, &scratch);    \
+        break;
+
 /* Items of work are numbered sequence after sequence; `firsts` says with which number each begins. */
-INLINE void run(const int bf16, const Call *call, const long *firsts, long sequences, long longest,
-                int threads) {
+INLINE void run(const int bf16, const int coded, const Call *call, const long *firsts, long sequences,
+                long longest, int threads) {
     long span = rows_at_once(call), group = call->heads / call->kv_heads,
          n = call->dim * (bf16 ? 2 : 4) / 4;
     long vectors = (longest < span ? longest : span) * group;
-    long heads = heads_at_once(call, vectors, n, firsts[sequences], threads),
+    long heads = heads_at_once(call, vectors, coded ? LANES : n, firsts[sequences], threads),
          items = firsts[sequences] / heads;
 #pragma omp parallel num_threads(threads)
     {
@@ -47,24 +56,13 @@ INLINE void run(const int bf16, const Call *call, const long *firsts, long seque
             long rows = all - row < span ? all - row : span, head = within % call->kv_heads;
             long position = call->contexts[sequence] + (call->causal ? row - all : 0);
             const int32_t *table = call->tables + sequence * call->table_width;
-            switch (rows * group > FEW || n % LANES ? 0 : rows * group) {
-                case 1:
-                    attend_few(bf16, 1, call, table, first + row, rows, position, head, head + heads,
-                               &scratch);
-                    break;
-                case 2:
-                    attend_few(bf16, 2, call, table, first + row, rows, position, head, head + heads,
-                               &scratch);
-                    break;
-                case 3:
-                    attend_few(bf16, 3, call, table, first + row, rows, position, head, head + heads,
-                               &scratch);
-                    break;
-                case 4:
-                    attend_few(bf16, 4, call, table, first + row, rows, position, head, head + heads,
-                               &scratch);
-                    break;
-                default: attend(bf16, call, table, first + row, rows, position, head, &scratch);
+            long last = head + heads;
+            switch (rows * group > FEW || (!coded && n % LANES) ? 0 : rows * group) {
+                FEW_CASE(1)
+                FEW_CASE(2)
+                FEW_CASE(3)
+                FEW_CASE(4)
+                default: attend(bf16, coded, call, table, first + row, rows, position, head, &scratch);
             }
         }
         free(memory);
@@ -72,8 +70,8 @@ INLINE void run(const int bf16, const Call *call, const long *firsts, long seque
 }
 
 /* query [rows, heads, dim] with query_stride elements from row to row; out the same, contiguous. window 0:
- * none. */
-void sensorium_attention(int bf16, const void *query, long query_stride, const void *cache,
+ * none. A coded cache is as codes.h says. */
+void sensorium_attention(int bf16, int coded, const void *query, long query_stride, const void *cache,
                          const int32_t *tables, long table_width, const int32_t *query_starts,
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
                          long block_size, long window, int causal, float scale, void *out,
@@ -87,8 +85,12 @@ void sensorium_attention(int bf16, const void *query, long query_stride, const v
         longest = rows > longest ? rows : longest;
         firsts[i + 1] = firsts[i] + (rows + span - 1) / span * kv_heads;
     }
-    if (bf16)
-        run(1, &call, firsts, sequences, longest, threads);
+    if (coded && bf16)
+        run(1, 1, &call, firsts, sequences, longest, threads);
+    else if (coded)
+        run(0, 1, &call, firsts, sequences, longest, threads);
+    else if (bf16)
+        run(1, 0, &call, firsts, sequences, longest, threads);
     else
-        run(0, &call, firsts, sequences, longest, threads);
+        run(0, 0, &call, firsts, sequences, longest, threads);
 }

@@ -1,4 +1,4 @@
-/* What both ways of attending share: the call, scratch memory, the running softmax. Read attention.c first.
+/* What all ways of attending share: the call, scratch memory, the running softmax. Read attention.c first.
  */
 #pragma once
 #include <math.h>
@@ -19,6 +19,7 @@ typedef struct {
     uint32_t *q, *k, *v, *p; /* words: queries, keys and values turned, weights */
     float *s, *o, *top,
         *sum; /* scores, outputs not yet divided, largest score and LANES sums of each vector */
+    float *scales; /* of coded keys, then values */
     long padded;
 } Scratch;
 
@@ -39,12 +40,13 @@ static void lay_out(Scratch *s, char *base, long vectors, long dim) {
     s->o = (float *)take(&at, vectors * s->padded);
     s->top = (float *)take(&at, vectors);
     s->sum = (float *)take(&at, vectors * LANES);
+    s->scales = (float *)take(&at, 2 * CHUNK);
 }
 
 static size_t scratch_bytes(long vectors, long dim) {
     long padded = dim + LANES;
-    return 4 * (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 1) + 2 * CHUNK * padded + 16 * 64) /
-           64 * 64;
+    return 4 *
+           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 1) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
 }
 
 INLINE float largest(floats x) {
@@ -61,15 +63,19 @@ INLINE float largest(floats x) {
 }
 
 /* Scores of one vector become weights; what was summed before shrinks when the maximum grows. Positions
- * `low` to `high` (exclusive) of the chunk are seen, `wide` are computed. */
-INLINE void weigh(const int bf16, float *score, uint32_t *weights, long low, long high, long wide,
-                  float scale, float *top, float *sum, float *out, long padded) {
+ * `low` to `high` (exclusive) of the chunk are seen, `wide` are computed. Of coded keys and values `scales`
+ * go into scores and into the weights that are left. */
+INLINE void weigh(const int bf16, const int coded, float *score, uint32_t *weights, const float *scales,
+                  long low, long high, long wide, float scale, float *top, float *sum, float *out,
+                  long padded) {
     const integers lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const floats nothing = (floats){} - INFINITY;
     floats best = nothing, total = {};
     for (long j = 0; j < wide; j += LANES) {
         words seen = (words)((lanes >= (int)(low - j)) & (lanes < (int)(high - j)));
-        floats x = pick(seen, *(floats *)(score + j) * scale, nothing);
+        floats x = *(floats *)(score + j) * scale;
+        if (coded) x *= *(const floats *)(scales + j);
+        x = pick(seen, x, nothing);
         *(floats *)(score + j) = x;
         best = pick((words)(x > best), x, best);
     }
@@ -84,6 +90,8 @@ INLINE void weigh(const int bf16, float *score, uint32_t *weights, long low, lon
         floats x = *(floats *)(score + j);
         floats weight = pick((words)(x == nothing), (floats){}, exponential(x - *top));
         total += weight;
+        if (coded)
+            weight = pick((words)(x == nothing), (floats){}, weight * *(const floats *)(scales + CHUNK + j));
         if (bf16)
             *(halves *)(weights + j / 2) = narrow_each(weight);
         else
@@ -112,15 +120,27 @@ INLINE void write_out(const int bf16, const Call *call, const Scratch *s, long f
     }
 }
 
+/* The query of vector `m` of some rows and one key-value head. */
+INLINE const char *query_at(const int bf16, const Call *call, long first_row, long kv_head, long m) {
+    long group = call->heads / call->kv_heads;
+    long at = (first_row + m / group) * call->query_stride + (kv_head * group + m % group) * call->dim;
+    return call->query + at * (bf16 ? 2 : 4);
+}
+
+/* `vectors` of the scratch, from `v` on, have seen nothing yet. */
+INLINE void clear(long vectors, Scratch *s, long v) {
+    for (long m = v; m < v + vectors; m++) {
+        s->top[m] = -INFINITY;
+        *(floats *)(s->sum + m * LANES) = (floats){};
+    }
+    memset(s->o + v * s->padded, 0, (size_t)(vectors * s->padded) * 4);
+}
+
 /* Vectors from `v` on of the scratch become the queries of one key-value head. */
 INLINE void begin(const int bf16, const Call *call, long first_row, long rows, long kv_head, Scratch *s,
                   long v) {
-    long size = bf16 ? 2 : 4, group = call->heads / call->kv_heads, n = call->dim * size / 4;
-    for (long m = 0; m < rows * group; m++) {
-        long at = (first_row + m / group) * call->query_stride + (kv_head * group + m % group) * call->dim;
-        memcpy(s->q + (v + m) * n, call->query + at * size, (size_t)(n * 4));
-        s->top[v + m] = -INFINITY;
-        *(floats *)(s->sum + (v + m) * LANES) = (floats){};
-    }
-    memset(s->o + v * s->padded, 0, (size_t)(rows * group * s->padded) * 4);
+    long vectors = rows * (call->heads / call->kv_heads), n = call->dim * (bf16 ? 2 : 4) / 4;
+    for (long m = 0; m < vectors; m++)
+        memcpy(s->q + (v + m) * n, query_at(bf16, call, first_row, kv_head, m), (size_t)(n * 4));
+    clear(vectors, s, v);
 }

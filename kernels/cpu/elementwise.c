@@ -6,12 +6,8 @@
  * elements.
  */
 #include <math.h>
-#include "tile.h"
+#include "codes.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
-
-INLINE float load(const int bf16, const void *from, long i) {
-    return bf16 ? widen(((const uint16_t *)from)[i]) : ((const float *)from)[i];
-}
 
 INLINE float rounded(const int bf16, float x) { return bf16 ? widen(narrow(x)) : x; }
 
@@ -96,13 +92,20 @@ void sensorium_rotary(int bf16, const void *x, long rows, long row_stride, long 
         rotary(0, x, rows, row_stride, heads, head_stride, cos, sin, y, half, threads);
 }
 
+/* The first row whose slot the cache lacks, or −1. */
+static long outside(const int64_t *slots, long rows, long num_slots) {
+    for (long row = 0; row < rows; row++)
+        if (slots[row] < 0 || slots[row] >= num_slots) return row;
+    return -1;
+}
+
 /* cache [blocks, 2, heads, block_size, row bytes]; key and value rows with strides in bytes. Writes nothing
  * and gives the number of a row whose slot the cache lacks; −1 if all is well. */
 long sensorium_write_kv(char *cache, long blocks, const int64_t *slots, const char *key, long key_stride,
                         const char *value, long value_stride, long rows, long heads, long block_size,
                         long row_bytes) {
-    for (long row = 0; row < rows; row++)
-        if (slots[row] < 0 || slots[row] >= blocks * block_size) return row;
+    long bad = outside(slots, rows, blocks * block_size);
+    if (bad >= 0) return bad;
     for (long row = 0; row < rows; row++) {
         long plane = heads * block_size * row_bytes;
         char *to = cache + slots[row] / block_size * 2 * plane + slots[row] % block_size * row_bytes;
@@ -111,6 +114,34 @@ long sensorium_write_kv(char *cache, long blocks, const int64_t *slots, const ch
             memcpy(at, key + row * key_stride + head * row_bytes, (size_t)row_bytes);
             memcpy(at + plane, value + row * value_stride + head * row_bytes, (size_t)row_bytes);
         }
+    }
+    return -1;
+}
+
+/* Keys and values [heads, dim] of one position, as codes. */
+INLINE void write_row(const int bf16, char *cache, long slot, const void *key, const void *value, long heads,
+                      long block_size, long dim) {
+    long record = record_bytes(block_size, dim), offset = slot % block_size;
+    uint8_t *to = (uint8_t *)cache + slot / block_size * 2 * heads * record;
+    for (long head = 0; head < heads; head++, to += record) {
+        write_codes(bf16, 0, past(bf16, key, head * dim), dim, to, block_size, offset);
+        write_codes(bf16, 1, past(bf16, value, head * dim), dim, to + heads * record, block_size, offset);
+    }
+}
+
+/* As `sensorium_write_kv`, into a cache of codes; strides are in elements. */
+long sensorium_write_codes(int bf16, char *cache, long blocks, const int64_t *slots, const void *key,
+                           long key_stride, const void *value, long value_stride, long rows, long heads,
+                           long block_size, long dim, int threads) {
+    long bad = outside(slots, rows, blocks * block_size);
+    if (bad >= 0) return bad;
+#pragma omp parallel for num_threads(threads) if (rows * heads * dim >= WORTH_THREADS)
+    for (long row = 0; row < rows; row++) {
+        const void *k = past(bf16, key, row * key_stride), *v = past(bf16, value, row * value_stride);
+        if (bf16)
+            write_row(1, cache, slots[row], k, v, heads, block_size, dim);
+        else
+            write_row(0, cache, slots[row], k, v, heads, block_size, dim);
     }
     return -1;
 }
@@ -152,7 +183,7 @@ typedef struct {
     float eps;
 } Inputs;
 
-INLINE void attention_inputs(const int bf16, const Inputs *c, int threads) {
+INLINE void attention_inputs(const int bf16, int coded, const Inputs *c, int threads) {
     long vectors = c->heads + 2 * c->kv_heads, bytes = 2 * c->half * (bf16 ? 2 : 4);
 #pragma omp parallel for num_threads(threads) if (c->rows * vectors * c->half >= WORTH_THREADS)
     for (long row = 0; row < c->rows; row++) {
@@ -162,6 +193,14 @@ INLINE void attention_inputs(const int bf16, const Inputs *c, int threads) {
             norm_and_turn(bf16, from + head * bytes, c->query_norm, c->eps, cos, sin,
                           c->query + (row * c->heads + head) * bytes, c->half);
         const char *key = from + c->heads * bytes, *value = key + c->kv_heads * bytes;
+        if (coded) {
+            char turned[c->kv_heads * bytes];
+            for (long head = 0; head < c->kv_heads; head++)
+                norm_and_turn(bf16, key + head * bytes, c->key_norm, c->eps, cos, sin, turned + head * bytes,
+                              c->half);
+            write_row(bf16, c->cache, c->slots[row], turned, value, c->kv_heads, c->block_size, 2 * c->half);
+            continue;
+        }
         long slot = c->slots[row], plane = c->kv_heads * c->block_size * bytes;
         char *to = c->cache + slot / c->block_size * 2 * plane + slot % c->block_size * bytes;
         for (long head = 0; head < c->kv_heads; head++, to += c->block_size * bytes) {
@@ -172,20 +211,20 @@ INLINE void attention_inputs(const int bf16, const Inputs *c, int threads) {
 }
 
 /* qkv [rows, heads + 2 · kv_heads, 2 · half] with stride elements from row to row → query [rows, heads,
- * 2 · half], and keys and values in the cache as `sensorium_write_kv` has it; gives what that gives. Norms
- * may be 0; half is a multiple of LANES. */
-long sensorium_attention_inputs(int bf16, const void *qkv, long stride, long rows, long heads, long kv_heads,
-                                long half, const void *query_norm, const void *key_norm, float eps,
+ * 2 · half], and keys and values in the cache as `sensorium_write_kv` has it, or `sensorium_write_codes`;
+ * gives what these give. Norms may be 0; half is a multiple of LANES. */
+long sensorium_attention_inputs(int bf16, int coded, const void *qkv, long stride, long rows, long heads,
+                                long kv_heads, long half, const void *query_norm, const void *key_norm, float eps,
                                 const float *cos, const float *sin, char *cache, long blocks,
                                 long block_size, const int64_t *slots, char *query, int threads) {
     Inputs call = {qkv,    query_norm, key_norm, cos,      sin,  slots,      cache, query,
                    stride, rows,       heads,    kv_heads, half, block_size, eps};
-    for (long row = 0; row < rows; row++)
-        if (slots[row] < 0 || slots[row] >= blocks * block_size) return row;
+    long bad = outside(slots, rows, blocks * block_size);
+    if (bad >= 0) return bad;
     if (bf16)
-        attention_inputs(1, &call, threads);
+        attention_inputs(1, coded, &call, threads);
     else
-        attention_inputs(0, &call, threads);
+        attention_inputs(0, coded, &call, threads);
     return -1;
 }
 

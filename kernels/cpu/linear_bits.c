@@ -6,11 +6,8 @@
  * as floats and 64 zero points as bytes. So a tile is read once, from end to end, and meets all rows there.
  * `kernels/linear_bits.py` says what is computed, in which order, and nothing else may be.
  */
-#include "tile.h"
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
 #include <math.h>
+#include "tile.h"
 #define WIDTH 64
 #define MOST_ROWS 48 /* that meet a tile before the next rows do: their sums stay near */
 #define SMALLEST 1e-30f
@@ -19,39 +16,6 @@
 #else
 #define ROWS_EACH 2 /* their 8 sums of two halves each fill the registers, and the compiler is done soon */
 #endif
-
-typedef int8_t signed_bytes __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint8_t plain_bytes __attribute__((vector_size(16), aligned(1), may_alias));
-
-/* sum + the four products of each lane's unsigned bytes with its signed ones. */
-INLINE integers add_products(integers sum, words weights, words x) {
-#if defined(__AVX512VNNI__)
-    return (integers)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)x);
-#elif defined(__AVX2__)
-    union {
-        words all;
-        __m256i half[2];
-    } w = {weights}, a = {x}, s = {(words)sum};
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-#ifdef __AVXVNNI__
-        s.half[i] = _mm256_dpbusd_avx_epi32(s.half[i], w.half[i], a.half[i]);
-#else
-        const __m256i lower = _mm256_set1_epi16(255);
-        __m256i even = _mm256_madd_epi16(_mm256_and_si256(w.half[i], lower),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(a.half[i], 8), 8));
-        __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w.half[i], 8), _mm256_srai_epi16(a.half[i], 8));
-        s.half[i] = _mm256_add_epi32(s.half[i], _mm256_add_epi32(even, odd));
-#endif
-    }
-    return (integers)s.all;
-#else
-#pragma GCC unroll 4
-    for (int byte = 0; byte < 4; byte++)
-        sum += (integers)(weights >> 8 * byte & 255) * ((integers)(x << (24 - 8 * byte)) >> 24);
-    return sum;
-#endif
-}
 
 /* The bytes of four inputs' weights: 64 outputs as four times 16. */
 INLINE void read_step(const int bits, const uint8_t *w, words *line) {
@@ -149,39 +113,21 @@ static __attribute__((noinline)) void tile_of_4(long rows, int are_all, Bits w, 
     one_tile(4, rows, are_all, w, x, y);
 }
 
-INLINE float load(const int bf16, const void *x, long i) {
-    return bf16 ? widen(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
 /* `size` numbers to `group` bytes, those behind the end zero. A group that is not finite gets NaN for a scale,
  * one as good as zero gets zero. */
 INLINE void round_group(const int bf16, const void *x, long size, long group, int8_t *to, float *scale,
                         int32_t *total) {
-    uint32_t largest = 0;
-#pragma omp simd reduction(max : largest)
-    for (long i = 0; i < size; i++) {
-        union {
-            float value;
-            uint32_t bits;
-        } u = {load(bf16, x, i)};
-        uint32_t magnitude = u.bits & 0x7FFFFFFFu;
-        largest = magnitude > largest ? magnitude : largest;
-    }
     union {
         uint32_t bits;
         float value;
-    } most = {largest};
-    int is_finite = largest < 0x7F800000u, is_some = is_finite && most.value > SMALLEST;
+    } most = {largest_bits(bf16, x, size)};
+    int is_finite = most.bits < 0x7F800000u, is_some = is_finite && most.value > SMALLEST;
     float factor = is_some ? 127.0f / most.value : 0.0f;
     int32_t sum = 0;
     if (is_some) {
 #pragma omp simd reduction(+ : sum)
         for (long i = 0; i < size; i++) {
-            union {
-                float value;
-                int32_t bits;
-            } u = {load(bf16, x, i) * factor + 12582912.0f}; /* adding 1.5 · 2^23 rounds to nearest even */
-            int32_t whole = u.bits - 0x4B400000;
+            int32_t whole = to_whole(load(bf16, x, i) * factor);
             to[i] = (int8_t)whole;
             sum += whole;
         }

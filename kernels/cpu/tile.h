@@ -3,13 +3,14 @@
  *
  * Everything is counted in 32-bit words: a float, or two neighbouring bfloat16 along n. So B is either
  * float [n, cols] or bfloat16 [n/2, cols, 2], which is how oneDNN packs weights and what AVX-512's
- * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float.
+ * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by
+ * `add_products`, exactly.
  */
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -21,6 +22,7 @@
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint8_t plain_bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
 typedef uint32_t word __attribute__((aligned(2), may_alias)); /* a pair of bfloat16 starts anywhere */
 
@@ -40,6 +42,34 @@ INLINE uint16_t narrow(float x) {
     } u = {x};
     uint32_t rounded = (u.bits + 0x7FFF + ((u.bits >> 16) & 1)) >> 16;
     return (uint16_t)(x == x ? rounded : 0x7FC0);
+}
+
+INLINE float load(const int bf16, const void *from, long i) {
+    return bf16 ? widen(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+/* Magnitude of the largest of some numbers, as bits: beyond infinity's if one is none. */
+INLINE uint32_t largest_bits(const int bf16, const void *x, long size) {
+    uint32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (long i = 0; i < size; i++) {
+        union {
+            float value;
+            uint32_t bits;
+        } u = {load(bf16, x, i)};
+        uint32_t magnitude = u.bits & 0x7FFFFFFFu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+/* To the nearest whole number, even ones where two are near, of anything below 2^22. */
+INLINE int32_t to_whole(float x) {
+    union {
+        float value;
+        int32_t bits;
+    } u = {x + 12582912.0f}; /* 1.5 · 2^23 */
+    return u.bits - 0x4B400000;
 }
 
 /* a where the mask is all ones, b where it is all zeros. */
@@ -100,6 +130,36 @@ INLINE floats multiply_add_each(const int bf16, floats sum, words all, words b) 
 
 INLINE floats multiply_add(const int bf16, floats sum, uint32_t a, words b) {
     return multiply_add_each(bf16, sum, (words){} + a, b);
+}
+
+/* sum + the four products of each lane's unsigned bytes with its signed ones. */
+INLINE integers add_products(integers sum, words weights, words x) {
+#if defined(__AVX512VNNI__)
+    return (integers)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)x);
+#elif defined(__AVX2__)
+    union {
+        words all;
+        __m256i half[2];
+    } w = {weights}, a = {x}, s = {(words)sum};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+#ifdef __AVXVNNI__
+        s.half[i] = _mm256_dpbusd_avx_epi32(s.half[i], w.half[i], a.half[i]);
+#else
+        const __m256i lower = _mm256_set1_epi16(255);
+        __m256i even = _mm256_madd_epi16(_mm256_and_si256(w.half[i], lower),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(a.half[i], 8), 8));
+        __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w.half[i], 8), _mm256_srai_epi16(a.half[i], 8));
+        s.half[i] = _mm256_add_epi32(s.half[i], _mm256_add_epi32(even, odd));
+#endif
+    }
+    return (integers)s.all;
+#else
+#pragma GCC unroll 4
+    for (int byte = 0; byte < 4; byte++)
+        sum += (integers)(weights >> 8 * byte & 255) * ((integers)(x << (24 - 8 * byte)) >> 24);
+    return sum;
+#endif
 }
 
 /* What to bring towards the core while computing: `lines` cache lines at every step, `step` bytes apart. */

@@ -47,6 +47,10 @@ from sensorium.engine.models.memory import MemorySize
             lambda: EngineConfig(encoder_memory="-1"),
             "--encoder-memory is '-1'; allowed: auto, a size as 2GiB or 512MiB, or a share as 0.5",
         ),
+        (
+            lambda: EngineConfig(pin_kernels="linear"),
+            "--pin-kernels is 'linear'; allowed: as linear=onednn,attention=fused",
+        ),
         (lambda: EngineConfig(plans_in_flight=3), "--plans-in-flight is 3; allowed: 0 to 2"),
         (lambda: EngineConfig(step_timeout_s=0), "--step-timeout-s is 0; allowed: at least 0.1"),
         (lambda: FetchConfig(fetch_timeout_s=0), "--fetch-timeout-s is 0; allowed: 0.1 to 600"),

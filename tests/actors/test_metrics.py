@@ -62,11 +62,12 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     engine, metrics = make_fake_engine(), Metrics()
-    metrics.add_engine("fake", engine.statistics, engine.inboxes)
+    metrics.add_engine("fake", engine.statistics, engine.inboxes, kv_dtype="int8")
     metrics.add_media(MediaActor().handle.statistics)
     assert value(metrics, "sensorium_inbox_depth", model="fake", actor="scheduler") is None, "not running yet"
     await nursery.start(engine.run)
     await engine.complete(request("a", max_tokens=5))
+    assert value(metrics, "sensorium_kv_info", model="fake", dtype="int8") == 1
     num_steps = engine.statistics().num_steps
     assert value(metrics, "sensorium_engine_steps_total", model="fake") == num_steps > 0
     assert value(metrics, "sensorium_engine_restarts_total", model="fake") == 0

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def mixed_server(folders: dict[str, Path]) -> Iterator[Server]:
     """A text model first, and two that transcribe, one of them English only."""
-    engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8)
+    engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8, kernels="default")
     english = str(random_folder(seed=9, multilingual=False))
     with running_server(make_config(str(folders["text"]), "tiny-whisper", english, engine=engine)) as server:
         yield server
@@ -30,7 +30,7 @@ def mixed_server(folders: dict[str, Path]) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def plain_server(folders: dict[str, Path]) -> Iterator[Server]:
     """A text model alone."""
-    engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8)
+    engine = EngineConfig(device="cpu", num_threads=1, kv_memory="32MiB", max_running=8, kernels="default")
     with running_server(make_config(str(folders["text"]), engine=engine)) as server:
         yield server
 

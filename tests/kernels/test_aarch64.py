@@ -14,6 +14,7 @@ from sensorium.kernels.argmax import argmax, argmax_reference
 from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
 from sensorium.kernels.codes import Grid
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.kv_codes import CODED, stored_size
 from sensorium.kernels.linear import DenseWeight, Tiles, _linear_native, linear_reference
 from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
 from sensorium.kernels.paged_attention import (
@@ -89,19 +90,26 @@ def test_linear_bits_to_the_last_bit(dtype: torch.dtype, grid: Grid) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.usefixtures("emulated")
-def test_paged_attention(dtype: torch.dtype, window: int | None) -> None:
+def test_paged_attention(dtype: torch.dtype, window: int | None, coded: bool) -> None:
     cache = torch.randn(9, 2, 2, 16, 32).to(dtype)
+    if coded:
+        key, value = torch.randn(2, 9 * 16, 2, 32).to(dtype)
+        cache = torch.zeros(9, 2, 2, 16, stored_size(32, CODED), dtype=CODED)
+        write_kv_reference(cache, torch.arange(9 * 16), key, value)
     batch = paged_batch(
         [PagedSequence((3, 0, 5), 30, 4), PagedSequence((1,), 0, 9), PagedSequence((8, 7), 20, 1)],
         16,
         torch.device("cpu"),
     )
     query = torch.randn(14, 6, 32).to(dtype)
-    near(
-        paged_attention(query, cache, batch, window=window),
-        paged_attention_reference(query, cache, batch, window=window),
-    )
+    got = paged_attention(query, cache, batch, window=window)
+    want = paged_attention_reference(query, cache, batch, window=window)
+    if coded and dtype is torch.float32:  # queries and softmax have 16 bits
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    else:
+        near(got, want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -135,6 +143,21 @@ def test_attention_inputs(dtype: torch.dtype, normed: bool) -> None:
     near(got, want)
     with pytest.raises(IndexError, match="slot 12 lies outside"):
         attention_inputs(qkv, norms, table, got, torch.tensor([1, 12, 2]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("emulated")
+def test_codes_of_keys_and_values_are_written(dtype: torch.dtype) -> None:
+    got, want = torch.zeros(2, 4, 2, 2, 16, stored_size(32, CODED), dtype=CODED)
+    qkv, slots = torch.randn(3, 8, 32).to(dtype), torch.tensor([4, 0, 33])
+    qkv[1, 5, 3], qkv[2, 7, 1] = torch.nan, torch.inf
+    key, value = qkv[:, 4:6], qkv[:, 6:]
+    write_kv(got, slots, key, value)
+    write_kv_reference(want, slots, key, value)
+    assert torch.equal(got, want)
+    table = rotary_table(torch.zeros(3), 0.5 ** torch.arange(16))  # turns nothing
+    attention_inputs(qkv, None, table, got.zero_(), slots)
+    assert torch.equal(got, want)
 
 
 @pytest.mark.usefixtures("emulated")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sensorium.kernels import attention
 from sensorium.kernels import cross_attention as cross_attention_module
-from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference, prefers_fused
+from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference
 from sensorium.kernels.cross_attention import (
     CrossSpan,
     cross_attention,
@@ -26,11 +26,12 @@ def assert_near(got: torch.Tensor, want: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 5, MIN_ROWS_PER_HEAD])
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("has_matrices", [False, True])
 def test_attend_equals_reference(
-    dtype: torch.dtype, rows: int, fused: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, rows: int, has_matrices: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "prefers_fused", lambda: fused)
+    """By default, on processors with matrix instructions and without."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_matrices)
     query, key, value = (torch.randn(2, HEADS, n, DIM).to(dtype) for n in (rows, 40, 40))
     want = attend_reference(query.double(), key.double(), value.double())
     assert_near(attend(query, key, value), want)
@@ -39,7 +40,7 @@ def test_attend_equals_reference(
 def test_a_large_problem_takes_little_memory_and_nothing_else_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attention, "prefers_fused", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     rows = 2 * MIN_ROWS_PER_HEAD + 1
     query, key, value = (torch.randn(1, HEADS, rows, DIM).to(torch.bfloat16) for _ in range(3))
     whole = attend(query, key, value)
@@ -99,9 +100,3 @@ def test_cross_scores_are_what_the_softmax_sees() -> None:
     query, key = torch.randn(3, HEADS, DIM), torch.randn(HEADS, 10, DIM)
     want = torch.einsum("rhd,hpd->hrp", query, key) / DIM**0.5
     torch.testing.assert_close(cross_scores(query, key), want)
-
-
-def test_which_product_is_faster_is_measured_once() -> None:
-    prefers_fused.cache_clear()
-    assert prefers_fused() == prefers_fused()
-    assert prefers_fused.cache_info().misses == 1

@@ -82,9 +82,9 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
     folder = tmp_path / ".cache" / "sensorium"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert native._user_cache() is None
+    assert native.user_cache() is None
     folder.chmod(0o700)
-    assert native._user_cache() == folder
+    assert native.user_cache() == folder
 
 
 def test_another_openmp_runtime_is_left_to_whom_it_belongs() -> None:

@@ -15,7 +15,7 @@ import pytest
 from sensorium.actors import commands
 
 SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main()")
-QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "SENSORIUM_KERNELS": "default"}
 
 
 @dataclass(frozen=True)

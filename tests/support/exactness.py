@@ -161,8 +161,9 @@ class Engine:
         chunk: int | None = None,
         in_flight: int = 1,
         parked: int | None = None,
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
-        self.runner = Runner(model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+        self.runner = Runner(model, num_blocks=num_blocks, block_size=BLOCK_SIZE, kv_dtype=kv_dtype)
         config = SchedulerConfig(
             num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
@@ -227,13 +228,19 @@ class Engine:
 
 
 def check_every_way(
-    model: Model, cases: Sequence[Case], *, seed: int, stop_token_ids: tuple[int, ...] = ()
+    model: Model,
+    cases: Sequence[Case],
+    *,
+    seed: int,
+    stop_token_ids: tuple[int, ...] = (),
+    kv_dtype: torch.dtype | None = None,
 ) -> None:
     """Each case's tokens again under every condition of this file's docstring.
 
-    `stop_token_ids` are those the cases were made with. The prompts should be of more than one block.
+    `stop_token_ids` and `kv_dtype` are those the cases were made with. The prompts should be of more than one
+    block.
     """
-    check = _Check(model, cases, random.Random(seed), stop_token_ids)
+    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype)
     check.alone()
     check.among_strangers_and_from_cache()
     check.in_chunks_and_preempted()
@@ -242,9 +249,15 @@ def check_every_way(
 
 class _Check:
     def __init__(
-        self, model: Model, cases: Sequence[Case], rng: random.Random, stop_token_ids: tuple[int, ...]
+        self,
+        model: Model,
+        cases: Sequence[Case],
+        rng: random.Random,
+        stop_token_ids: tuple[int, ...],
+        kv_dtype: torch.dtype | None,
     ) -> None:
         self.model = model
+        self.kv_dtype = kv_dtype
         self.cases = cases
         self.rng = rng
         self.stop = stop_token_ids
@@ -252,14 +265,14 @@ class _Check:
 
     def alone(self) -> None:
         for case in self.cases:
-            engine = Engine(self.model, num_blocks=self._num_blocks(case))
+            engine = self._engine(num_blocks=self._num_blocks(case))
             request_id = self._submit(engine, case)
             engine.run()
             case.check(engine.tokens(request_id), "alone")
 
     def among_strangers_and_from_cache(self) -> None:
         """Sixteen others, two plans in flight; then the same prompts again, with drafts of all sorts."""
-        engine = Engine(self.model, num_blocks=8 * self.blocks + 8 * _NUM_STRANGERS, in_flight=2)
+        engine = self._engine(num_blocks=8 * self.blocks + 8 * _NUM_STRANGERS, in_flight=2)
         self._strangers(engine, _NUM_STRANGERS)
         first = [self._submit(engine, case) for case in self.cases]
         engine.run()
@@ -287,7 +300,7 @@ class _Check:
         """Prompts in pieces of 16 tokens; blocks for what has arrived, but not for the answers."""
         prompts = sum(-(-len(case.prompt) // BLOCK_SIZE) for case in self.cases)
         most = max(self._num_blocks(case) for case in self.cases)
-        engine = Engine(self.model, num_blocks=max(most, prompts + 4), chunk=16)
+        engine = self._engine(num_blocks=max(most, prompts + 4), chunk=16)
         for _ in range(2):  # they came first, so the cases are preempted
             engine.submit(Case(self._noise(8), (), ()), num_tokens=60)
         request_ids = [self._submit(engine, case) for case in self.cases]
@@ -298,7 +311,7 @@ class _Check:
     def in_sessions(self) -> None:
         """A prompt grows: what its session computed is taken over, or was evicted and is computed again."""
         for is_evicted in (False, True):
-            engine = Engine(self.model, num_blocks=(2 if is_evicted else 4) * self.blocks, in_flight=2)
+            engine = self._engine(num_blocks=(2 if is_evicted else 4) * self.blocks, in_flight=2)
             for number, case in enumerate(self.cases):
                 self._submit(engine, _beginning(case, self.rng), session=str(number), num_tokens=5)
             engine.run()
@@ -320,6 +333,9 @@ class _Check:
             engine.submit(Case(self._noise(total // number - BLOCK_SIZE), (), ()), num_tokens=BLOCK_SIZE)
         engine.run()
         assert engine.scheduler.statistics().num_sessions_parked == 0
+
+    def _engine(self, **options: Any) -> Engine:  # noqa: ANN401
+        return Engine(self.model, kv_dtype=self.kv_dtype, **options)
 
     def _submit(self, engine: Engine, case: Case, **options: Any) -> RequestId:  # noqa: ANN401
         return engine.submit(case, stop_token_ids=self.stop, **options)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend
+from ....kernels.attention import attend, attention_choice
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
@@ -119,6 +119,9 @@ class VisionTower:
     def __init__(self, config: VisionTowerConfig, tensors: TensorReader, *, prefix: str = "visual.") -> None:
         self.config = config
         self.device, self.dtype = tensors.device, tensors.dtype
+        self._attention_choice = attention_choice(
+            config.num_heads, config.hidden_size // config.num_heads, None, self.dtype, self.device
+        )
         kernel = tensors.take(f"{prefix}patch_embed.proj.weight").flatten(1)
         self._embed = pack_linear(kernel, tensors.take(f"{prefix}patch_embed.proj.bias"))
         self._positions = tensors.take(f"{prefix}pos_embed.weight")
@@ -178,7 +181,7 @@ class VisionTower:
                 each[first : first + count * length].view(count, length, heads, -1).transpose(1, 2)
                 for each in (query, key, value)
             ]
-            seen = attend(batch[0], batch[1], batch[2])
+            seen = attend(batch[0], batch[1], batch[2], choice=self._attention_choice)
             mixed.append(seen.transpose(1, 2).reshape(count * length, -1))
             first += count * length
         return torch.cat(mixed)

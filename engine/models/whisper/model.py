@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend
+from ....kernels.attention import attend, attention_choice
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
+from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
 from ....kernels.logits import head_logits, likeliest_in_float32
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
@@ -72,9 +73,15 @@ class _FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class CrossKeyValues:
-    """What one encoded window is to the decoder: keys and values [layers, 2, heads, positions, dim]."""
+    """What one encoded window is to the decoder: keys and values [layers, 2, heads, positions, dim], or their
+    codes (`kernels/kv_codes.py`)."""
 
     memory: Tensor
+    num_positions: int
+
+    def span(self, layer: int, start: int, end: int) -> CrossSpan:
+        """These rows listen to it."""
+        return CrossSpan(start, end, self.memory[layer], self.num_positions)
 
     @property
     def num_bytes(self) -> int:
@@ -99,6 +106,7 @@ class WhisperModel:
         self.dtype = checkpoint.dtype
         self.device = checkpoint.device
         self.kv_shape = checkpoint.kv_shape
+        self._codes_windows = checkpoint.kv_dtype == "int8"
         self._grid = GRIDS[checkpoint.quantization]
         self.weight_bytes = step_bytes(a, checkpoint.dtype, checkpoint.quantization)
         self._alignment_heads = checkpoint.alignment_heads
@@ -110,6 +118,9 @@ class WhisperModel:
             for i in range(a.encoder_layers)
         ]
         self._encoder_norm = self._norm("encoder.layer_norm")
+        self._attention_choice = attention_choice(
+            a.encoder_heads, a.d_model // a.encoder_heads, a.num_positions, self.dtype, self.device
+        )
         self._tokens = self._tensors["decoder.embed_tokens.weight"]
         self._positions = self._tensors["decoder.embed_positions.weight"]
         self._decoder_layers = [
@@ -213,7 +224,8 @@ class WhisperModel:
                 x = x.clamp(-limit, limit)
         projected = linear(self._encoder_norm(x), self._cross)
         shape = (-1, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
-        return [_cross_key_values(each.view(shape)) for each in torch.split(projected, lengths)]
+        keep = _coded_key_values if self._codes_windows else _cross_key_values
+        return [keep(each.view(shape)) for each in torch.split(projected, lengths)]
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""
@@ -226,7 +238,8 @@ class WhisperModel:
         a = self._a
         split = qkv.view(1, qkv.shape[0], 3, a.encoder_heads, a.d_model // a.encoder_heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
-        return attend(query, key, value).transpose(1, 2).reshape(qkv.shape[0], a.d_model)
+        mixed = attend(query, key, value, choice=self._attention_choice)
+        return mixed.transpose(1, 2).reshape(qkv.shape[0], a.d_model)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
@@ -247,7 +260,8 @@ class WhisperModel:
             query = linear(cross.norm(x), cross.query).view(rows, heads, dim)
             mixed = cross_attention(query, _spans(batch.listeners, windows, i))
             if i in scores:
-                scores[i] = cross_scores(query, windows[0].memory[i, 0])
+                key, _ = windows[0].span(i, 0, rows).key_value()
+                scores[i] = cross_scores(query, key.to(query.dtype))
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
             x = feed_forward(x)
         return x
@@ -283,7 +297,7 @@ class WhisperModel:
         num_tokens, size = len(token_ids), _ALIGNMENT_BLOCK_SIZE
         num_blocks = -(-num_tokens // size)
         k = self.kv_shape
-        shape = (k.num_layers, num_blocks, 2, k.num_kv_heads, size, k.head_dim)
+        shape = k.cache_shape(num_blocks, size, self.dtype)
         batch = StepBatch(
             token_ids=torch.tensor(token_ids, device=self.device),
             positions=torch.arange(num_tokens, device=self.device),
@@ -301,7 +315,19 @@ def _to_tensor(features: Features) -> Tensor:
 
 def _cross_key_values(projected: Tensor) -> CrossKeyValues:
     """projected [positions, 2, layers, heads, dim] of one window."""
-    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous())
+    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous(), projected.shape[0])
+
+
+def _coded_key_values(projected: Tensor) -> CrossKeyValues:
+    """The same in 8 bits: each layer is one block of as many positions as a block may have."""
+    positions, _, layers, heads, dim = projected.shape
+    size = -(-positions // MULTIPLE) * MULTIPLE
+    shape = (layers, 2, heads, size, stored_size(dim, CODED))
+    memory = torch.zeros(shape, dtype=CODED, device=projected.device)
+    slots = torch.arange(positions, device=projected.device)
+    for layer in range(layers):
+        write_kv(memory[layer : layer + 1], slots, projected[:, 0, layer], projected[:, 1, layer])
+    return CrossKeyValues(memory, positions)
 
 
 def _window(listener: Listener) -> CrossKeyValues:
@@ -314,7 +340,7 @@ def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], lay
     start = 0
     for listener, window in zip(listeners, windows, strict=True):
         end = start + listener.num_rows
-        spans.append(CrossSpan(start, end, window.memory[layer]))
+        spans.append(window.span(layer, start, end))
         start = end
     return spans
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import WhisperConfig
 
 from ....kernels.codes import HEAD_GRID, Quantization
+from ....kernels.kv_codes import CODED, MULTIPLE, KvDtype
 from ....kernels.linear import Activation
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
@@ -69,6 +70,8 @@ class Checkpoint:
     device: torch.device
     dtype: torch.dtype
     quantization: Quantization
+    kv_dtype: KvDtype = "auto"
+    """Of the encodings that the decoder attends to."""
 
     @property
     def kv_shape(self) -> KvShape:
@@ -89,12 +92,21 @@ def open_source(opening: Opening) -> ModelSource:
 
         tensors = _tensors(opening, architecture)
         checkpoint = Checkpoint(
-            architecture, tensors, text, heads, opening.device, opening.dtype, opening.quantization
+            architecture,
+            tensors,
+            text,
+            heads,
+            opening.device,
+            opening.dtype,
+            opening.quantization,
+            opening.kv_dtype,
         )
         return WhisperModel(checkpoint)
 
     a = architecture
-    window_bytes = a.decoder_layers * 2 * a.d_model * a.num_positions * opening.dtype.itemsize
+    window_bytes = a.num_positions * _kv_shape(a).num_bytes(opening.dtype)
+    if opening.kv_dtype == "int8":
+        window_bytes = -(-a.num_positions // MULTIPLE) * MULTIPLE * _kv_shape(a).num_bytes(CODED)
     return ModelSource(
         info=text.info,
         device=opening.device,

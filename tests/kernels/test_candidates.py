@@ -1,0 +1,145 @@
+"""Every way in which an operation can run, against float64: whatever a machine chooses, results are right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sensorium.kernels import attention, linear
+from sensorium.kernels.attention import attend_reference
+from sensorium.kernels.choice import alike, choices, measure
+from sensorium.kernels.cross_attention import (
+    CrossSpan,
+    cross_attention,
+    cross_attention_by_products,
+    cross_attention_reference,
+)
+from sensorium.kernels.linear import (
+    MAX_NATIVE_ROWS,
+    NUM_ALIKE_ROWS,
+    DenseWeight,
+    linear_reference,
+    pack_linear,
+)
+from support.choices import Stopwatch, any_threads
+from torch import Tensor
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def assert_near(got: Tensor, want: Tensor) -> None:
+    assert want.dtype is torch.float64
+    tolerance = TOLERANCE[got.dtype]
+    torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+
+
+def packed(out: int, size: int, dtype: torch.dtype) -> tuple[Tensor, DenseWeight]:
+    generator = torch.Generator().manual_seed(out)
+    weight = (torch.randn(out, size, generator=generator) / size**0.5).to(dtype)
+    made = pack_linear(weight, torch.randn(out, generator=generator).to(dtype))
+    if made.choice is None:
+        pytest.skip("one way only here: our loop does not know oneDNN's layout, or is not built")
+    return weight, made
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", linear.CANDIDATES)
+@pytest.mark.parametrize("rows", [1, 2, 7, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS])
+@pytest.mark.parametrize(("out", "size"), [(64, 96), (200, 256)])
+def test_products(dtype: torch.dtype, name: str, rows: int, out: int, size: int) -> None:
+    weight, made = packed(out, size, dtype)
+    x, residual = torch.randn(rows, size).to(dtype), torch.randn(rows, out).to(dtype)
+    assert made.bias is not None
+    for added in (None, residual):
+        wide = None if added is None else added.double()
+        want = linear_reference(x.double(), weight.double(), made.bias.double(), residual=wide)
+        assert_near(linear.CANDIDATES[name](x, made, added), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_whichever_is_chosen_runs(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made = packed(128, 64, dtype)
+    assert made.choice is not None
+    x = torch.randn(3, 64).to(dtype)
+    seen: list[str] = []
+    for name in linear.CANDIDATES:
+        way = linear.CANDIDATES[name]
+        monkeypatch.setattr(
+            linear, f"_linear_{name}", lambda *given, n=name, w=way: seen.append(n) or w(*given)
+        )
+    was = made.choice.chosen
+    for name in linear.CANDIDATES:
+        made.choice.chosen = (name,) * len(was)
+        linear.linear(x, made)
+    made.choice.chosen = was
+    assert seen == list(linear.CANDIDATES)
+
+
+def test_products_of_float32_have_one_way() -> None:
+    """Which is what was measured before there was a choice: a choice changes no token."""
+    _, made = packed(128, 64, torch.float32)
+    assert made.choice is not None
+    assert made.choice.is_fixed
+    assert set(made.choice.chosen) == {"c"}
+
+
+@pytest.mark.parametrize(("out", "size"), [(192, 256), (576, 1536)])
+def test_products_that_are_called_alike_are(out: int, size: int) -> None:
+    """With other weights and inputs than those they were tried with."""
+    half = torch.randn(out, size // 2, dtype=torch.bfloat16)
+    made = pack_linear(torch.cat([half, half], 1))
+    if made.choice is None:
+        pytest.skip("one way only here")
+    x = torch.randn(NUM_ALIKE_ROWS, size, dtype=torch.bfloat16)
+    x[:, size // 2 :] = -x[:, : size // 2]  # sums cancel but for what rounding leaves
+    for names in alike(made.choice, any_threads):
+        together = [linear.CANDIDATES[name](x, made, None) for name in sorted(names)]
+        assert all(torch.equal(each, together[0]) for each in together)
+        for name in names:
+            for rows in (1, 2, 6, 16, 31):
+                few = linear.CANDIDATES[name](x[:rows], made, None)
+                assert torch.equal(few, together[0][:rows]), (name, rows)
+
+
+@pytest.mark.parametrize("name", attention.CANDIDATES)
+@pytest.mark.parametrize("rows", [1, 40, 300])
+def test_attention_of_encoders(name: str, rows: int) -> None:
+    query, key, value = (torch.randn(2, 3, rows, 16).bfloat16() for _ in range(3))
+    want = attend_reference(query.double(), key.double(), value.double())
+    assert_near(attention.CANDIDATES[name](query, key, value), want)
+    device = torch.device("cpu")
+    choice = attention.attention_choice(3, 16, rows, torch.bfloat16, device)
+    assert choice is not None
+    choice.chosen = (name,) * len(choice.rows)
+    assert_near(attention.attend(query, key, value, choice=choice), want)
+    assert attention.attention_choice(3, 16, rows, torch.float32, device) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("way", [cross_attention, cross_attention_by_products])
+@pytest.mark.parametrize("lengths", [(1,), (4, 1, 7)])
+def test_attention_to_encodings(dtype: torch.dtype, way: object, lengths: tuple[int, ...]) -> None:
+    assert callable(way)
+    spans: list[CrossSpan] = []
+    for length in lengths:
+        start = spans[-1].end if spans else 0
+        spans.append(CrossSpan(start, start + length, torch.randn(2, 2, 50, 16).to(dtype)))
+    query = torch.randn(spans[-1].end, 2, 16).to(dtype)
+    wide = [CrossSpan(each.start, each.end, each.memory.double()) for each in spans]
+    assert_near(way(query, spans), cross_attention_reference(query.double(), wide))
+
+
+def test_what_can_be_chosen_can_be_measured() -> None:
+    """Every operation's own data, by a clock that stands still."""
+    _, made = packed(96, 64, torch.bfloat16)
+    encoder = attention.attention_choice(2, 16, 100, torch.bfloat16, torch.device("cpu"))
+    assert encoder is not None
+    assert made.choice is not None
+    for choice in (made.choice, encoder):
+        assert choice in choices()
+        times = measure(choice, Stopwatch(), any_threads)
+        assert times is not None
+        assert [set(by) for by in times.values()] == [set(choice.candidates)] * len(choice.rows)
+        num_bytes, operations = choice.cost(choice.rows[-1])
+        assert num_bytes > 0
+        assert operations > 0
