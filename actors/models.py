@@ -157,7 +157,13 @@ def open_engine(
     engine = Engine(
         name,
         _runner_maker(
-            source, config, memory, num_threads, grammars, choices.max_running if config.cuda_graphs else 0
+            name,
+            source,
+            config,
+            memory,
+            num_threads,
+            grammars,
+            choices.max_running if config.cuda_graphs else 0,
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(choices, config, memory, info.vocab_size),
@@ -236,6 +242,7 @@ def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequenc
 
 
 def _runner_maker(
+    name: str,
     source: ModelSource,
     config: EngineConfig,
     memory: MemoryPlan,
@@ -257,7 +264,7 @@ def _runner_maker(
             max_running=graph_rows,
             kv_dtype=source.cache_dtype,
         )
-        settle_kernels(source.info.name, runner, config)
+        settle_kernels(name, runner, config)
         runner.warm_up()
         return runner
 

@@ -153,7 +153,8 @@ def entry_of(choice: Choice, times: Times, use_threads: UseThreads) -> Entry:
 
 
 def pin(pins: Mapping[str, str]) -> None:
-    """Settle operations by name, wherever their candidate exists. Raises TableError."""
+    """Settle operations by name, wherever their candidate exists and nothing is settled yet. Raises
+    TableError."""
     every = choices()
     for operation, candidate in pins.items():
         known = {each.operation: each.candidates for each in every}
@@ -165,7 +166,7 @@ def pin(pins: Mapping[str, str]) -> None:
             allowed = ", ".join(sorted({name for each in of for name in each.candidates}))
             raise TableError(f"{operation}={candidate} pins no candidate; allowed: {allowed}")
         for each in of:
-            if candidate in each.candidates and not each.is_fixed:
+            if candidate in each.candidates and not (each.is_fixed or each.is_settled):
                 each.chosen, each.is_settled = (candidate,) * len(each.rows), True
 
 

@@ -34,7 +34,7 @@ from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
 
 _MAX_TOKENS: Final = 2**31 - 1
-_UNSERVED: Final = ("container", "context_management", "mcp_servers", "output_config", "output_format")
+UNSERVED: Final = ("container", "context_management", "mcp_servers", "output_config", "output_format")
 _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
@@ -181,7 +181,7 @@ def parse_message_count(body: Encoded) -> AskedMessage:
 
 
 def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
-    for name in _UNSERVED:
+    for name in UNSERVED:
         asked = getattr(request, name)
         if isinstance(asked, Raw) and bytes(asked) != b"null":
             raise unsupported(name, "is not served")

@@ -22,9 +22,11 @@ from .completions import (
     CompletionRequest,
 )
 from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
-from .message_request import MessageCountRequest, MessageRequest
+from .message_request import UNSERVED, MessageCountRequest, MessageRequest
 from .openapi_shapes import (
+    BLOCK,
     FILE_FORM,
+    INPUT_ITEM,
     ITEMS_QUERY,
     MESSAGE,
     PART,
@@ -32,6 +34,7 @@ from .openapi_shapes import (
     REF,
     RESPONSE_QUERY,
     SPEECH_FORM,
+    TURN,
     Schema,
 )
 from .response_items import DeletedResponse, InputItemList, ResponseObject
@@ -58,7 +61,8 @@ _ERRORS: Final = {
     "500": "The server failed on this request.",
     "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
 }
-_REFUSED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search")
+_GUIDED: Final = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_REFUSED: Final = (*_GUIDED, "use_beam_search", *UNSERVED)
 """Known only so that the refusal can say what to use instead."""
 
 
@@ -250,8 +254,17 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
         schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
         schemas |= {"ChatMessage": MESSAGE, "ChatContentPart": PART}
     if "ResponsesRequest" in schemas:
-        items: Schema = {"type": "array", "items": {"type": "object"}}
+        items: Schema = {"type": "array", "items": {"$ref": REF.format(name="InputItem")}, "minItems": 1}
         schemas["ResponsesRequest"]["properties"]["input"] = {"anyOf": [{"type": "string"}, items]}
+        schemas["InputItem"] = INPUT_ITEM
+    for name in {"MessageRequest", "MessageCountRequest"} & set(schemas):
+        turns: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageTurn")}, "minItems": 1}
+        texts: Schema = {"type": "array", "items": {"$ref": REF.format(name="MessageBlock")}}
+        schemas[name]["properties"] |= {
+            "messages": turns,
+            "system": {"anyOf": [{"type": ["string", "null"]}, texts]},
+        }
+        schemas |= {"MessageTurn": TURN, "MessageBlock": BLOCK}
     for schema in schemas.values():
         for name in _REFUSED:
             schema.get("properties", {}).pop(name, None)

@@ -172,3 +172,57 @@ REALTIME_QUERY: Final[Mapping[str, Schema]] = {
         "description": "Whether the session transcribes, or answers; if it is not said, as the model can.",
     },
 }
+
+
+def _tagged(kind: str, **fields: Schema) -> Schema:
+    """An object of that `type`, which needs all of these fields."""
+    return {
+        "type": "object",
+        "required": ["type", *fields],
+        "properties": {"type": {"const": kind}, **fields},
+    }
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_OBJECT: Final[Schema] = {"type": "object"}
+_ARGUMENTS: Final[Schema] = {"type": "string", "contentMediaType": "application/json", "examples": ["{}"]}
+_IMAGE_URL: Final[Schema] = {"type": "string", "description": "A data: URI, or an http: or https: address."}
+
+
+def _spoken(roles: list[str], parts: Schema) -> Schema:
+    """A turn of those roles: a text, or a list of parts."""
+    content: Schema = {"anyOf": [_TEXT, {"type": "array", "items": parts}]}
+    return {
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {"role": {"enum": roles}, "content": content},
+    }
+
+
+BLOCK: Final[Schema] = {
+    "anyOf": [
+        _tagged("text", text=_TEXT),
+        _tagged(
+            "image",
+            source={"anyOf": [_tagged("base64", media_type=_TEXT, data=_TEXT), _tagged("url", url=_TEXT)]},
+        ),
+        _tagged("tool_use", id=_TEXT, name=_TEXT, input=_OBJECT),
+        _tagged("tool_result", tool_use_id=_TEXT, content=_TEXT),
+        _tagged("thinking", thinking=_TEXT),
+    ]
+}
+TURN: Final[Schema] = _spoken(["user", "assistant"], {"$ref": REF.format(name="MessageBlock")})
+"""A message of `/v1/messages`."""
+INPUT_ITEM: Final[Schema] = {
+    "anyOf": [
+        _spoken(
+            ["user"],
+            {"anyOf": [_tagged("input_text", text=_TEXT), _tagged("input_image", image_url=_IMAGE_URL)]},
+        ),
+        _spoken(["system", "developer"], _tagged("input_text", text=_TEXT)),
+        _spoken(["assistant"], _tagged("output_text", text=_TEXT)),
+        _tagged("function_call", call_id=_TEXT, name=_TEXT, arguments=_ARGUMENTS),
+        _tagged("function_call_output", call_id=_TEXT, output=_TEXT),
+    ]
+}
+"""What `/v1/responses` takes as `input`, beside a text."""

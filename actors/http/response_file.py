@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,7 +134,9 @@ class ResponseFile:
             self._forget(name)
 
     def close(self) -> None:
-        """Nothing may be called after."""
+        """Nothing may be called after. One that was removed is written again, if it can be."""
+        with suppress(sqlite3.Error, OSError):
+            self._place.look()
         self._base.close()
 
     def _media(self, owner: Caller, digest: str, data: bytes) -> int:

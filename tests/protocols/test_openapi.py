@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from sensorium.protocols.message_request import parse_message
 from sensorium.protocols.openapi import OPERATIONS, document
+from sensorium.protocols.responses import parse_response
 
 WHOLE = document(list(OPERATIONS), version="1.2", needs_key=True)
 
@@ -45,10 +50,57 @@ def test_bodies_are_the_structs() -> None:
     assert schemas["CompletionRequest"]["required"] == ["prompt"]
     assert "top_k" in schemas["ChatRequest"]["properties"]
     assert "guided_json" not in schemas["ChatRequest"]["properties"], "it is refused"
+    assert "mcp_servers" not in schemas["MessageRequest"]["properties"], "it is refused"
+    for name in ("MessageRequest", "MessageCountRequest"):
+        assert schemas[name]["properties"]["messages"]["items"] == {
+            "$ref": "#/components/schemas/MessageTurn"
+        }
     stream = WHOLE["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["content"]
     assert set(stream) == {"application/json", "text/event-stream"}
     form = WHOLE["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]
     assert form["multipart/form-data"]["schema"]["oneOf"] == [{"required": ["file"]}, {"required": ["url"]}]
+
+
+def examples(schema: dict[str, Any]) -> Iterator[Any]:
+    """A value for each of its alternatives, with all fields it needs."""
+    schemas = WHOLE["components"]["schemas"]
+    match schema:
+        case {"$ref": reference}:
+            yield from examples(schemas[reference.rsplit("/", 1)[1]])
+        case {"anyOf": kinds}:
+            for kind in kinds:
+                yield from examples(kind)
+        case {"const": value} | {"examples": [value]}:
+            yield value
+        case {"enum": values}:
+            yield from values
+        case {"type": "array", "items": item}:
+            yield from ([each] for each in examples(item))
+        case {"type": "object", "required": names, "properties": properties}:
+            rows = [[{name: each} for each in examples(properties[name])] for name in names]
+            for row in itertools.product(*rows):
+                yield {name: value for each in row for name, value in each.items()}
+        case {"type": "object"}:
+            yield {}
+        case _:
+            yield "data:image/png;base64,AAAA" if "description" in schema else "AAAA"
+
+
+def test_what_the_document_says_of_messages_and_items_is_read() -> None:
+    """One of each kind, by whoever may say it; a tool's result stands behind its call."""
+    schemas = WHOLE["components"]["schemas"]
+    blocks = {block["type"]: block for block in examples(schemas["MessageBlock"])}
+    assert set(blocks) == {"text", "image", "tool_use", "tool_result", "thinking"}
+    blocks["image"]["source"] = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    turns = [
+        {"role": "user", "content": [blocks["text"], blocks["image"]]},
+        {"role": "assistant", "content": [blocks["thinking"], blocks["text"], blocks["tool_use"]]},
+        {"role": "user", "content": [blocks["tool_result"]]},
+    ]
+    parse_message(json.dumps({"max_tokens": 1, "system": [blocks["text"]], "messages": turns}).encode())
+    items = list(examples(schemas["InputItem"]))
+    assert len(items) > 8
+    parse_response(json.dumps({"input": items}).encode())
 
 
 @pytest.mark.slow

@@ -276,6 +276,16 @@ def test_one_that_was_removed_is_written_again(path: Path, log_too: bool) -> Non
     again.close()
 
 
+def test_one_that_was_removed_is_there_again_at_the_end(path: Path) -> None:
+    file = opened(path)
+    file.save(kept("a"), now=0.0)
+    path.unlink()
+    file.close()
+    again = opened(path)
+    assert names(again, "a") == "a"
+    again.close()
+
+
 def test_one_that_was_moved_away_and_back_goes_on(path: Path, tmp_path: Path) -> None:
     folder, elsewhere = path.parent / "store", tmp_path / "elsewhere"
     folder.mkdir()
