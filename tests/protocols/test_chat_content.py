@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from sensorium.protocols.chat_content import (
     ChatMessage,
     MediaAddress,
-    MediaKind,
     MediaPart,
     Part,
     TextPart,
     read_messages,
 )
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.messages import MediaKind
 
 DATA = base64.b64encode(b"bytes").decode()
 
