@@ -5,7 +5,7 @@ from __future__ import annotations
 from sensorium.actors.http.response_rows import from_row, to_row
 from sensorium.actors.http.response_shape import said_in
 from sensorium.actors.http.response_writer import ResponseWriter
-from sensorium.engine.text.tools.events import ArgumentsAdded, CallBegun, CallEnded, TextAdded
+from sensorium.engine.text.tools.events import ArgumentsAdded, CallBegun, CallEnded, Event, TextAdded
 from sensorium.protocols.mcp_results import CallOutcome, call_id_of, protocol_error
 from sensorium.protocols.mcp_tools import HostedTool, McpServer, ToolFilter
 from sensorium.protocols.response_items import McpApprovalRequest, McpCall, McpListTools, McpTool
@@ -14,7 +14,7 @@ from support.kept_responses import MINE, kept
 F, G = (McpTool(name=name, input_schema={"type": "object"}) for name in ("f", "g"))
 SERVER = McpServer(label="a", url="http://a.example/", param="", never=ToolFilter(["f"]))
 HOSTED = {"f": HostedTool(SERVER, F), "a.g": HostedTool(SERVER, G)}
-CALLS = [
+CALLS: list[Event] = [
     TextAdded("I look."),
     CallBegun(0, "c1", "f"),
     ArgumentsAdded(0, '{"x": 1}'),
