@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from sensorium.client import Answer, Client, DialogueSession
+from sensorium.client import Answer, Client, DialogueSession, SDKError
 from sensorium.client.camera import frames
 
 EVERY_S = 10.0
@@ -52,4 +52,7 @@ def main(
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:4])
+    try:
+        main(*sys.argv[1:4])
+    except SDKError as error:
+        sys.exit(str(error))

@@ -22,6 +22,12 @@ _SIDE: Final = 32
 _STARTS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
+def is_picture(data: bytes) -> bool:
+    """Whether bytes are a whole file as a frame is one; sound is not, but by a chance of 1 in 2**40."""
+    is_jpeg = data.startswith(_STARTS[0]) and data.endswith(b"\xff\xd9")
+    return is_jpeg or data.startswith(_STARTS[1]) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenFrame:
     """`pixels` uint8 [height, width, 3] as they will be encoded; `width` and `height` are the file's."""

@@ -382,5 +382,9 @@ def _invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEven
             code, problem = "unknown_parameter", "not a known field"
         case "invalid" if param == "audio":
             code = "invalid_audio"
+        case _:
+            pass
+    if "base64" in problem:
+        problem += "; allowed: the standard alphabet, padded, without `data:` in front"
     message = f"`{param}`: {problem}" if param else problem
     return InvalidEvent(code, shortened(message, 300), param or None, event_id)

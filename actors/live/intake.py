@@ -12,6 +12,7 @@ import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 
+from ...media.frames import is_picture
 from ...protocols.codec import ClientDecoder
 from ...protocols.flat import FlatControl
 from ...protocols.realtime import ClientEvent, InputAudioBufferAppend, InvalidEvent
@@ -35,6 +36,7 @@ class Intake:
         self._put_back: Input | None = None
         """What came behind the last batch."""
         self._decoder = ClientDecoder(answers=answers)
+        self._answers = answers
         self._announced: InputImageBufferAppend | None = None
         """A frame of live video that comes as the next binary frame."""
         self.lock = trio.Lock()
@@ -76,6 +78,9 @@ class Intake:
         if isinstance(frame, bytes) and self._announced is not None:
             announced, self._announced = self._announced, None
             await self.put(msgspec.structs.replace(announced, image=frame))
+        elif isinstance(frame, bytes) and self._answers and is_picture(frame):
+            problem = "the binary frame is a picture, not sound: announce it by `input_image_buffer.append`"
+            await self.put(InvalidEvent("frame_not_announced", problem))
         elif isinstance(frame, bytes):
             await self._put_audio(frame, None)
         else:

@@ -15,7 +15,7 @@ from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
 from sensorium.kernels.codes import Grid
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.kv_codes import CODED, stored_size
-from sensorium.kernels.linear import DenseWeight, Tiles, _linear_native, linear_reference
+from sensorium.kernels.linear import DenseWeight, Tiles, _linear_c, linear_reference
 from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
 from sensorium.kernels.paged_attention import (
     PagedSequence,
@@ -71,8 +71,8 @@ def test_linear(dtype: torch.dtype, rows: int, out: int, size: int, width: int) 
     bias, residual = torch.randn(out).to(dtype), torch.randn(rows, out).to(dtype)
     depth = size if width == 64 else -(-size // 32) * 32
     memory = tiled(weight, width, depth)
-    tiles = Tiles(memory.data_ptr(), width, depth, 64)
-    got = _linear_native(x, DenseWeight(weight, bias, packed=True, tiles=tiles), tiles, residual)
+    tiles = Tiles(memory.data_ptr(), width, depth)
+    got = _linear_c(x, DenseWeight(weight, bias, packed=True, tiles=tiles), residual)
     want = linear_reference(x.float(), weight.float(), bias.float()) + residual.float()
     near(got, want.to(dtype))
 

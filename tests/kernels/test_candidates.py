@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from sensorium.kernels import attention, linear
@@ -64,9 +67,12 @@ def test_whichever_is_chosen_runs(dtype: torch.dtype, monkeypatch: pytest.Monkey
     seen: list[str] = []
     for name in linear.CANDIDATES:
         way = linear.CANDIDATES[name]
-        monkeypatch.setattr(
-            linear, f"_linear_{name}", lambda *given, n=name, w=way: seen.append(n) or w(*given)
-        )
+
+        def run(*given: Any, name: str = name, way: Callable[..., torch.Tensor] = way) -> torch.Tensor:  # noqa: ANN401
+            seen.append(name)
+            return way(*given)
+
+        monkeypatch.setattr(linear, f"_linear_{name}", run)
     was = made.choice.chosen
     for name in linear.CANDIDATES:
         made.choice.chosen = (name,) * len(was)

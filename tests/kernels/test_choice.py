@@ -47,7 +47,7 @@ def test_rows_choose_for_themselves_where_results_are_alike() -> None:
 
 
 def test_rows_choose_together_where_results_are_not() -> None:
-    results = {"old": torch.ones, "new": torch.zeros}
+    results: dict[str, Callable[[int], torch.Tensor]] = {"old": torch.ones, "new": torch.zeros}
     clock = Stopwatch()
     mostly = scripted(clock, by_rows({1: 1.1e-3, 4: 0.5e-3, 16: 0.5e-3, 64: 2e-3}), results=results)
     assert decided(mostly, clock) == ("new", "new", "new", "old")
@@ -56,7 +56,10 @@ def test_rows_choose_together_where_results_are_not() -> None:
 
 
 def test_what_depends_on_the_number_of_rows_serves_beyond_the_promise_only() -> None:
-    results = {"old": torch.ones, "new": lambda rows: torch.full((rows,), float(rows))}
+    results: dict[str, Callable[[int], torch.Tensor]] = {
+        "old": torch.ones,
+        "new": lambda rows: torch.full((rows,), float(rows)),
+    }
     clock = Stopwatch()
     choice = scripted(clock, constant(1e-3, 0.1e-3), results=results)
     assert alike(choice, any_threads) == [{"old"}]
@@ -64,7 +67,10 @@ def test_what_depends_on_the_number_of_rows_serves_beyond_the_promise_only() -> 
 
 
 def test_a_default_that_breaks_the_promise_yields_to_what_keeps_it_only_if_that_is_faster() -> None:
-    results = {"old": lambda rows: torch.full((rows,), float(rows)), "new": torch.ones}
+    results: dict[str, Callable[[int], torch.Tensor]] = {
+        "old": lambda rows: torch.full((rows,), float(rows)),
+        "new": torch.ones,
+    }
     clock = Stopwatch()
     slower = scripted(clock, constant(1e-3, 2e-3), results=results)
     assert decided(slower, clock) == ("old",) * 4

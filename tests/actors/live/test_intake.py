@@ -77,3 +77,22 @@ async def test_a_frame_that_was_announced_and_never_came_is_named() -> None:
     assert isinstance(frame, InputImageBufferAppend)
     assert (frame.event_id, frame.image) == ("event_2", b"a picture")
     assert intake.num_events == 3, "all of them came"
+
+
+async def test_a_picture_that_nobody_announced_is_not_sound() -> None:
+    pictures = [b"\xff\xd8\xff\xe0 and so on\xff\xd9", b"\x89PNG\r\n\x1a\n", b"RIFF\x00\x00\x00\x00WEBP"]
+    sounds = [b"\xff\xd8\xff\xe0 and so on", b"RIFF\x00\x00\x00\x00WAVE", b"", b"\x00\x01"]
+    intake = Intake(answers=True)
+    for frame in pictures:
+        await intake.take(frame)
+    refused = await everything(intake)
+    assert [event.code for event in refused if isinstance(event, InvalidEvent)] == 3 * ["frame_not_announced"]
+    for frame in sounds:
+        await intake.take(frame)
+    assert all(isinstance(event, AudioBatch) for event in await everything(intake))
+    await intake.take('{"type":"input_image_buffer.append"}')
+    await intake.take(pictures[0])
+    assert [type(event) for event in await everything(intake)] == [InputImageBufferAppend]
+    deaf = Intake()
+    await deaf.take(pictures[0])
+    assert all(isinstance(event, AudioBatch) for event in await everything(deaf))

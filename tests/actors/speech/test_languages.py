@@ -25,7 +25,9 @@ class Pausing(Recording):
 
     pauses: tuple[int, ...] = ()
 
-    async def speech(self, part: Range, *, min_silence: int = 0, threshold: float = 0.5) -> list[Range]:
+    async def speech(
+        self, part: Range, *, min_silence: int = 0, threshold: float = 0.5, padding: int = 0
+    ) -> list[Range]:
         await trio.lowlevel.checkpoint()
         bounds = [part[0], *(at for at in self.pauses if part[0] < at < part[1]), part[1]]
         return list(itertools.pairwise(bounds))

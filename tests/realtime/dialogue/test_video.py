@@ -112,6 +112,12 @@ def test_bad_frames_are_refused_and_the_next_is_taken(
     assert len(watch.of_kind(EncodePair)) == 1
 
 
+def test_a_data_uri_is_told_to_be_none() -> None:
+    watch = Watch()
+    watch.show(10, image="data:image/jpeg;base64,AAAA")
+    assert "without `data:`" in watch.error()["message"]
+
+
 def test_damaged_frames_and_frames_of_another_size() -> None:
     watch = Watch(is_slow=True)
     watch.show(10, event_id="first")
