@@ -81,6 +81,7 @@ _HARD: Final[dict[StillKind, float]] = {
     "read": 4,
 }
 """More of what is learnt late."""
+_HARDEST: Final = _HARD | {"relation": 5, "beside": 4}
 _THREE: Final[tuple[Cells, ...]] = ((3, 3), (3, 4), (4, 3))
 LESSONS: Final = (
     Lesson(
@@ -122,11 +123,22 @@ LESSONS: Final = (
         two_share=0.15,
     ),
     Lesson(
-        until=float("inf"),
+        until=5500,
         counts=(1, 2, 2, 3, 3, 4, 4, 5),
         weights=_HARD,
         still_share=0.54,
         clip_share=0.42,
+        live_share=0.3,
+        two_share=0.12,
+        list_first_share=0.4,
+    ),
+    Lesson(
+        until=float("inf"),
+        counts=(1, 2, 2, 3, 3, 4, 4, 5),
+        weights=_HARDEST,
+        still_share=0.4,
+        clip_share=0.56,
+        clip_frames=(2, 4, 6, 6, 8, 8),
         live_share=0.3,
         two_share=0.12,
         list_first_share=0.4,

@@ -6,8 +6,8 @@
 Everything lies in --work, nothing is read from elsewhere. `train` goes on where it was stopped; what a step
 learns depends on seed, step and the number of processes. The learning rate stays at its peak until the last
 --decay steps, whose states are kept apart: with a smaller --steps a training ends early, with a larger one it
-goes on from where it began to end. --start begins with an exported folder instead of random weights. Start
-reading at `Trainer`.
+goes on from where it began to end. --start begins with an exported folder instead of random weights, at the
+lesson of step --at. Start reading at `Trainer`.
 """
 
 import argparse
@@ -43,6 +43,7 @@ class Options:
     work: Path
     output: Path | None
     start: Path | None
+    first_step: int
     seed: int
     num_processes: int
     num_steps: int
@@ -60,6 +61,11 @@ class Options:
 
     def is_decaying(self, step: int) -> bool:
         return step > self.num_steps - self.num_decaying
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step; moments that no export keeps warm up from the first."""
+        done = self.first_step
+        return steady_rate(step - done, num_steps=self.num_steps - done, num_decaying=self.num_decaying)
 
     def is_next(self, step: int) -> bool:
         """Whether this training goes on from a decaying state of so many steps."""
@@ -90,8 +96,8 @@ class Trainer:
             for name, parameter in self._model.named_parameters()
             if parameter.ndim == 2 and (".layers." in name or ".blocks." in name)
         ]
-        rate = partial(steady_rate, num_steps=options.num_steps, num_decaying=options.num_decaying)
-        self._training = Training(self._model, rate, matrices=matrices)
+        self._training = Training(self._model, options.rate, matrices=matrices)
+        self._training.step = options.first_step
         restore_newest(self._training, self._options.work, self._options.is_next)
 
     def _found_tokenizer(self) -> Tokenizer:
@@ -170,6 +176,9 @@ def _options() -> Options:
     parser.add_argument("--work", type=Path, default=DEFAULT_FOLDER, help="states and export")
     parser.add_argument("--output", type=Path, help="the exported model; model in --work if not given")
     parser.add_argument("--start", type=Path, help="begin with the weights of this exported model")
+    parser.add_argument(
+        "--at", dest="first_step", type=int, default=0, help="how many steps made what --start names"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", dest="num_processes", type=int, default=2)
     parser.add_argument("--steps", dest="num_steps", type=int, default=10_000)

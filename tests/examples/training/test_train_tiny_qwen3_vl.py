@@ -11,7 +11,7 @@ from tiny_qwen3_vl_evaluation import Respondent, clip_question, evaluate, still_
 from tiny_qwen3_vl_model import TrainedVl, export, model_config
 from train_tiny_qwen3_vl import Options, Trainer, built_tokenizer
 
-NUM_STEPS, NUM_DECAYING = 3, 1
+FIRST_STEP, NUM_STEPS, NUM_DECAYING = 7, 3, 1
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,10 @@ def options(work: Path, start: Path) -> Options:
         work=work,
         output=None,
         start=start,
+        first_step=FIRST_STEP,
         seed=0,
         num_processes=1,
-        num_steps=NUM_STEPS,
+        num_steps=FIRST_STEP + NUM_STEPS,
         num_decaying=NUM_DECAYING,
         num_rows=4,
         num_held_out=1,
