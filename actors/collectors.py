@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..protocols.distributions import DRAFTS, SECONDS, TOKENS, Distribution
-from ..protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
+from ..protocols.messages import Service
+from ..protocols.statistics import GAUGES, EngineStatistics, RequestTimes
 
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 

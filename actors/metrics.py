@@ -28,7 +28,7 @@ from prometheus_client import (
 )
 
 from ..protocols.distributions import SECONDS
-from ..protocols.messages import EngineStatistics
+from ..protocols.statistics import EngineStatistics
 from .collectors import (
     BY_SERVICE,
     CONNECTIONS,

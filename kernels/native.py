@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SOURCES = Path(__file__).parent / "cpu"
 CODES = {torch.float32: 0, torch.bfloat16: 1}
 """How the C side calls the two types it knows."""
-COMPILE_TIMEOUT_S = 120.0
+COMPILE_TIMEOUT_S = 600.0
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p

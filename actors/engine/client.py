@@ -17,7 +17,6 @@ from ...protocols.messages import (
     Align,
     ContentHash,
     EncoderItem,
-    EngineStatistics,
     Features,
     Generate,
     ItemKey,
@@ -26,6 +25,7 @@ from ...protocols.messages import (
     TextGenerated,
     TokensAligned,
 )
+from ...protocols.statistics import EngineStatistics
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Health
 

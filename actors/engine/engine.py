@@ -32,7 +32,6 @@ from ...protocols.errors import (
 from ...protocols.messages import (
     INTERACTIVE,
     Align,
-    EngineStatistics,
     Generate,
     ItemKey,
     Lane,
@@ -40,6 +39,7 @@ from ...protocols.messages import (
     TextGenerated,
     TokensAligned,
 )
+from ...protocols.statistics import EngineStatistics
 from ..config import STEP_TIMEOUT_S
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor

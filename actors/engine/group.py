@@ -16,7 +16,8 @@ from ...engine.planning.plan import Slot
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.text_decoder import TextDecoder
 from ...protocols.errors import BadRequestError, SensoriumError, UnavailableError
-from ...protocols.messages import ContentHash, EngineStatistics, RequestId
+from ...protocols.messages import ContentHash, RequestId
+from ...protocols.statistics import EngineStatistics
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Child
 from .detokenizer import DetokenizerActor, TextStream

@@ -29,7 +29,6 @@ from ...engine.planning.scheduler import Scheduler
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.messages import (
     Align,
-    EngineStatistics,
     Features,
     Generate,
     RequestId,
@@ -37,6 +36,7 @@ from ...protocols.messages import (
     TokensAligned,
     TokensSampled,
 )
+from ...protocols.statistics import EngineStatistics
 from ..kernel.actor import Handle, Inbox, Reply
 from .detokenizer import StreamId
 

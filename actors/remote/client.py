@@ -18,7 +18,6 @@ from ...protocols.errors import SensoriumError, UnavailableError
 from ...protocols.messages import (
     INTERACTIVE,
     Align,
-    EngineStatistics,
     Generate,
     ItemKey,
     Lane,
@@ -26,6 +25,7 @@ from ...protocols.messages import (
     TextGenerated,
     TokensAligned,
 )
+from ...protocols.statistics import EngineStatistics
 from ..engine.client import EngineClient, Fetch
 from ..engine.detokenizer import TextStream
 from ..kernel.actor import InboxStatistics

@@ -17,7 +17,6 @@ from ...protocols import errors
 from ...protocols.messages import (
     Align,
     ContentHash,
-    EngineStatistics,
     Features,
     FloatType,
     Generate,
@@ -27,6 +26,7 @@ from ...protocols.messages import (
     TextGenerated,
     TokensAligned,
 )
+from ...protocols.statistics import EngineStatistics
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Health
 from .frames import Buffer

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...protocols.distributions import DRAFTS, SECONDS, TOKENS, Tally
-from ...protocols.messages import Generate, RequestId, RequestTimes, TokensSampled
+from ...protocols.messages import Generate, RequestId, TokensSampled
+from ...protocols.statistics import RequestTimes
 from .lanes import SERVICES
 from .plan import Plan
 

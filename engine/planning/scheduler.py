@@ -15,7 +15,6 @@ from typing import Any, Final
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from ...protocols.messages import (
     Align,
-    EngineStatistics,
     Features,
     FinishReason,
     Generate,
@@ -24,6 +23,7 @@ from ...protocols.messages import (
     SessionKey,
     TokensSampled,
 )
+from ...protocols.statistics import EngineStatistics
 from .align_queue import Alignment, AlignQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv_space import KvSpace

@@ -14,14 +14,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
+from kernel_ceilings import Ceilings, measure_ceilings, report
 from sensorium.kernels.argmax import argmax, argmax_reference
 from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
@@ -54,63 +52,6 @@ ROWS = (1, 2, 4, 8, 16, 32, 128, 512, 2048)
 COLD_BYTES = 200_000_000  # more than any cache holds
 CPU = torch.device("cpu")
 Work = Callable[[], object]
-Contender = Callable[[int], object]  # takes the number of the round, to choose cold data
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Bytes and operations a second."""
-
-    read: float
-    product: float
-
-
-def times_of(contenders: dict[str, Contender], rounds: int) -> dict[str, list[float]]:
-    """Sorted seconds of each contender, A B A B."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        for name, run in contenders.items():
-            begin = time.perf_counter()
-            run(number)
-            if number:
-                times[name].append(time.perf_counter() - begin)
-    return {name: sorted(values) for name, values in times.items()}
-
-
-def measure_ceilings(dtype: torch.dtype, rounds: int) -> Ceilings:
-    """The fastest of a few rounds: a ceiling is what was once reached."""
-    large = torch.zeros(1 << 28, dtype=torch.int32)
-    square = torch.randn(2048, 2048).to(dtype)
-    times = times_of(
-        {"read": lambda _: large.sum(dtype=torch.int32), "product": lambda _: square @ square}, rounds
-    )
-    return Ceilings(read=large.nbytes / times["read"][0], product=2 * 2048**3 / times["product"][0])
-
-
-def report(
-    title: str,
-    contenders: dict[str, Contender],
-    num_bytes: float,
-    operations: float,
-    at: Ceilings,
-    rounds: int,
-) -> None:
-    """One line per contender; the first is ours."""
-    floor = max(num_bytes / at.read, operations / at.product)
-    times = times_of(contenders, rounds)
-    ours = statistics.median(next(iter(times.values())))
-    for name, values in times.items():
-        median, low, high = (
-            statistics.median(values),
-            values[len(values) // 10],
-            values[-1 - len(values) // 10],
-        )
-        print(
-            f"{title:<26} {name:<9} {median * 1e3:9.3f} ms ({low * 1e3:8.3f} – {high * 1e3:8.3f})"
-            f" {num_bytes / median / 1e9:6.1f} GB/s {operations / median / 1e9:7.1f} GFLOP/s"
-            f"  share {floor / values[0]:5.0%}  {median / ours:6.2f} × ours",
-            flush=True,
-        )
 
 
 def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[int, ...]) -> None:
@@ -373,6 +314,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="of linear products")
     parser.add_argument("--only", choices=["linear", "bits", "attention", "kv", "cross", "rest"])
     options = parser.parse_args()
+    rows = tuple(options.rows)
+    benches: dict[str, Callable[[torch.dtype, Ceilings, int], None]] = {
+        "linear": partial(bench_linear, num_rows=rows),
+        "bits": partial(bench_bits, num_rows=rows),
+        "attention": bench_attention,
+        "kv": bench_kv,
+        "cross": bench_cross,
+        "rest": bench_rest,
+    }
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
         (line.split(": ")[1] for line in cpuinfo if line.startswith("model name")), platform.processor()
@@ -391,18 +341,9 @@ def main() -> None:
                 f" products {at.product / 1e9:.0f} GFLOP/s; one token's weights"
                 f" ({weights / 1e9:.2f} GB) take {weights / at.read * 1e3:.0f} ms at least"
             )
-            if options.only in (None, "linear"):
-                bench_linear(dtype, at, options.rounds, tuple(options.rows))
-            if options.only in (None, "bits"):
-                bench_bits(dtype, at, options.rounds, tuple(options.rows))
-            if options.only in (None, "attention"):
-                bench_attention(dtype, at, options.rounds)
-            if options.only in (None, "kv"):
-                bench_kv(dtype, at, options.rounds)
-            if options.only in (None, "cross"):
-                bench_cross(dtype, at, options.rounds)
-            if options.only in (None, "rest"):
-                bench_rest(dtype, at, options.rounds)
+            for kind, bench in benches.items():
+                if options.only in (None, kind):
+                    bench(dtype, at, options.rounds)
 
 
 if __name__ == "__main__":

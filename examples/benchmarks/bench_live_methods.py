@@ -39,14 +39,8 @@ from sensorium.client.bench.statistics import WordErrors, percentile, word_error
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.media.resample import StreamingResampler
-from sensorium.protocols.messages import (
-    ContentHash,
-    EncoderItem,
-    EngineStatistics,
-    Generate,
-    RequestId,
-    SamplingParams,
-)
+from sensorium.protocols.messages import ContentHash, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.statistics import EngineStatistics
 from sensorium.protocols.transcript import TranscriptionOptions
 
 RECORDING = Path(__file__).parents[1] / "data" / "conversation.wav"

@@ -22,7 +22,8 @@ from sensorium.actors.media import MediaActor, MediaStatistics
 from sensorium.actors.media_cache import MediaCacheStatistics
 from sensorium.actors.metrics import Metrics
 from sensorium.actors.wire.guard import ConnectionStatistics
-from sensorium.protocols.messages import GAUGES, EngineStatistics, RequestTimes, Service
+from sensorium.protocols.messages import Service
+from sensorium.protocols.statistics import GAUGES, EngineStatistics, RequestTimes
 from support.fake_engine import make_fake_engine, request
 from trio.testing import MockClock
 

@@ -12,14 +12,8 @@ from sensorium.actors.engine.grammars import Grammars
 from sensorium.actors.kernel.supervisor import RestartPolicy
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
-from sensorium.protocols.messages import (
-    ContentHash,
-    EngineStatistics,
-    Generate,
-    RequestId,
-    SamplingParams,
-    SessionKey,
-)
+from sensorium.protocols.messages import ContentHash, Generate, RequestId, SamplingParams, SessionKey
+from sensorium.protocols.statistics import EngineStatistics
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
 from support.inline_worker import InlineWorker
 

@@ -19,7 +19,7 @@ from sensorium.actors.speech.qwen3_asr import Qwen3Asr
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.actors.speech.whisper import Whisper
 from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.messages import EngineStatistics
+from sensorium.protocols.statistics import EngineStatistics
 from support.asr_folder import AsrShape, make_asr_folder
 from support.text_folder import QwenShape
 from support.whisper_folder import WhisperShape, make_whisper_folder

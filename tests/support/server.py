@@ -22,7 +22,7 @@ from sensorium.actors.config import (
 from sensorium.actors.http.service import Service
 from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.server import serve
-from sensorium.protocols.messages import EngineStatistics
+from sensorium.protocols.statistics import EngineStatistics
 
 START_S = 300.0
 STOP_S = 30.0

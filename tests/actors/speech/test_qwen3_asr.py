@@ -21,7 +21,8 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.errors import BadRequestError, UnavailableError
-from sensorium.protocols.messages import EngineStatistics, Generate, RequestId, SamplingParams
+from sensorium.protocols.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.statistics import EngineStatistics
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech

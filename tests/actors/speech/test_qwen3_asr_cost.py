@@ -20,7 +20,8 @@ from sensorium.actors.speech.family import RangeAnswer
 from sensorium.actors.speech.model import LiveTurn, ReadAudio, Samples, SpeechModel
 from sensorium.actors.speech.qwen3_asr import Qwen3Asr
 from sensorium.protocols.codec import decode_client_event
-from sensorium.protocols.messages import EncoderItem, EngineStatistics, ItemId
+from sensorium.protocols.messages import EncoderItem, ItemId
+from sensorium.protocols.statistics import EngineStatistics
 from sensorium.protocols.transcript import TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Transcribe

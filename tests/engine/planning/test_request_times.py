@@ -11,10 +11,10 @@ from sensorium.protocols.messages import (
     Generate,
     Lane,
     RequestId,
-    RequestTimes,
     SamplingParams,
     TokensSampled,
 )
+from sensorium.protocols.statistics import RequestTimes
 
 A = RequestId("a")
 
