@@ -9,7 +9,6 @@ vetted again. Time, bytes and redirects are bounded while they come; bodies are 
 
 from __future__ import annotations
 
-import io
 import logging
 import random
 import re
@@ -24,6 +23,7 @@ import trio
 
 from ...protocols.errors import FetchError
 from ..fetch_config import FetchConfig
+from ..kernel.gathering import gathered, gathering
 from .http_get import BrokenError, Get, open_get
 from .local_files import read_local_file
 from .names import Names
@@ -185,7 +185,7 @@ class Fetcher:
         length = head.fields.get("content-length", "")
         if length.isdigit():
             self._check(int(length))
-        body = io.BytesIO()
+        body = gathering(length)
 
         def keep(piece: bytes) -> None:
             self._counted.num_bytes += len(piece)
@@ -194,7 +194,7 @@ class Fetcher:
             body.write(piece)
 
         await get.body(keep)
-        return body.getvalue()
+        return gathered(body)
 
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self.config.max_fetch_bytes:

@@ -6,7 +6,6 @@ What is too large is refused before it is buffered; what then becomes of the res
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ...protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
 from ..kernel.disk import disk_room
+from ..kernel.gathering import gathered, gathering
 
 _JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
@@ -54,14 +54,15 @@ async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("", _JSON):
         raise _not_json(kind)
-    body.check_announced(request.headers.get("content-length", ""))
-    whole = io.BytesIO()  # joining tens of megabytes at the end would hold the loop
+    length = request.headers.get("content-length", "")
+    body.check_announced(length)
+    whole = gathering(length)
     async for chunk in body:
         # A page of anybody's may send bytes without a type, but not JSON, unless it is asked for.
         if chunk and not kind:
             raise _not_json("of no type")
         whole.write(chunk)
-    return whole.getvalue()
+    return gathered(whole)
 
 
 async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:

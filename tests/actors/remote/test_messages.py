@@ -119,7 +119,7 @@ def test_features_travel_as_they_are() -> None:
         Features((4, 2), bytes(16), (1, 4, 4), "bfloat16"),
     )
     supply, buffers = messages.shapes_of(features)
-    assert [data is each.data for data, each in zip(buffers, features, strict=True)] == [True, True]
+    assert [data is each.data for data, each in zip(buffers, features, strict=True)] == 3 * [True]
     assert messages.features_of(supply, [bytes(each) for each in buffers]) == features
 
 
