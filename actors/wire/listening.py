@@ -33,8 +33,8 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 _RETRY_S: Final = 0.1
 _ACCEPTED_AT_ONCE: Final = 16
 _PAUSE_S: Final = 0.004
-"""Between two looks at who came. In a storm of connections that are closed at once, most have gone by then and
-cost a quarter of what one with a task does; nobody else notices."""
+"""Between two looks at who came. In a storm of connections that are closed at once, most have gone by then,
+and one that gets no task costs less than half; nobody else notices."""
 _WARN_EVERY_S: Final = 30.0
 _UNSENT_BYTES: Final = 16 * 1024
 """Kept in the kernel for one connection; more would only be further from what is true now."""
