@@ -268,6 +268,19 @@ def test_rounds_and_calls_are_bounded(client: OpenAI, host: McpHost, monkeypatch
     assert cut.output[-1].status == "incomplete"
 
 
+def test_a_form_is_that_of_the_text_behind_the_calls(client: OpenAI, host: McpHost) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    form = {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}
+    answer = create(client, named(host), text=form, max_tool_calls=2, max_output_tokens=2000)
+    assert kinds(answer)[:2] == ["mcp_list_tools", "mcp_call"]
+    assert answer.output[1].output == "noon"
+    assert json.loads(answer.output_text)["a"] in (1, 2)
+    events = list(create(client, named(host), text=form, stream=True, max_output_tokens=2000))
+    assert events[-1].response.output_text == answer.output_text
+    assert len(host.calls) >= 2
+
+
 def test_in_the_background_a_call_ends_with_its_response(client: OpenAI, host: McpHost) -> None:
     done = create(client, named(host), background=True)
     wait_until(lambda: client.responses.retrieve(done.id).status in ("completed", "incomplete"), timeout_s=60)
