@@ -269,7 +269,7 @@ def test_rounds_and_calls_are_bounded(client: OpenAI, host: McpHost, monkeypatch
 
 
 def test_a_form_is_that_of_the_text_behind_the_calls(client: OpenAI, host: McpHost) -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
     schema["additionalProperties"] = False
     form = {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}
     answer = create(client, named(host), text=form, max_tool_calls=2, max_output_tokens=2000)

@@ -210,7 +210,7 @@ def test_one_call_where_only_one_is_wanted(client: OpenAI) -> None:
 
 
 def test_a_form_is_that_of_text_and_calls_may_come_in_its_place(client: OpenAI) -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
     schema["additionalProperties"] = False
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
     asked: dict[str, Any] = {"tools": [WEATHER], "response_format": form, "max_completion_tokens": 400}
