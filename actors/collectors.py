@@ -111,6 +111,7 @@ CONNECTIONS: Final = {
     "num_open": ("connections_open", "Connections now"),
     "num_idle": ("connections_idle", "Of them, those without a request in hand"),
     "num_accepted": ("connections", "Connections taken in"),
+    "num_left": ("connections_left", "Connections closed again, without a word, before they were taken in"),
     "num_evicted": ("connections_evicted", "Idle connections closed to make room for others"),
     "num_refused": ("connections_refused", "Connections that found no room"),
     "num_floods": (

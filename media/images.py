@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ FORMATS: Final = (
 """Pillow's names of the formats that may be opened; JPEG covers MPO."""
 MAX_RATIO: Final = 200
 """Longest side over shortest, as in the reference processor."""
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
         raise _too_large(f"The image has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
     Image.init()  # makes the rarer formats of the list known
     try:
-        with _quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with _quiet(), Image.open(io.BytesIO(_without_profile(data)), formats=FORMATS) as image:
             check_size(image.height, image.width, limits)
             yield image
     except (MediaError, TooLargeError, MemoryError):
@@ -181,13 +182,43 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _rgb(image: Image.Image, background: Background) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return Image.fromarray(_grey(np.asarray(image))).convert("RGB")
     if "A" not in image.getbands() and image.info.get("transparency") is None:
         return image.convert("RGB")
     layer = image.convert("RGBA")
     plain = Image.new("RGBA", layer.size, (*background, 255))
     return Image.alpha_composite(plain, layer).convert("RGB")
+
+
+def _grey(deep: npt.NDArray[Any]) -> PixelArray:
+    """Grey of more than 8 bits, [height, width], as bytes. What has no largest value by its type has that of
+    the fewest bits that hold it: 1.0 of fractions, 8 or 16 bits, or its own."""
+    is_fraction = deep.dtype.kind == "f"
+    grey = np.nan_to_num(deep.astype(np.float32), posinf=0.0, neginf=0.0).clip(min=0)
+    most = float(grey.max())
+    if is_fraction and most <= 1:
+        white = 1.0
+    elif most <= 255 and deep.dtype.itemsize > 2:
+        white = 255.0
+    else:
+        white = max(most, 65_535.0)
+    return np.floor(grey * (255.999 / white)).astype(np.uint8)
+
+
+def _without_profile(data: bytes) -> bytes:
+    """A PNG without its colour profile, which nobody reads and Pillow takes for a bomb if it is large."""
+    if not data.startswith(_PNG):
+        return data
+    kept: list[bytes] = []
+    start, at = 0, len(_PNG)
+    while at + 12 <= len(data) and data[at + 4 : at + 8] != b"IDAT":
+        end = at + 12 + int.from_bytes(data[at : at + 4])
+        if data[at + 4 : at + 8] == b"iCCP":
+            kept.append(data[start:at])
+            start = end
+        at = end
+    return b"".join([*kept, data[start:]]) if kept else data
 
 
 def smart_resize(

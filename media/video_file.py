@@ -49,7 +49,7 @@ class Pictures:
     times_s: Sequence[float]
     """Since the first."""
     fps: float
-    """As the file states it."""
+    """As the file states it, or of its pictures in the mean where that is not their rate."""
     has_stamps: bool
     """False: the file says no times; pictures are counted, and evenly spread."""
     height: int
@@ -57,9 +57,13 @@ class Pictures:
 
     @property
     def is_even(self) -> bool:
-        """Whether all are shown at the stated rate."""
-        places = np.arange(len(self.times_s)) / self.fps
-        return bool(np.abs(np.asarray(self.times_s) - places).max() <= 0.5 / self.fps)
+        """Whether they follow each other evenly, at `fps`."""
+        return _are_even(self.times_s, self.fps)
+
+
+def _are_even(times_s: Sequence[float], fps: float) -> bool:
+    places = np.arange(len(times_s)) / fps
+    return bool(np.abs(np.asarray(times_s) - places).max() <= 0.5 / fps)
 
 
 def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
@@ -80,7 +84,6 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
                     keys.append(stamp)
                 if len(stamps) > limits.max_frames:
                     raise too_large(f"The video has more than the limit of {limits.max_frames} frames.")
-                check_length(len(stamps) / fps, limits)
         except av.FFmpegError:
             pass  # a file that is cut off has the frames before the cut
         base = float(stream.time_base or 0)
@@ -89,6 +92,7 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
     known = sorted({stamp for stamp in stamps if stamp is not None})
     if len(known) != len(stamps) or not base:
         count = len(stamps)
+        check_length(count / fps, limits)
         return Pictures(
             range(count),
             (),
@@ -99,6 +103,8 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
             width=width,
         )
     times = [(stamp - known[0]) * base for stamp in known]
+    if times[-1] > 0 and not _are_even(times, fps):
+        fps = (len(times) - 1) / times[-1]
     check_length(times[-1] + 1 / fps, limits)
     found = sorted(keys) if sniff_video(data) in _SEEKABLE else []
     return Pictures(known, found, times, fps, has_stamps=True, height=height, width=width)

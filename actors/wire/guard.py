@@ -51,6 +51,8 @@ class ConnectionStatistics:
     """Counted since the start."""
 
     num_accepted: int = 0
+    num_left: int = 0
+    """Those that their peer had closed, without a word, before we looked."""
     num_evicted: int = 0
     """Idle ones that made room for others."""
     num_refused: int = 0

@@ -1,11 +1,13 @@
 """FLAC frame by frame (RFC 9639). A frame does not tell its length: it ends where the next one begins.
 
-That is where a head with a right checksum carries the next number. At the end of a stream, or at a commit,
-a frame is complete if its own checksum says so. Read next: `decoder.py`.
+That is where a head with a right checksum carries the next number. Where one does not (bytes were lost,
+another recording follows), and at a commit, a frame is complete if its own checksum says so. Read next:
+`decoder.py`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -15,6 +17,8 @@ _MAGIC: Final = b"fLaC"
 _STREAMINFO_BYTES: Final = 34
 _MAX_FRAME_BYTES: Final = 1 << 20
 _MAX_HEAD_BYTES: Final = 16
+_BEGINNINGS: Final = re.compile(rb"\xff[\xf8\xf9]|fLaC[\x00\x80]\x00\x00\x22", re.DOTALL)
+"""Of a frame, or of another recording."""
 
 
 def _table(polynomial: int, width: int) -> tuple[int, ...]:
@@ -40,12 +44,25 @@ class _Head(NamedTuple):
     kind: int
 
 
+class _Sum:
+    """The checksum of the buffer from `start` on, as far as it was asked for."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self._end = start
+        self._crc = 0
+
+    def through(self, buffer: bytearray, end: int) -> int:
+        """Up to `end`, which only grows; 0 behind a whole frame."""
+        self._crc = _crc_16(buffer[self._end : end], self._crc)
+        self._end = end
+        return self._crc
+
+
 class FlacDemuxer:
     """See `Demuxer`."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._position = 0
         self._skipping = 0
         self._has_info = False
         self._has_frames = False
@@ -54,6 +71,10 @@ class FlacDemuxer:
         self._head: _Head | None = None
         """Of the frame that the buffer begins with."""
         self._searched = 0
+        self._whole = _Sum(0)
+        """Of that frame."""
+        self._later: _Sum | None = None
+        """Of what may be the next one, where that one is damaged."""
 
     def push(self, data: bytes) -> list[Item]:
         """See `Demuxer.push`."""
@@ -65,8 +86,8 @@ class FlacDemuxer:
             if self._num_header_bytes > 16 * MAX_HEADER_BYTES:
                 raise StreamError(f"no sound came within {16 * MAX_HEADER_BYTES} bytes of the FLAC stream")
         items = list(self._metadata())
-        if self._has_frames:
-            items += self._frames()
+        while self._has_frames and self._read_frames(items):
+            items += self._metadata()
         return items
 
     def end(self) -> list[Item]:
@@ -101,40 +122,54 @@ class FlacDemuxer:
             del buffer[:end]
             self._has_frames = bool(is_last)
 
-    def _frames(self) -> Iterator[Item]:
+    def _read_frames(self, items: list[Item]) -> bool:
+        """Until more bytes are needed (False), or another recording begins."""
         buffer = self._buffer
         while True:
             if self._head is None:
                 if len(buffer) < _MAX_HEAD_BYTES:
-                    return
+                    return False
                 self._head = _read_head(bytes(buffer[:_MAX_HEAD_BYTES]))
                 if self._head is None:
                     self._drop_to_next()
                     if self._head is None:
-                        return
-                self._searched = 1
-            found = self._next_head()
-            if found is None:
+                        return False
+                self._searched, self._whole, self._later = 1, _Sum(0), None
+            frame = self._next_frame()
+            if frame is None:
                 if len(buffer) > _MAX_FRAME_BYTES:
                     raise StreamError("the FLAC stream is damaged: a frame has no end")
-                return
-            at, head = found
-            yield Packet(bytes(buffer[:at]))
-            del buffer[:at]
-            self._head, self._searched = head, 1
+                return False
+            items.append(Packet(bytes(buffer[frame])))
+            del buffer[: frame.stop]
+            self._head = None
+            if buffer.startswith(_MAGIC):
+                self._has_info = self._has_frames = False
+                self._num_header_bytes = len(buffer)
+                return True
 
-    def _next_head(self) -> tuple[int, _Head] | None:
-        """Where the frame behind the first one begins."""
+    def _next_frame(self) -> slice | None:
+        """The frame that the buffer begins with, once its end is known; if it is damaged, the next one."""
         known, buffer = self._head, self._buffer
         assert known is not None
-        is_varying = known.kind & 1
-        expected = known.number + (known.num_samples if is_varying else 1)
-        while (at := buffer.find(b"\xff", self._searched)) >= 0 and at + _MAX_HEAD_BYTES <= len(buffer):
-            self._searched = at + 1
+        expected = known.number + (known.num_samples if known.kind & 1 else 1)
+        while (found := _BEGINNINGS.search(buffer, self._searched)) is not None:
+            at = self._searched = found.start()
+            if at + _MAX_HEAD_BYTES > len(buffer):
+                return None
+            self._searched += 1
+            if buffer.startswith(_MAGIC, at):
+                return slice(0, at)
             head = _read_head(bytes(buffer[at : at + _MAX_HEAD_BYTES]))
-            if head is not None and head.kind == known.kind and head.number == expected:
-                return at, head
-        self._searched = at if at >= 0 else len(buffer)
+            if head is None:
+                continue
+            if head.kind == known.kind and head.number == expected:
+                return slice(0, at)
+            for each in (self._whole, self._later):
+                if each is not None and each.through(buffer, at) == 0:
+                    return slice(each.start, at)
+            self._later = _Sum(at)
+        self._searched = max(self._searched, len(buffer) - _MAX_HEAD_BYTES)
         return None
 
     def _drop_to_next(self) -> None:
@@ -180,8 +215,7 @@ def _read_head(data: bytes) -> _Head | None:
     return _Head(number, num_samples, data[1] & 1)
 
 
-def _crc_16(data: bytes) -> int:
-    crc = 0
+def _crc_16(data: bytes | bytearray, crc: int = 0) -> int:
     for byte in data:
         crc = crc << 8 & 0xFFFF ^ _CRC_16[crc >> 8 ^ byte]
     return crc

@@ -1,8 +1,9 @@
-"""Fragmented MP4 as browsers record it: AAC or Opus, fragment by fragment (ISO/IEC 14496-12).
+"""MP4 as browsers record it: AAC or Opus, fragment by fragment (ISO/IEC 14496-12).
 
-The first audio track is heard. A fragment's `moof` says where in the stream its samples lie; they are taken
-out as they come, and the bytes between them, pictures most often, are never kept. A file whose index is not
-in front of its sound is no stream and is refused by name. Read next: `decoder.py`; boxes are `mp4_boxes.py`.
+The first audio track is heard. A fragment's `moof`, and a `moov` that stands in front of its sound, say where
+in the stream samples lie; they are taken out as they come, and the bytes between them, pictures most often,
+are never kept. A file whose index is behind its sound is no stream and is refused by name. Read next:
+`decoder.py`; boxes are `mp4_boxes.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from .mp4_boxes import Sample, TrackInfo, num_announced, read_fragment, read_track
+from .mp4_boxes import (
+    Sample,
+    TrackInfo,
+    num_announced,
+    num_indexed,
+    read_fragment,
+    read_indexed,
+    read_track,
+)
 from .packets import MAX_HEADER_BYTES, MAX_PACKET_BYTES, Item, Packet, StreamError
 
 _KEPT: Final = frozenset({b"moov", b"moof"})
 _FIRST: Final = frozenset({b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"sidx"})
 _MAX_INDEX_BYTES: Final = 4 * MAX_HEADER_BYTES
+_IS_FILE: Final = "the MP4 has its sound before its index: it is a file, not a stream"
 _MAX_SAMPLES: Final = 1 << 16
 """Samples that may be announced and have not come: half an hour of AAC."""
 
@@ -72,7 +82,7 @@ class Mp4Demuxer:
                 self._drop(box.end - self._position)
             else:
                 if box.kind == b"mdat" and self._track is None:
-                    raise StreamError("the MP4 has its sound before its index: it is a file, not a stream")
+                    raise StreamError(_IS_FILE)
                 self._box_end = (1 << 62) if box.end is None else box.end
                 self._drop(box.body)
 
@@ -101,13 +111,21 @@ class Mp4Demuxer:
             self._track = read_track(body)
             self._samples.clear()
             yield self._track.track
+            end = self._position + len(body)
+            self._announce(num_indexed(self._track.table), read_indexed(self._track.table), first=end)
             return
         if self._track is None:
             raise StreamError("an MP4 fragment came before the index that says what it is")
-        self._num_announced += num_announced(body)
+        self._announce(num_announced(body), read_fragment(body, self._track, self._position))
+
+    def _announce(self, count: int, samples: Iterator[Sample], *, first: int = -(1 << 62)) -> None:
+        """Samples to come, none of which may lie before `first`; `count` of all tracks."""
+        self._num_announced += count
         if self._num_announced > self._position + _MAX_SAMPLES:
-            raise StreamError(f"a fragment of the MP4 stream announces more than {_MAX_SAMPLES} samples")
-        for sample in read_fragment(body, self._track, self._position):
+            raise StreamError(f"an index of the MP4 stream announces more than {_MAX_SAMPLES} samples")
+        for sample in samples:
+            if sample.place < first:
+                raise StreamError(_IS_FILE)
             heappush(self._samples, sample)
             if len(self._samples) > _MAX_SAMPLES:
                 raise StreamError(f"more than {_MAX_SAMPLES} samples of the MP4 stream are announced")

@@ -1,4 +1,4 @@
-"""The boxes of an MP4 that a stream needs: which track is heard, and where a fragment's samples lie.
+"""The boxes of an MP4 that a stream needs: which track is heard, and where its samples lie.
 
 Works on whole indexes, `moov` and `moof`; nothing here knows what has arrived of the sound. Sources:
 ISO/IEC 14496-12 (boxes), 14496-1 (`esds`), the Opus-in-ISOBMFF mapping (`dOps`). Used by `mp4.py`.
@@ -6,7 +6,9 @@ ISO/IEC 14496-12 (boxes), 14496-1 (`esds`), the Opus-in-ISOBMFF mapping (`dOps`)
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from .opus import HEAD
@@ -26,6 +28,8 @@ class TrackInfo(NamedTuple):
     number: int
     track: Track
     default_size: int
+    table: bytes
+    """Where the samples are that come before any fragment."""
 
 
 def boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -62,13 +66,56 @@ def read_track(moov: bytes) -> TrackInfo:
             continue
         header = _find(trak, b"tkhd") or b""
         number = _number(header, 20 if header[:1] == b"\1" else 12)
-        if extends is None:
-            raise StreamError("the MP4 is not fragmented: it is a file, not a stream")
-        defaults = (content for kind, content in boxes(extends) if kind == b"trex")
+        defaults = (content for kind, content in boxes(extends or b"") if kind == b"trex")
         size = next((_number(each, 16) for each in defaults if _number(each, 4) == number), 0)
-        entries = _find(trak, b"mdia", b"minf", b"stbl", b"stsd") or b""
-        return TrackInfo(number, _codec(entries[8:]), size)
+        table = _find(trak, b"mdia", b"minf", b"stbl") or b""
+        track = _codec((_find(table, b"stsd") or b"")[8:])
+        if track.codec == "aac":
+            track = replace(track, skip=_first_shown(_find(trak, b"edts", b"elst") or b""))
+        return TrackInfo(number, track, size, table)
     raise StreamError("the MP4 stream has no audio track")
+
+
+def _first_shown(edits: bytes) -> int:
+    """Samples that an edit list leaves out in front (an encoder's own delay); of several edits, none."""
+    width, shape = (20, ">Qqi") if edits[:1] == b"\1" else (12, ">Iii")
+    whole = (len(edits) - 8) // width * width if len(edits) > 8 else 0
+    times = [time for _, time, _ in struct.iter_unpack(shape, edits[8 : 8 + whole])]
+    if times[:1] == [-1]:
+        del times[0]  # silence in front, which no player decodes
+    return max(0, times[0]) if len(times) == 1 else 0
+
+
+def num_indexed(table: bytes) -> int:
+    """Samples that an index itself has, in front of any fragment; four bytes may claim any number."""
+    sizes = _find(table, b"stsz") or b""
+    return _number(sizes, 8) if len(sizes) > 8 else 0
+
+
+def read_indexed(table: bytes) -> Iterator[Sample]:
+    """Where the samples lie that an index itself has: chunks of so many each, one after the other."""
+    sizes, count = _find(table, b"stsz") or b"", num_indexed(table)
+    if not count:
+        return
+    each = _number(sizes, 4)
+    offsets, wide = _find(table, b"stco"), _find(table, b"co64")
+    place_bytes = 4 if offsets is not None else 8
+    offsets = offsets or wide or b""
+    groups = _find(table, b"stsc") or b""
+    firsts = [_number(groups, 8 + 12 * index) for index in range(min(_number(groups, 4), len(groups) // 12))]
+    index, group = 0, -1
+    for chunk in range(1, min(_number(offsets, 4), len(offsets) // place_bytes) + 1):
+        while group + 1 < len(firsts) and firsts[group + 1] <= chunk:
+            group += 1
+        at = 8 + place_bytes * (chunk - 1)
+        place = int.from_bytes(offsets[at : at + place_bytes])
+        for _ in range(min(_number(groups, 12 + 12 * max(group, 0)), count - index)):
+            size = each or _number(sizes, 12 + 4 * index)
+            yield Sample(place, size)
+            place += size
+            index += 1
+    if index < count:
+        raise StreamError("an index of the MP4 stream is damaged")
 
 
 def _codec(entries: bytes) -> Track:
@@ -76,8 +123,10 @@ def _codec(entries: bytes) -> Track:
         # Eight bytes of every entry, twenty of a sound's, more in QuickTime's later versions.
         more = {1: 16, 2: 36}.get(int.from_bytes(entry[8:10]), 0)
         inside = entry[28 + more :]
-        if kind == b"mp4a" and (found := _find(inside, b"esds")) is not None:
-            return Track("aac", extradata=_audio_config(found[4:]))
+        if kind == b"mp4a":
+            found = _find(inside, b"esds") or _find(inside, b"wave", b"esds")  # QuickTime's is wrapped
+            if found is not None:
+                return Track("aac", extradata=_audio_config(found[4:]))
         if kind == b"Opus" and (found := _find(inside, b"dOps")) is not None:
             return Track("opus", extradata=_opus_head(found))
         name = kind.decode("latin-1")

@@ -122,6 +122,30 @@ def test_grey_of_16_bits_is_scaled() -> None:
         np.testing.assert_array_equal(read_image(data), np.stack([grey] * 3, axis=2))
 
 
+@pytest.mark.parametrize(
+    ("kind", "scale", "mode"),
+    [("TIFF", 257, np.int32), ("PPM", 257, np.int32), ("TIFF", 1, np.int32), ("TIFF", 1 << 20, np.int32),
+     ("TIFF", 1 / 255, np.float32), ("TIFF", 1, np.float32), ("TIFF", 257, np.float32)],
+)  # fmt: skip
+def test_grey_of_32_bits_and_fractions_is_scaled(kind: str, scale: float, mode: type) -> None:
+    grey = picture(40, 50)[:, :, 0]
+    grey[0, :2] = 0, 255
+    found = read_image(saved(Image.fromarray((grey * np.float64(scale)).astype(mode)), kind))
+    assert np.abs(found[:, :, 1].astype(int) - grey).max() <= 1
+    strange = (grey / 255).astype(np.float32)
+    strange[3, 3:6] = np.nan, np.inf, -np.inf
+    assert read_image(saved(Image.fromarray(strange), "TIFF"))[3, 3:6].max() == 0
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])
+def test_a_large_colour_profile_changes_nothing(kind: str) -> None:
+    image = Image.fromarray(picture(40, 50))
+    profile = np.random.default_rng(0).bytes(3_000_000)
+    plain = read_image(saved(image, kind))
+    np.testing.assert_array_equal(read_image(saved(image, kind, icc_profile=profile)), plain)
+    np.testing.assert_array_equal(read_image(saved(image, kind, icc_profile=bytes(9_000_000))), plain)
+
+
 def test_transparency_lies_on_what_is_asked_for() -> None:
     clear = Image.new("RGBA", (8, 8), (255, 255, 255, 0))
     clear.putpixel((0, 0), (1, 2, 3, 255))

@@ -136,6 +136,16 @@ def test_uneven_rates_are_looked_at_evenly_in_time() -> None:
     np.testing.assert_allclose(video.times_s, expected, atol=0.002)
 
 
+def test_a_rate_that_is_not_the_pictures_own_is_not_believed() -> None:
+    """A recorder states a rate (here 1000 a second), or none, whatever its camera or screen does."""
+    every_second = prepare_video(uneven(range(0, 12_000, 1000)), CONFIG)
+    assert every_second.times_s == (0.5, 2.5, 4.5, 6.5, 8.5, 10.5)
+    stamps = [*range(0, 2000, 50), *range(2000, 12_000, 500)]
+    data = uneven(stamps)
+    assert len(prepare_video(data, replace(CONFIG, fps=1.0)).items) == 6
+    assert prepare_video(data, replace(CONFIG, fps=1.0)).times_s[-1] > 10
+
+
 def test_an_edit_list_says_where_it_begins() -> None:
     """What lies before is decoded and not shown."""
     data = bytearray(film(60))

@@ -38,17 +38,19 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[int]:
-    """The port of a server of `echo`."""
+async def serving(guard: Guard | None = None, *, num_gone: int = 0) -> AsyncIterator[int]:
+    """The port of a server of `echo`, which so many have connected to and left before it looks."""
     listener = open_listener("127.0.0.1", 0)
     port: int = listener.getsockname()[1]
     stop = trio.Event()
+    for _ in range(num_gone):
+        socket.create_connection(("127.0.0.1", port)).close()
 
     async def serve() -> None:
         await serve_connections(
             echo,
             listener,
-            guard=Guard(LIMITS),
+            guard=guard or Guard(LIMITS),
             max_message_bytes=1000,
             send_timeout_s=5.0,
             stop=stop,
@@ -181,3 +183,13 @@ async def test_a_peer_that_vanished_is_noticed_by_the_kernel() -> None:
         listener = open_listener("127.0.0.1", 0, send_timeout_s=send_timeout_s)
         with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms
+
+
+async def test_who_left_before_we_looked_takes_no_place_and_no_task() -> None:
+    """As a storm of connections does, or a probe that only asks whether the port is open."""
+    guard = Guard(LIMITS)
+    async with serving(guard, num_gone=40) as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await receive_all(stream)).startswith(b"HTTP/1.1 204")
+        assert (guard.statistics.num_left, guard.statistics.num_accepted) == (40, 1)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import struct
 import time
+from itertools import pairwise
+from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.media.decode import decode_audio
 from sensorium.media.streams.adts import AdtsDemuxer
-from sensorium.media.streams.flac import FlacDemuxer
+from sensorium.media.streams.flac import FlacDemuxer, _read_head
 from sensorium.media.streams.mp3 import Mp3Demuxer
 from sensorium.media.streams.mp4 import Mp4Demuxer
 from sensorium.media.streams.packets import Packet, StreamError
@@ -38,6 +41,58 @@ def test_tags_before_between_and_behind(data: bytes) -> None:
     np.testing.assert_array_equal(streamed(TAG + data + b"TAG" + bytes(125)), plain)
     cut = data.find(data[:2], middle)
     assert len(streamed(data[:cut] + TAG + data[cut:])) == len(plain)
+
+
+def mp4(path: Path, codec: str = "aac", **flags: str) -> bytes:
+    """As libav writes it to a file, where it can go back to put the index in front."""
+    with av.open(str(path), "w", format=path.suffix[1:], options=flags) as file:
+        stream = file.add_stream(codec, rate=48_000 if codec == "libopus" else 44_100, layout="mono")
+        frames = np.pad(SOUND, (0, -len(SOUND) % 1920)).reshape(-1, 1, 1920)
+        for count, block in enumerate(frames):
+            frame = av.AudioFrame.from_ndarray(block, format="flt", layout="mono")
+            frame.rate, frame.pts = stream.rate, count * 1920
+            for converted in av.AudioResampler(stream.format.name, "mono", stream.rate).resample(frame):
+                file.mux(stream.encode(converted))
+        file.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "flags"),
+    [
+        ("with_an_edit_list.mp4", "aac", {"movflags": "frag_keyframe+delay_moov", "frag_duration": "200000"}),
+        ("the_first_sound_in_the_index.mp4", "aac", {"frag_duration": "200000"}),
+        ("index_in_front.mp4", "aac", {"movflags": "faststart"}),
+        ("index_in_front.mp4", "libopus", {"movflags": "faststart"}),
+        ("quicktime.mov", "aac", {"movflags": "frag_keyframe+empty_moov", "frag_duration": "200000"}),
+    ],
+)
+def test_an_mp4_is_heard_as_its_file(tmp_path: Path, name: str, codec: str, flags: dict[str, str]) -> None:
+    data = mp4(tmp_path / name, codec, **flags)
+    whole = decode_audio(data).samples
+    for step in (len(data), 977, 61):
+        np.testing.assert_array_equal(streamed(data, range(step, len(data), step)), whole)
+
+
+def flac_frames() -> list[bytes]:
+    places = [at for at in range(len(FLAC) - 16) if _read_head(FLAC[at : at + 16]) is not None]
+    return [FLAC[start:end] for start, end in pairwise([0, *places, len(FLAC)])]
+
+
+@pytest.mark.parametrize("step", [len(FLAC), 997, 31])
+def test_flac_goes_on_behind_what_was_lost_and_with_another_recording(step: int) -> None:
+    head, *frames = flac_frames()
+    assert len(frames) > 8
+    length = len(streamed(head + frames[0])) + 1
+    for data, num_whole in (
+        (b"".join([head, *frames[:3], *frames[4:]]), len(frames) - 1),
+        (b"".join([head, *frames[:3], frames[3][:500], frames[5][-700:], *frames[6:]]), len(frames) - 3),
+        (b"".join([head, *frames[:3], frames[3][:-50], frames[4][50:], *frames[5:]]), len(frames) - 2),
+        (FLAC + FLAC, 2 * len(frames)),
+        (b"".join([head, *frames[:3], frames[3][:500]]) + FLAC, 3 + len(frames)),
+    ):
+        found = len(streamed(data, range(step, len(data), step), container="flac"))
+        assert abs(found - num_whole * length) <= 2 * length
 
 
 @pytest.mark.parametrize("data", [ADTS, MP3, FLAC], ids=["adts", "mp3", "flac"])
@@ -80,7 +135,7 @@ def test_damaged_fragments_are_told_or_passed_over(at: int, to: int, step: int) 
     ("data", "reason"),
     [
         (PLAIN, "a file, not a stream"),
-        (PLAIN[: PLAIN.index(b"free") - 4] + PLAIN[PLAIN.index(b"moov") - 4 :], "not fragmented"),
+        (PLAIN[: PLAIN.index(b"free") - 4] + PLAIN[PLAIN.index(b"moov") - 4 :], "a file, not a stream"),
         (box(b"ftyp", b"isom") + box(b"moof", b""), "before the index"),
         (box(b"ftyp", b"isom") + box(b"moov", box(b"mvex", b"")), "no audio track"),
         (box(b"ftyp", b"isom") + box(b"moov", b"\0\0\0\3oops"), "index of the MP4 stream is damaged"),
