@@ -100,22 +100,11 @@ class CallFrame(Struct, frozen=True):
     """Any frame of a provider; which field it has goes with `event`."""
 
     event: Name
-    sequenceNumber: Number | UnsetType = UNSET  # noqa: N815
-    sequence_number: Number | UnsetType = UNSET
     start: Start | UnsetType = UNSET
     media: Media | UnsetType = UNSET
     mark: Mark | UnsetType = UNSET
     dtmf: Dtmf | UnsetType = UNSET
     content_type: Name | UnsetType = msgspec.field(default=UNSET, name="content-type")
-
-    @property
-    def sequence(self) -> int | None:
-        """Its number, where it has one."""
-        number = self.sequenceNumber if self.sequenceNumber is not UNSET else self.sequence_number
-        try:
-            return None if number is UNSET else int(number)
-        except ValueError:
-            return None
 
 
 class TrackSummary(Struct, frozen=True, kw_only=True):
