@@ -213,10 +213,10 @@ def parse_response(body: Encoded) -> AskedResponse:
     chat = _as_chat(request, effort)
     check_common(chat)
     is_forced = request.tool_choice not in (None, "none", "auto")
-    if is_forced and (chat.response_format is not None or chat.structured_outputs is not None):
+    if is_forced and chat.structured_outputs is not None:
         raise BadRequestError(
-            "`text.format` says what the answer must be, and `tool_choice` that it is calls; give one.",
-            param="text.format" if chat.response_format is not None else "structured_outputs",
+            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
+            param="structured_outputs",
         )
     read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []

@@ -46,6 +46,11 @@ class ToolUse:
     max_calls: int | None = None
 
     @property
+    def may_call(self) -> bool:
+        """Whether any call may come."""
+        return bool(self.tools) and self.max_calls != 0
+
+    @property
     def schemas(self) -> dict[str, dict[str, Any]] | None:
         """The tools' schemas by name; None where nothing may be called."""
         return {tool.name: tool.parameters for tool in self.tools} or None

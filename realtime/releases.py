@@ -1,7 +1,7 @@
 """How soon text is shown, and how often it is asked for: one set of numbers for each `delay` of OpenAI's.
 
 `realtime/transcript.py` goes by them. They are chosen with `examples/benchmarks/tune_release.py`, which says
-what each costs: docs/performance.md.
+what each costs: docs/performance/live.md.
 """
 
 from __future__ import annotations
