@@ -173,8 +173,8 @@ def test_a_call_and_its_result_go_back(server: Server) -> None:
 
 def test_the_form_of_an_answer_and_how_much_is_thought(server: Server) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
-    asked = {"output_config": {"format": {"type": "json_schema", "schema": schema | NO_MORE}}}
-    off = {"thinking": {"type": "disabled"}, "seed": 1}
+    asked: dict[str, Any] = {"output_config": {"format": {"type": "json_schema", "schema": schema | NO_MORE}}}
+    off: dict[str, Any] = {"thinking": {"type": "disabled"}, "seed": 1}
     answer = post(server, **asked, **off).json()
     (block,) = answer["content"]
     assert json.loads(block["text"])["a"] in (1, 2)
@@ -183,7 +183,7 @@ def test_the_form_of_an_answer_and_how_much_is_thought(server: Server) -> None:
     assert {block["type"] for block in called["content"]} == {"tool_use"}
     # As agents say that nothing is to be forgotten.
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-    effort = {"output_config": {"effort": "max"}, "context_management": edits}
+    effort: dict[str, Any] = {"output_config": {"effort": "max"}, "context_management": edits}
     assert post(server, said="Yes.", **effort).json()["content"][0]["text"] == "Yes."
     assert post(server, "/count_tokens", **effort).json()["input_tokens"] > 0
 
