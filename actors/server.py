@@ -163,6 +163,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     await actors.start(service.sessions.run)
     await actors.start(service.posting.run)
     metrics.add_posting(service.posting.statistics)
+    await actors.start(service.mcp.run)
     await actors.start(service.responses.run)
     return service
 

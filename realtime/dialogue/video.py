@@ -140,10 +140,7 @@ class Video:
 
     def encoded(self, fact: PairEncoded | PairRefused) -> None:
         """A pair is ready to be looked at, or cannot be."""
-        for item in self._items:
-            clip = item.clip
-            if clip is None:
-                continue
+        for item, clip in self._items.clips:
             pair = next((each for each in clip.pairs if each.id == fact.pair_id), None)
             if pair is None:
                 continue
