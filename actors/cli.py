@@ -20,8 +20,8 @@ _BROKEN_PIPE = 141
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
-    # 300,000 rounds make steps many times slower as soon as anything else wants a core
-    # (docs/performance.md).
+    # 300,000 rounds make steps many times slower as soon as anything else wants a core (see
+    # docs/performance/kernels.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     # Read at their first use by oneDNN and by what torch has around it: how many compiled kernels each keeps,
     # one for every shape it has met. Its own 1024, of 256 KiB each, are most of what a live server holds.

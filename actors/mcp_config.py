@@ -62,10 +62,15 @@ class McpConfig:
 
     def is_allowed(self, address: httpx.URL) -> bool:
         """Whether it is one of those named, or below one."""
-        return any(
-            known is not None and _is_below(address, known)
-            for known in map(read_mcp_address, self.allowed_mcp_servers)
-        )
+        return bool(self.allowed_as(address))
+
+    def allowed_as(self, address: httpx.URL) -> str:
+        """Which of those named it is, or is below; empty: none."""
+        for named in self.allowed_mcp_servers:
+            known = read_mcp_address(named)
+            if known is not None and _is_below(address, known):
+                return named
+        return ""
 
 
 def read_mcp_address(text: str) -> httpx.URL | None:

@@ -149,6 +149,19 @@ class Metrics:
             buckets=SECONDS,
         )
         self.requests_active = gauge("sensorium_requests_active", "Requests in hand now")
+        self.mcp_calls = Counter(
+            "sensorium_mcp_calls",
+            "Times MCP servers were asked for their tools, or to call one, by what came of it",
+            ["server", "method", "outcome"],
+            registry=self.registry,
+        )
+        self.mcp_seconds = histogram(
+            "sensorium_mcp_call_seconds",
+            "Such a call until its outcome, waiting for a place included",
+            ["server", "method"],
+            buckets=SECONDS,
+        )
+        self.mcp_active = gauge("sensorium_mcp_calls_active", "Of them, those without an outcome yet")
         self.loop_lag = histogram(
             "sensorium_loop_lag_seconds", "How late the network loop wakes up", buckets=_LAG_BUCKETS
         )

@@ -59,7 +59,7 @@ _CLOSE_GRACE_S = 1.0
 """After draining, how long connections may take to say goodbye."""
 _SWITCH_INTERVAL_S = 0.001
 """How long a thread that runs Python may keep others from it (Python's default: 5 ms). The device's thread
-gives it up in each operation and then needs it back. Measured in `docs/performance.md` (24 streams)."""
+gives it up in each operation and then needs it back. Measured in `docs/performance/live.md` (24 streams)."""
 
 
 async def serve(
@@ -163,6 +163,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     await actors.start(service.sessions.run)
     await actors.start(service.posting.run)
     metrics.add_posting(service.posting.statistics)
+    await actors.start(service.mcp.run)
     await actors.start(service.responses.run)
     return service
 

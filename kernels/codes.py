@@ -31,8 +31,8 @@ class Grid(NamedTuple):
 Quantization = Literal["none", "int8", "int4"]
 """What an operator asks for."""
 GRIDS: Final[dict[Quantization, Grid | None]] = {"none": None, "int8": Grid(8, 128), "int4": Grid(4, 128)}
-"""With a scale for each group of inputs one large input does not coarsen all others of its row: SmolLM2-135M
-in 8 bits loses a third of what it loses with one for all (docs/performance.md), for 4 % more bytes."""
+"""With a scale for each group of inputs one large input does not coarsen all others of its row. SmolLM2-135M
+in 8 bits loses a third of what it loses with one for all, for 4 % more bytes: docs/performance/kernels.md."""
 HEAD_GRID: Final = Grid(8, 128)
 """Of the projection to logits, whichever is asked for: near ties are decided there."""
 

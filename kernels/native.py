@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -121,7 +122,10 @@ def build(cache: Path, compiler: str | None = None) -> Path:
     logger.info("compiling the C kernels for this processor: some seconds, once")
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         code = [str(source) for source in sources if source.suffix == ".c"]
-        _run([compiler, *flags, "-c", *code], folder)
+        with ThreadPoolExecutor(os.cpu_count()) as compilers:
+            done = [compilers.submit(_run, [compiler, *flags, "-c", each], folder) for each in code]
+            for each in done:
+                each.result()
         objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
         _run([compiler, "-shared", *objects, str(runtime), "-lm", "-o", "kernels.so"], folder)
         os.replace(Path(folder) / "kernels.so", target)

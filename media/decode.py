@@ -60,10 +60,10 @@ class DecodeLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedAudio:
-    """Mono float32 samples [n], n > 0, finite, and what they came from; [channels, n] if these are kept."""
+    """Mono float32 samples [n] at 16 kHz, n > 0, finite, and what they came from; [channels, n] if these are
+    kept."""
 
     samples: FloatArray
-    sample_rate: int
     container: str
     source_rate: int
     num_channels: int
@@ -71,7 +71,7 @@ class DecodedAudio:
     @property
     def duration_s(self) -> float:
         """Seconds of audio."""
-        return int(self.samples.shape[-1]) / self.sample_rate
+        return int(self.samples.shape[-1]) / INTERNAL_RATE
 
 
 def recognise(data: bytes, limits: DecodeLimits) -> Container:
@@ -114,7 +114,7 @@ def decode_audio(
             continue
         samples = sink.finish()
         if samples.size:
-            return DecodedAudio(samples, INTERNAL_RATE, container, sink.source_rate, sink.num_channels)
+            return DecodedAudio(samples, container, sink.source_rate, sink.num_channels)
         reason = "The file holds no audio samples."
     raise _media_error(reason)
 

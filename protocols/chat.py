@@ -24,7 +24,6 @@ from .generation import (
 )
 from .media_wish import NOTHING_WISHED, MediaWishes, ProcessorKwargs, read_media_wishes
 from .messages import SamplingParams
-from .structured import ResponseFormat
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 
 MAX_TEMPLATE_KWARGS: Final = 32
@@ -89,6 +88,8 @@ class Conversation:
     continue_final_message: bool = False
     tool_use: ToolUse = NO_TOOLS
     """What may or must be called in the answer."""
+    forms_text: bool = False
+    """Whether the form that is asked for is that of text (`response_format`): calls have theirs."""
     media_wishes: MediaWishes = NOTHING_WISHED
     """How its media are to be looked at."""
 
@@ -131,13 +132,11 @@ def _check_refused(request: ChatRequest) -> None:
 
 
 def _check_forced(request: ChatRequest, use: ToolUse) -> None:
-    if use.is_forced and (request.response_format or request.structured_outputs):
-        field = "response_format" if request.response_format else "structured_outputs"
-        if field == "structured_outputs" or request.response_format != ResponseFormat("text"):
-            raise BadRequestError(
-                f"`{field}` says what the answer must be, and `tool_choice` that it is calls; give one.",
-                param=field,
-            )
+    if use.is_forced and request.structured_outputs is not None:
+        raise BadRequestError(
+            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
+            param="structured_outputs",
+        )
 
 
 def chat_conversation(
@@ -176,6 +175,7 @@ def chat_conversation(
         add_generation_prompt=adds,
         continue_final_message=continues,
         tool_use=use,
+        forms_text=request.response_format is not None,
         media_wishes=read_media_wishes(request.mm_processor_kwargs),
     )
 

@@ -64,7 +64,6 @@ def parse_completion(body: Encoded) -> CompletionRequest:
     check_common(request)
     if request.suffix:
         raise unsupported("suffix", "is not supported by the models here")
-    check_special(request.add_special_tokens)
     if request.mm_processor_kwargs:
         raise unsupported("mm_processor_kwargs", "is for images and videos, of which a prompt has none")
     check_range("logprobs", request.logprobs, 0, MAX_LOGPROBS)
@@ -77,12 +76,6 @@ def parse_completion(body: Encoded) -> CompletionRequest:
             f"`prompt` and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}.", param="prompt"
         )
     return request
-
-
-def check_special(wanted: bool | None) -> None:
-    """Raise BadRequestError for texts to be read without what the tokenizer puts around them."""
-    if wanted is False:
-        raise unsupported("add_special_tokens", "is not served here, but as true")
 
 
 def prompts_of(request: CompletionRequest) -> tuple[Prompt, ...]:

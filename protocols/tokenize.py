@@ -13,7 +13,6 @@ from msgspec import Raw, Struct
 
 from .body import Encoded, decoder, unsupported
 from .chat import ChatRequest, Conversation, read_conversation
-from .completions import check_special
 from .errors import BadRequestError
 from .media_wish import ProcessorKwargs
 
@@ -81,7 +80,6 @@ def parse_tokenize(body: Encoded) -> tuple[TokenizeRequest, str | Conversation]:
         for name in _OF_CHAT:
             if getattr(request, name) is not None:
                 raise unsupported(name, "is for `messages`; here is a `prompt`")
-        check_special(request.add_special_tokens)
         return request, request.prompt
     if request.messages is None:
         raise BadRequestError(

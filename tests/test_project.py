@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,13 +12,18 @@ OWN_DISTRIBUTION = ROOT / "engine" / "checkpoints"
 MAX_LINES = 400
 
 
-def source_files() -> list[Path]:
-    """Every Python file of the rooms, hidden folders and build products left out."""
+def files(name: str) -> list[Path]:
+    """Every file of that name or pattern, hidden folders and build products left out."""
     return [
         path
-        for path in ROOT.rglob("*.py")
-        if not any(part.startswith(".") or part in {"build"} for part in path.relative_to(ROOT).parts)
+        for path in ROOT.rglob(name)
+        if not any(part.startswith(".") or part == "build" for part in path.relative_to(ROOT).parts)
     ]
+
+
+def source_files() -> list[Path]:
+    """Every Python file."""
+    return files("*.py")
 
 
 def test_every_package_is_listed() -> None:
@@ -46,6 +52,25 @@ def test_no_file_is_too_long() -> None:
         if (lines := len(path.read_text().splitlines())) > MAX_LINES
     }
     assert not too_long
+
+
+def anchors(page: Path) -> set[str]:
+    """What may follow `#` in a link to a page: its headings, lower case, without punctuation."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = []
+    for page in files("*.md"):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            target, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            found = page.parent / target if target else page
+            if not found.exists() or (anchor and anchor not in anchors(found)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
 
 
 def test_every_source_file_says_its_job() -> None:

@@ -42,11 +42,17 @@ class Places:
         """Have one, once there is one for `caller`; the empty name is everybody's, and may have all."""
         self.num_waiting += 1
         try:
-            while not has_room(self._held[caller], self.num_taken, self._most, is_shared=bool(caller)):
+            while not self.take_nowait(caller):
                 await self._left.wait()
         finally:
             self.num_waiting -= 1
+
+    def take_nowait(self, caller: str) -> bool:
+        """Have one, if there is one for `caller` now."""
+        if not has_room(self._held[caller], self.num_taken, self._most, is_shared=bool(caller)):
+            return False
         self._held[caller] += 1
+        return True
 
     def leave(self, caller: str) -> None:
         """Have one less."""

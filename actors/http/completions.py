@@ -79,7 +79,8 @@ class CompletionRoutes:
             wish, asked = await read_and_parse(self._service, request, parse_tokenize)
             model = text_model(self._service, wish.model)
             if isinstance(asked, str):
-                prompt = await model.prompter.completion(asked)
+                with_start = wish.add_special_tokens is not False
+                prompt = await model.prompter.completion(asked, with_start=with_start)
             else:
                 scope, fetches = self._service.cache_salt(caller, None), self._service.lane(caller).caller
                 async with model.prompter.chat(asked, scope=scope, caller=fetches) as found:
@@ -141,7 +142,8 @@ class _CompletionShape:
         prompter, found = self._model.prompter, []
         for place, asked in enumerate(self._asked):
             param = "prompt" if is_one else f"prompt[{place}]"
-            found.append(await prompter.completion(asked, param=param))
+            with_start = self._wish.add_special_tokens is not False
+            found.append(await prompter.completion(asked, param=param, with_start=with_start))
             if self._wish.echoes:
                 shows = self._wish.shows_special
                 self._echoes[place] = (

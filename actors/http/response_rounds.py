@@ -5,7 +5,7 @@ the request approves. Then the model answers; calls it makes are made, at the sa
 their results, until it makes none, or one that a client has to answer. **Bounded**: `MAX_ROUNDS` rounds,
 behind which the model answers without calls; `max_tool_calls`, `MAX_CALLS` at most; `max_output_tokens` holds
 for all rounds together. What fails of a server is told in its item, and the answer goes on. Cancelling ends
-all of it. Read next: `actors/mcp/client.py`, `actors/http/response_writer.py`.
+all of it. Read next: `actors/mcp/session.py`, `actors/http/response_writer.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from ...protocols.messages import Lane, SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
 from ...protocols.response_stream import ResponseEvent, event_frame
-from ...protocols.responses import AskedResponse
+from ...protocols.responses import FIELD_NAMES, AskedResponse
 from ..kernel.nursery import open_work
-from ..mcp.client import McpClients, McpFailure, McpSession
+from ..mcp.client import McpClients, McpFailure
+from ..mcp.session import McpSession
 from ..text.generation import TextModel
 from .answering import Answering
 from .event_stream import Put
@@ -70,12 +71,13 @@ class RoundAnswering(Answering):
             lane=lane,
             cache_salt=cache_salt,
             max_entries=max_entries,
+            names=FIELD_NAMES,
         )
         clients.check(asked.servers)
         self._asked = asked
         self._response = shape
         self._is_limited = has_limit
-        self._sessions = {each.label: clients.open(each, lane.caller) for each in asked.servers}
+        self._sessions = {each.label: McpSession(clients, each, lane.caller) for each in asked.servers}
         self._approved = approved
         self._num_calls = 0
 
@@ -86,6 +88,13 @@ class RoundAnswering(Answering):
 
     async def stream(self, put: Put) -> None:
         """Put the events as they are made. Raises what fails, also where some were put."""
+        try:
+            await self._rounds(put)
+        finally:
+            for session in self._sessions.values():
+                session.leave()
+
+    async def _rounds(self, put: Put) -> None:
         shape = self._response
         if not shape.has_begun:
             put(shape.begun())
@@ -112,8 +121,6 @@ class RoundAnswering(Answering):
                     break
                 self._params = msgspec.structs.replace(self._params, max_tokens=num_left)
         put(shape.end(total))
-        for session in self._sessions.values():
-            await session.close()
 
     async def _list(self, put: Put) -> None:
         """Ask every server for its tools that has not told them in this conversation."""

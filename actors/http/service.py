@@ -152,7 +152,7 @@ class Service:
             self.config.calls, self.names, most=limits.max_sessions, on_end=lambda: self._quiet.set()
         )
 
-        self.mcp = McpClients(self.config.mcp, self.names)
+        self.mcp = McpClients(self.config.mcp, self.names, self.metrics)
 
     @property
     def is_ready(self) -> bool:

@@ -49,9 +49,12 @@ class Prompter:
         self.paired = self._media.paired
         self.video_fps = self._media.video_fps
 
-    async def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
+    async def completion(
+        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+    ) -> Prompt:
         """See `PromptBuilder.completion`."""
-        return await off_loop(partial(self.builder.completion, prompt, param=param), size=len(prompt))
+        build = partial(self.builder.completion, prompt, param=param, with_start=with_start)
+        return await off_loop(build, size=len(prompt))
 
     async def prediction(self, text: str) -> tuple[int, ...]:
         """The ids of a predicted answer, no more than the context has."""

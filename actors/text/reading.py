@@ -49,16 +49,19 @@ class AnswerReading:
             check_calls(builder)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
-        """How to sample the answers to this prompt: what must show, and the grammar of forced calls."""
+        """How to sample the answers to this prompt: what must show, and the grammar of calls that must come,
+        or may where text must have a form."""
         self._thinking = self._builder.thinking(prompt, self._conversation)
         text, use, grammar = self._builder.text, self._use, params.grammar
-        if use.is_forced:
+        may_call = use.may_call and self._conversation.forms_text
+        if use.is_forced or (grammar is not None and may_call):
             grammar = call_grammar(
                 self._kind,
                 use.tools,
                 text.added_id,
                 is_parallel=use.max_calls is None,
                 thinking=self._thinking,
+                form=None if use.is_forced else grammar,
             )
         elif grammar is not None:
             grammar = behind_thinking(self._kind, grammar, text.added_id, self._thinking)

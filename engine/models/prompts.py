@@ -145,11 +145,16 @@ class PromptBuilder:
         """Whether the model has a way to write conversations."""
         return self._prompts.has_template
 
-    def completion(self, prompt: str | Sequence[int], *, param: str = "prompt") -> Prompt:
-        """A raw prompt: control tokens in a text are control tokens. Raises BadRequestError."""
+    def completion(
+        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+    ) -> Prompt:
+        """A raw prompt: control tokens in a text are control tokens. Those that the tokenizer puts in front
+        stand there, unless `with_start` is false. Raises BadRequestError."""
         if isinstance(prompt, str):
             self._check_chars({param: len(prompt)})
-            ids = self.text.start_ids + self.text.encode(prompt, allow_special=True)
+            ids = self.text.encode(prompt, allow_special=True)
+            if with_start:
+                ids = self.text.start_ids + ids
         else:
             ids = tuple(prompt)
             self._check_tokens(len(ids), param)

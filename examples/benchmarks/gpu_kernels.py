@@ -2,11 +2,11 @@
 
     python examples/benchmarks/gpu_kernels.py [--dtype bfloat16] [--only attention] [--no-decode]
 
-Prints Markdown for `docs/performance.md`: time (median of rounds between CUDA events, with caches emptied in
-between), rate, and the share of what this card does in the same run at a large copy (bytes) or a large
-product (operations). A kernel's floor is the larger of its bytes over the one and its operations over the
-other. Then
-whole decode steps of a random Qwen3-0.6B, launched and replayed (`examples/benchmarks/gpu_decode.py`).
+Prints Markdown for `docs/performance/kernels.md`: time (median of rounds between CUDA events, with caches
+emptied in between), rate, and the share of what this card does in the same run at a large copy (bytes) or a
+large product (operations). A kernel's floor is the larger of its bytes over the one and its operations over
+the other. Then whole decode steps of a random Qwen3-0.6B, launched and replayed
+(`examples/benchmarks/gpu_decode.py`).
 
 Ends with 1 if a kernel differs from its reference, with 2 if there is no CUDA device.
 """

@@ -146,6 +146,8 @@ def full() -> Metrics:
     metrics.request_duration.labels("/health").observe(0.1)
     metrics.sessions.labels("1000").inc()
     metrics.audio_seconds.labels("file").inc()
+    metrics.mcp_calls.labels("https://mcp.test/mcp", "tools/call", "ok").inc()
+    metrics.mcp_seconds.labels("https://mcp.test/mcp", "tools/call").observe(0.1)
     return metrics
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
@@ -60,6 +64,7 @@ def server(mcp_serving: Server) -> Iterator[Server]:
     with mcp_serving.free_loop():
         yield mcp_serving
     mcp_serving.wait_quiet()
+    wait_until(lambda: not mcp_serving.service.mcp.num_goodbyes, timeout_s=60)
 
 
 @pytest.fixture
@@ -263,25 +268,81 @@ def test_rounds_and_calls_are_bounded(client: OpenAI, host: McpHost, monkeypatch
     assert cut.output[-1].status == "incomplete"
 
 
+def test_a_form_is_that_of_the_text_behind_the_calls(client: OpenAI, host: McpHost) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    form = {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}
+    answer = create(client, named(host), text=form, max_tool_calls=2, max_output_tokens=2000)
+    assert kinds(answer)[:2] == ["mcp_list_tools", "mcp_call"]
+    assert answer.output[1].output == "noon"
+    assert json.loads(answer.output_text)["a"] in (1, 2)
+    events = list(create(client, named(host), text=form, stream=True, max_output_tokens=2000))
+    assert events[-1].response.output_text == answer.output_text
+    assert len(host.calls) >= 2
+
+
 def test_in_the_background_a_call_ends_with_its_response(client: OpenAI, host: McpHost) -> None:
     done = create(client, named(host), background=True)
     wait_until(lambda: client.responses.retrieve(done.id).status in ("completed", "incomplete"), timeout_s=60)
     assert kinds(client.responses.retrieve(done.id))[:2] == ["mcp_list_tools", "mcp_call"]
+    with slow_call(host) as called:
+        endless = create(client, named(host), background=True)
+        assert called.wait(60)
+        assert client.responses.cancel(endless.id).status == "cancelled"
+        wait_until(lambda: not client.responses.retrieve(endless.id).output, timeout_s=60)
+        wait_until(lambda: host.methods[-2:] == ["notifications/cancelled", "DELETE"], timeout_s=60)
+    assert len(host.taken_back) == 1
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_call_is_taken_back_when_the_client_leaves(
+    server: Server, client: OpenAI, host: McpHost, is_streamed: bool
+) -> None:
+    body = {"input": "What time is it?", "tool_choice": "required", "enable_thinking": False, "seed": 1}
+    body |= {"tools": [named(host)], "max_output_tokens": 160, "stream": is_streamed}
+    before = cancelled_calls(server)
+    with slow_call(host) as called:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
+            line.sendall(post("/v1/responses", body))
+            assert called.wait(60)
+        wait_until(lambda: host.methods[-2:] == ["notifications/cancelled", "DELETE"], timeout_s=60)
+    assert len(host.taken_back) == 1
+    wait_until(lambda: cancelled_calls(server) == before + 1, timeout_s=60)
+    create(client, named(host))  # and the server goes on
+
+
+def post(path: str, body: dict[str, Any]) -> bytes:
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+@contextmanager
+def slow_call(host: McpHost) -> Iterator[threading.Event]:
+    """The tool does not answer within; set when it was called."""
     called, free = threading.Event(), threading.Event()
 
     def slow(_: dict[str, Any]) -> dict[str, Any]:
         called.set()
-        free.wait(60)
+        free.wait(120)
         return text("late")
 
     host.results["now"] = slow
-    endless = create(client, named(host), background=True)
     try:
-        assert called.wait(60)
-        assert client.responses.cancel(endless.id).status == "cancelled"
-        wait_until(lambda: not client.responses.retrieve(endless.id).output, timeout_s=60)
+        yield called
     finally:
         free.set()
+        host.results["now"] = lambda _: text("noon")
+
+
+def cancelled_calls(server: Server) -> float:
+    exported = httpx.get(f"{server.url}/metrics", timeout=60).text
+    (counted,) = re.findall(
+        r'^sensorium_mcp_calls_total\{method="tools/call",outcome="cancelled",.*\} (.*)$',
+        exported,
+        re.MULTILINE,
+    ) or ["0"]
+    return float(counted)
 
 
 def test_a_function_of_the_clients_ends_the_round(client: OpenAI, host: McpHost) -> None:

@@ -35,6 +35,15 @@ def test_a_conversation_is_tokenized_as_it_is_answered(text_server: Server) -> N
         assert found["count"] == answer["usage"]["prompt_tokens"]
 
 
+def test_what_a_tokenizer_puts_in_front_can_be_left_out(text_server: Server) -> None:
+    whole = post(text_server, "/tokenize", prompt=PROMPT).json()["tokens"]
+    bare = post(text_server, "/tokenize", prompt=PROMPT, add_special_tokens=False).json()["tokens"]
+    assert whole[len(whole) - len(bare) :] == bare
+    asked = {"prompt": PROMPT, "add_special_tokens": False, "max_tokens": 1, "return_token_ids": True}
+    answer = post(text_server, "/v1/completions", **asked).json()
+    assert answer["choices"][0]["prompt_token_ids"] == bare
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

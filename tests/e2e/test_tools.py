@@ -209,6 +209,34 @@ def test_one_call_where_only_one_is_wanted(client: OpenAI) -> None:
     assert len(answer.choices[0].message.tool_calls or ()) == 1
 
 
+def test_a_form_is_that_of_text_and_calls_may_come_in_its_place(client: OpenAI) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    asked: dict[str, Any] = {"tools": [WEATHER], "response_format": form, "max_completion_tokens": 400}
+    asked |= {"extra_body": {"enable_thinking": False}, "seed": 1}
+    forced = ask(client, **asked, tool_choice="required")
+    for call in forced.choices[0].message.tool_calls or []:
+        check_call(call)
+    assert forced.choices[0].finish_reason == "tool_calls"
+    # Either one, as the model likes.
+    found = httpx.post(
+        f"{client.base_url}".replace("/v1/", "/tokenize"),
+        json={"prompt": "<tool_call>", "add_special_tokens": False},
+        timeout=60,
+    )
+    assert found.status_code == 200, found.text
+    (mark,) = found.json()["tokens"]
+    called = ask(client, **asked, logit_bias={mark: 100}, parallel_tool_calls=False)
+    (call,) = called.choices[0].message.tool_calls or []
+    check_call(call)
+    assert not called.choices[0].message.content
+    for more in ({"logit_bias": {mark: -100}}, {"tool_choice": "none"}):
+        answer = ask(client, **asked, **more)
+        assert not answer.choices[0].message.tool_calls
+        assert json.loads(answer.choices[0].message.content or "")["a"] in (1, 2)
+
+
 def test_usage_tells_how_much_was_thought(client: OpenAI) -> None:
     text = "<think>\nHm.\n</think>\n\nYes."
     usage = ask(client, text).usage

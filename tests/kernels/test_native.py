@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,24 +23,52 @@ def unbuilt() -> Iterator[None]:
     native.library.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, compiled."""
+    return native.build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture
+def quick_compiler(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cc` gives what it gave before: where it matters when and where it is built, not what."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    compiler = folder / "cc"
+    compiler.write_text(
+        f"""#!/bin/sh
+case " $* " in
+*" -shared "*) cp {built} kernels.so ;;
+*) for each; do case "$each" in *.c) : > "$(basename "$each" .c).o" ;; esac; done ;;
+esac
+"""
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 def test_this_machine_has_them() -> None:
     """Otherwise the other tests would compare references with themselves."""
     assert native.native_for(torch.zeros(1)) is not None
     assert native.native_for(torch.zeros(1, dtype=torch.float64)) is None
 
 
-def test_is_built_once(tmp_path: Path) -> None:
-    built = native.build(tmp_path)
-    assert list(tmp_path.iterdir()) == [built]
-    assert native.build(tmp_path, compiler="/nonexistent/cc") == built
+def test_is_built_once(built: Path) -> None:
+    assert list(built.parent.iterdir()) == [built]
+    assert native.build(built.parent, compiler="/nonexistent/cc") == built
     native.Native(built)
 
 
-def test_two_processes_build_at_once(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("quick_compiler")
+def test_processes_build_at_once(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
     code = "import sys, pathlib; from sensorium.kernels.native import build; build(pathlib.Path(sys.argv[1]))"
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
-    native.Native(native.build(tmp_path, compiler="/nonexistent/cc"))
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(cache)]) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    library = native.build(cache, compiler="/nonexistent/cc")
+    assert list(cache.iterdir()) == [library]
+    native.Native(library)
 
 
 def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -67,7 +96,7 @@ def test_without_a_compiler_the_log_says_so_once(
     assert "no C compiler" in caplog.text
 
 
-@pytest.mark.usefixtures("unbuilt")
+@pytest.mark.usefixtures("unbuilt", "quick_compiler")
 def test_a_home_that_cannot_be_written_builds_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,10 +51,6 @@ def test_a_final_message_is_continued() -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"reasoning_effort": "utmost"}, "reasoning_effort"),
         (
-            {"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}},
-            "response_format",
-        ),
-        (
             {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
             "structured_outputs",
         ),

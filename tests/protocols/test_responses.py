@@ -156,8 +156,8 @@ def test_items_are_kept_as_they_were_written() -> None:
         ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
         (
-            {"tools": [TOOL], "tool_choice": "required", "text": {"format": {"type": "json_object"}}},
-            "text.format",
+            {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
         ),
         ({"service_tier": "fast"}, "service_tier"),
         ({"truncation": "auto"}, "truncation"),

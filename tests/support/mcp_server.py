@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -44,6 +44,8 @@ class McpHost:
     methods: list[str] = field(default_factory=list)
     """Of JSON-RPC, and DELETE."""
     heads: list[dict[str, str]] = field(default_factory=list)
+    taken_back: list[int] = field(default_factory=list)
+    """Ids of requests that were cancelled."""
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """What a request comes to."""
@@ -87,6 +89,8 @@ def mcp_server() -> Iterator[McpHost]:
                 return self._reply(401, b"", "text/plain")
             if message["method"] != "initialize" and self.headers.get("Mcp-Session-Id") != SESSION:
                 return self._reply(400, b"", "text/plain")
+            if message["method"] == "notifications/cancelled":
+                host.taken_back.append(message["params"]["requestId"])
             if "id" not in message:
                 return self._reply(202, b"", "text/plain")
             answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], **host.answer(message)})
@@ -102,7 +106,8 @@ def mcp_server() -> Iterator[McpHost]:
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Mcp-Session-Id", SESSION)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for it any more
+                self.wfile.write(body)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,8 @@ _WIDTH_FIELD: Final = "vision_config.out_hidden_size"
 _WIDTH: Final = 3584
 _LEVELS: Final = (8, 16, 24)
 """Transformers' own defaults."""
+_MAX_TIMES: Final = 4096
+"""Whose ids are remembered: a talk about a video says the same ones again with each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +115,14 @@ class VisionPrompts(TextPrompts):
         rule = EmbedsRule(tokens.width, tokens.merge_size)
         super().__init__(text, MediaRules(pixels="merged patches", embeds=rule))
         self._tokens = tokens
+        self._encode_time = lru_cache(_MAX_TIMES)(partial(text.encode, allow_special=False))
 
     def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         ids = self.template.encode(conversation)
         if not media:
             return Prompt(ids)
-        encode = partial(self.text.encode, allow_special=False)
-        expanded = expand_vision(ids, self._tokens, encode, media)
+        expanded = expand_vision(ids, self._tokens, self._encode_time, media)
         return Prompt(expanded.token_ids, unique(expanded.items), expanded.spans)
 
 

@@ -1,4 +1,5 @@
-"""Calls that must come, as a grammar in the format the model writes: whatever its weights, they can be read.
+"""Calls that must come, or may beside an answer in a given form, as a grammar in the format the model writes:
+whatever its weights, they can be read.
 
 A grammar is llguidance's Lark with JSON schemas beside (`protocols/messages.py`: an "answer"). Marks that are
 tokens of the model's are those tokens. Where the model thinks first it may, in front. Read
@@ -93,14 +94,22 @@ class _Writer:
 
 
 def call_grammar(
-    kind: AnswerFormat, tools: Sequence[Tool], token_id: TokenId, *, is_parallel: bool, thinking: Thinking
+    kind: AnswerFormat,
+    tools: Sequence[Tool],
+    token_id: TokenId,
+    *,
+    is_parallel: bool,
+    thinking: Thinking,
+    form: Grammar | None = None,
 ) -> Grammar | None:
-    """One or more calls of `tools`; None where the model has no format for them."""
+    """One or more calls of `tools`, or else what `form` says; None where the model has no format for them."""
     if kind.tools is None:
         return None
     writer = _Writer(kind, token_id, is_parallel=is_parallel)
-    calls = _WRITERS[kind.tools.name](writer, tools)
-    return writer.written(f"{_thought(writer, thinking, calls=True)} {calls}")
+    answer = _WRITERS[kind.tools.name](writer, tools)
+    if form is not None:
+        answer = _any_of([_message(writer, form), answer])
+    return writer.written(f"{_thought(writer, thinking)} {answer}")
 
 
 def behind_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thinking: Thinking) -> Grammar:
@@ -108,16 +117,22 @@ def behind_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thi
     if not kind.has_channels and (kind.thinking is None or thinking != "open"):
         return grammar
     writer = _Writer(kind, token_id, is_parallel=False)
-    thought = _thought(writer, thinking, calls=False)
-    return writer.written(f"{thought} {writer.part(grammar)}")
+    return writer.written(f"{_thought(writer, thinking)} {_message(writer, grammar)}")
 
 
-def _thought(writer: _Writer, thinking: Thinking, *, calls: bool) -> str:
+def _message(writer: _Writer, grammar: Grammar) -> str:
+    """What is said, and not thought or called."""
+    if not writer.kind.has_channels:
+        return writer.part(grammar)
+    mark = writer.mark
+    return f"{mark(CHANNEL)} {writer.text('final')} {mark(MESSAGE)} {writer.part(grammar)}"
+
+
+def _thought(writer: _Writer, thinking: Thinking) -> str:
     if writer.kind.has_channels:
         mark, text = writer.mark, writer.text
         head = f"{mark(CHANNEL)} {text('analysis')} {mark(MESSAGE)} {writer.up_to(END)}"
-        again = f"({head} {mark(START)} {text('assistant')})?"
-        return again if calls else f"{again} {mark(CHANNEL)} {text('final')} {mark(MESSAGE)}"
+        return f"({head} {mark(START)} {text('assistant')})?"
     tags = writer.kind.thinking
     if tags is None or thinking == "closed":
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -50,6 +51,33 @@ def conversation(
 
 def prompt(made: PromptBuilder, text: str) -> Prompt:
     return Prompt(made.text.encode(text, allow_special=True))
+
+
+def test_a_form_of_text_leaves_room_for_calls_where_they_may_come() -> None:
+    made = builder()
+    asked = prompt(made, "<|im_start|>assistant\n")
+    params = SamplingParams(max_tokens=5, grammar=Grammar("json_object"))
+
+    def grammar(use: ToolUse, *, forms_text: bool) -> Grammar | None:
+        whole = dataclasses.replace(conversation(use=use), forms_text=forms_text)
+        return AnswerReading(made, whole).fit(asked, params).grammar
+
+    beside = grammar(ToolUse((NOW,)), forms_text=True)
+    assert beside is not None
+    assert beside.kind == "answer"
+    # A grammar of the whole answer (`structured_outputs`) has no room, nor where no call may come any more.
+    assert grammar(ToolUse((NOW,)), forms_text=False) == params.grammar
+    assert grammar(ToolUse((NOW,), max_calls=0), forms_text=True) == params.grammar
+    assert grammar(ToolUse(), forms_text=True) == params.grammar
+
+
+def test_what_goes_in_front_of_a_text_can_be_left_out() -> None:
+    made = builder()
+    made.text.start_ids = (7,)
+    ids = made.text.encode("Hi", allow_special=True)
+    assert made.completion("Hi").token_ids == (7, *ids)
+    assert made.completion("Hi", with_start=False).token_ids == ids
+    assert made.completion([1, 2]).token_ids == (1, 2)
 
 
 def test_forced_calls_are_a_grammar_and_others_are_not() -> None:

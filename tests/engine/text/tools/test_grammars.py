@@ -114,6 +114,30 @@ def test_whatever_is_sampled_is_calls(name: FormatName, has_tokens: bool) -> Non
                 assert len([each for each in found if each[0] == "call"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "has_tokens"),
+    [(name, has) for name in get_args(FormatName) for has in (True, False) if has or name != "harmony"],
+)
+def test_where_calls_may_come_beside_a_form_all_is_one_or_the_other(
+    name: FormatName, has_tokens: bool
+) -> None:
+    kind = AnswerFormat(FORMATS[name], None)
+    sampler = Sampler(kind, has_tokens=has_tokens)
+    form = Grammar("json_schema", SCHEMA[:-1] + ', "additionalProperties": false}')
+    grammar = call_grammar(kind, TOOLS, sampler.text.added_id, is_parallel=True, thinking="closed", form=form)
+    assert grammar is not None
+    kinds = set()
+    for seed in range(40):
+        text = sampler.sample(grammar, seed)
+        found = [each for each in said(sampler.events(text)) if each[0] != "thought"]
+        kinds.add(found[0][0])
+        if found[0][0] == "text":
+            assert json.loads("".join(told for _, told in found)) == {"a": 1}
+        else:
+            check(found, text)
+    assert kinds == {"text", "call"}
+
+
 def test_a_named_tool_is_the_one_that_is_called() -> None:
     sampler = Sampler(AnswerFormat(FORMATS["hermes"]), has_tokens=True)
     grammar = call_grammar(
