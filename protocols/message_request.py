@@ -30,11 +30,12 @@ from .data_uri import read_base64
 from .errors import BadRequestError
 from .generation import StreamOptions, check_common
 from .media_wish import ProcessorKwargs
+from .message_config import OutputConfig, check_context_management, effort_of, form_of
 from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
 
 _MAX_TOKENS: Final = 2**31 - 1
-UNSERVED: Final = ("container", "context_management", "mcp_servers", "output_config", "output_format")
+UNSERVED: Final = ("container", "mcp_servers", "output_format")
 _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
@@ -96,14 +97,14 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
     cache_control: _Field = UNSET
+    context_management: _Field = UNSET
     mm_processor_kwargs: ProcessorKwargs | None = None
     """As chat has it."""
     # Known and not served.
     container: _Field = UNSET
-    context_management: _Field = UNSET
     mcp_servers: _Field = UNSET
-    output_config: _Field = UNSET
     output_format: _Field = UNSET
 
 
@@ -160,6 +161,8 @@ def parse_message(body: Encoded) -> AskedMessage:
         seed=request.seed,
         chat_template_kwargs=request.chat_template_kwargs,
         enable_thinking=_enables_thinking(request),
+        reasoning_effort=effort_of(request.output_config),
+        response_format=form_of(request.output_config),
         structured_outputs=request.structured_outputs,
         priority=request.priority,
         cache_salt=request.cache_salt,
@@ -175,6 +178,8 @@ def parse_message_count(body: Encoded) -> AskedMessage:
     chat = ChatRequest(
         messages=[],
         enable_thinking=_enables_thinking(request),
+        reasoning_effort=effort_of(request.output_config),
+        response_format=form_of(request.output_config),
         mm_processor_kwargs=request.mm_processor_kwargs,
     )
     return _asked(request, chat)
@@ -185,6 +190,7 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
         asked = getattr(request, name)
         if isinstance(asked, Raw) and bytes(asked) != b"null":
             raise unsupported(name, "is not served")
+    check_context_management(request.context_management)
     tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
     with _own_names():
         use = _tool_use(tools, request.tool_choice)

@@ -17,11 +17,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...protocols.body import refuse
+from ...protocols.body import refuse, renamed
 from ...protocols.chat import chat_params
 from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
 from ...protocols.response_items import DeletedResponse, InputItemList, ResponseObject
-from ...protocols.responses import check_include, parse_response
+from ...protocols.responses import FIELD_NAMES, check_include, parse_response
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.reading import check_calls
@@ -62,9 +62,10 @@ class ResponseRoutes:
             before = await self._before(caller, wish.previous_response_id)
             approved = approved_calls(asked, before)
             info = model.prompter.builder.info
-            params = chat_params(
-                chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
-            )
+            with renamed(FIELD_NAMES):
+                params = chat_params(
+                    chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+                )
             shape = ResponseShape(service, model, asked, params, caller, before)
             lane = service.lane(caller, priority=wish.priority or 0)
             cache_salt = service.cache_salt(caller, wish.cache_salt)
@@ -93,6 +94,7 @@ class ResponseRoutes:
                     lane=lane,
                     cache_salt=cache_salt,
                     max_entries=max_entries,
+                    names=FIELD_NAMES,
                 )
             if wish.background:
                 begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))

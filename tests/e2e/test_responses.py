@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 
 KEY, OTHER_KEY = "one", "another"
 NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}, "strict": True}
+SCHEMA = {"type": "json_schema", "name": "a"}
+BROKEN = {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 THOUGHT = "<think>\nHm.\n</think>\n\n"
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
@@ -286,6 +288,11 @@ def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client
         ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
         ({"input": "a", "temperature": 9}, "temperature"),
         ({"input": "a", "colour": 1}, "colour"),
+        ({"input": "a " * 4096}, "input"),
+        ({"input": "a", "text": {"format": SCHEMA | {"schema": 1}}}, "text.format.schema"),
+        ({"input": "a", "text": {"format": SCHEMA | {"schema": BROKEN}}}, "text.format"),
+        ({"input": "a", "text": {"format": SCHEMA | {"schema": BROKEN}}, "stream": True}, "text.format"),
+        ({"input": "a", "structured_outputs": {"regex": "("}}, "structured_outputs"),
         (
             {
                 "input": [
@@ -301,7 +308,7 @@ def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client
 )
 def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
-    answer = httpx.post(f"{server.api}/responses", json=body, headers=headers)
+    answer = httpx.post(f"{server.api}/responses", json=body, headers=headers, timeout=60)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
 
@@ -309,7 +316,7 @@ def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str
 def test_an_unknown_previous_response(server: Server) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     body = {"input": "a", "previous_response_id": "resp_none"}
-    answer = httpx.post(f"{server.api}/responses", json=body, headers=headers)
+    answer = httpx.post(f"{server.api}/responses", json=body, headers=headers, timeout=60)
     assert answer.status_code == 404
     assert answer.json()["error"]["param"] == "previous_response_id"
 
