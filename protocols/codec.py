@@ -268,7 +268,7 @@ def _with_items(event: _ItemCreateFrame | _ResponseCreateFrame) -> ClientEvent:
     if isinstance(event, _ItemCreateFrame):
         return ConversationItemCreate(read_item(event.item), event.previous_item_id, event.event_id)
     wish = event.response or ResponseWish()
-    given = read_input(wish.input, "response.input") if isinstance(wish.input, list) else None
+    given = read_input(wish.input) if isinstance(wish.input, list) else None
     return ResponseCreate(msgspec.structs.replace(wish, input=UNSET), given, event.event_id)
 
 

@@ -9,7 +9,6 @@ of them is the socket left alone. What becomes of a session whose line has ended
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -26,8 +25,6 @@ from .outbox import Outbox, SlowReaderError
 
 if TYPE_CHECKING:
     from .session import SessionActor
-
-logger = logging.getLogger(__name__)
 
 CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close, so that it reads what we said before."""

@@ -261,12 +261,6 @@ class Video:
         """The time of the first frame: times are told from there."""
         return self._clock.first_ms
 
-    @property
-    def num_media_bytes(self) -> int:
-        """Of frames that are in no item yet."""
-        single = 0 if self._single is None else len(self._single.data)
-        return single + sum(len(frame.data) for frame in self._waiting)
-
     def _refuse(self, frame: Frame, error: SensoriumError) -> None:
         self._outgoing.do(ForgetFrames((frame.id,)))
         self._outgoing.refuse(error, frame.event_id)
