@@ -23,7 +23,7 @@ import soundfile
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, sniff
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
 from .resample import StreamingResampler
 
 FloatArray = npt.NDArray[np.float32]
@@ -289,9 +289,8 @@ def _opened(
         "protocol_whitelist": "none",
         "max_streams": str(_MAX_STREAMS),
     }
-    with av.open(
-        _Source(data), "r", format=demuxer, container_options=options, metadata_errors="ignore"
-    ) as file:
+    source = _Source(data[junk_before(data, container) :])
+    with av.open(source, "r", format=demuxer, container_options=options, metadata_errors="ignore") as file:
         if not file.streams.audio:
             raise _UnreadableError("The file has no audio track.")
         stream = file.streams.audio[0]

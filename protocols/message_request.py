@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
@@ -200,6 +201,9 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
             param="structured_outputs",
         )
     messages = (*_system(request.system), *_read_messages(request.messages))
+    last = messages[-1]
+    if last.role == "assistant" and last.content and "tool_calls" not in last.extra:
+        chat = msgspec.structs.replace(chat, continue_final_message=True)  # as this API does
     with _own_names():
         conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
     return AskedMessage(request, chat, conversation)

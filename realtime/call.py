@@ -18,13 +18,12 @@ import math
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from msgspec import UNSET, UnsetType
-
 from ..protocols.audio import AudioFormat
 from ..protocols.calls import (
     CallEvent,
     CallEventKind,
     CallFrame,
+    Dtmf,
     Media,
     MediaFormat,
     Start,
@@ -127,11 +126,11 @@ class CallMachine:
         return self._take()
 
     def _on_frame(self, frame: CallFrame, now: float) -> None:
-        if frame.content_type is not UNSET and not self._tracks:
+        if frame.content_type is not None and not self._tracks:
             self._begin({"inbound": content_format(frame.content_type)}, Start(), now)
             return
         match frame.event:
-            case "connected" | "websocket:connected":
+            case "connected" | "websocket:connected" | "websocket:cleared" | "websocket:notify":
                 pass
             case "start":
                 self._start(_given(frame.start, "start"), now)
@@ -139,8 +138,8 @@ class CallMachine:
                 self._hear(_given(frame.media, "media"))
             case "mark":
                 self._tell("mark", name=_given(frame.mark, "mark").name)
-            case "dtmf":
-                dtmf = _given(frame.dtmf, "dtmf")
+            case "dtmf" | "websocket:dtmf":
+                dtmf = Dtmf(frame.digit) if frame.digit else _given(frame.dtmf, "dtmf")
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:
                     track.digits.append(dtmf.digit)
@@ -158,24 +157,22 @@ class CallMachine:
     def _start(self, start: Start, now: float) -> None:
         if self._tracks:
             raise BadRequestError("the call has begun already", code="unexpected_event", param="event")
-        told = start.mediaFormat if start.mediaFormat is not UNSET else start.media_format
-        found = audio_format(MediaFormat() if told is UNSET else told, param="start.mediaFormat")
-        names = ["inbound"] if start.tracks is UNSET or not start.tracks else start.tracks
+        told = start.mediaFormat or start.media_format or MediaFormat()
+        found = audio_format(told, param="start.mediaFormat")
+        names = start.tracks or ["inbound"]
         self._begin({name.removesuffix("_track"): found for name in names}, start, now)
 
     def _begin(self, formats: dict[str, AudioFormat], start: Start, now: float) -> None:
         names = (start.callSid, start.callId, start.call_control_id)
-        self.name = next((name for name in names if isinstance(name, str) and name), self.id)
-        parameters = (
-            start.customParameters if start.customParameters is not UNSET else start.custom_parameters
-        )
+        self.name = next((name for name in names if name), self.id)
+        parameters = start.customParameters or start.custom_parameters or {}
         self._began, self.deadline = now, math.inf
         for name, each in formats.items():
             self._tracks[name] = Track(name, each)
             self._effects.append(OpenTrack(name, each))
         self._tell(
             "call.started",
-            parameters=parameters if isinstance(parameters, dict) else {},
+            parameters=parameters,
             tracks=[track.summary() for track in self._tracks.values()],
         )
 
@@ -192,7 +189,7 @@ class CallMachine:
     def _hear(self, media: Media) -> None:
         track = self._track(media.track.removesuffix("_track"), "media.track")
         try:
-            chunk = None if media.chunk is UNSET else int(media.chunk)
+            chunk = None if media.chunk is None else int(media.chunk)
         except ValueError:
             raise BadRequestError("`media.chunk` is no number", param="media.chunk") from None
         if chunk is not None:
@@ -282,7 +279,7 @@ class CallMachine:
         return effects
 
 
-def _given(value: T | UnsetType, name: str) -> T:
-    if value is UNSET:
+def _given(value: T | None, name: str) -> T:
+    if value is None:
         raise BadRequestError(f"`{name}` is missing", code="invalid_frame", param=name)
     return value

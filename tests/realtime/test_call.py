@@ -75,6 +75,13 @@ def completed(item: str, text: str) -> list[Any]:
     ]
 
 
+def test_a_key_may_be_told_without_a_field_of_its_own() -> None:
+    call = Call({"event": "websocket:connected", "content-type": "audio/l16;rate=8000", "start": None})
+    call.send({"event": "websocket:dtmf", "digit": "5", "duration": 260}, {"event": "websocket:notify"})
+    assert [event.digit for event in call.told("dtmf")] == ["5"]
+    assert not call.told("error")
+
+
 def test_a_call_from_start_to_summary() -> None:
     call = Call({"event": "connected"}, START, media(chunk=1), media(chunk=4), media("outbound_track", 1))
     opened = [e.track for e in call.effects if isinstance(e, OpenTrack)]
