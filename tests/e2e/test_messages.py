@@ -194,7 +194,7 @@ def test_an_answer_that_is_begun_is_gone_on_with(server: Server) -> None:
     answer = post(server, said="A)", messages=begun, **off).json()
     assert answer["content"][0]["text"] == "A)"
     # Neither an end of the turn nor another beginning is read behind it.
-    asked = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
+    asked: dict[str, Any] = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
     chat = httpx.post(
         f"{server.url}/tokenize",
         json={**asked, "continue_final_message": True, "enable_thinking": False},

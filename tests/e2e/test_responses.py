@@ -237,6 +237,7 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
     failing: Any = client.responses.create(model="chat", input="word " * 5000, background=True, stream=True)
     *_, last = failing
     assert last.type == "response.failed"
+    assert last.response.error.code == "invalid_prompt"
     assert client.responses.retrieve(last.response.id).status == "failed"
 
 
