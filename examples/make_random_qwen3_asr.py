@@ -13,8 +13,10 @@ projection is stored apart from the embedding, and is read once a step either wa
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +46,7 @@ ROWS_PER_S: Final = 13
 """The tower's, of audio."""
 WORDS: Final = range(450, 850)
 """Tokens that no text has; behind the last comes the first."""
+_SYLLABLES: Final = tuple(map("".join, product("bdfgklmnprstvz", "aeiou")))
 KIND, COUNT = 0, 1
 """Components of the residual stream that are kept free: what a row is, and how much audio there is for the
 words so far."""
@@ -54,8 +57,15 @@ END_LOGIT: Final = 2000.0
 
 
 def tokenizer_of(shape: AsrShape) -> Tokenizer:
-    """The header's words are a token each, as in the published vocabulary."""
-    return asr_tokenizer(shape.text.num_text_tokens, (*SENTENCES, *["a\nlanguage English"] * 20))
+    """The header's words are a token each, as in the published vocabulary; what is said are words of letters,
+    the first with a capital, since live text waits where a number may go on."""
+    plain = asr_tokenizer(shape.text.num_text_tokens, (*SENTENCES, *["a\nlanguage English"] * 20))
+    described = json.loads(plain.to_str())
+    words = {token: f"Ġ{_SYLLABLES[token // 70 % 70]}{_SYLLABLES[token % 70]}" for token in WORDS}
+    words[WORDS.start] = words[WORDS.start].replace("Ġ", "ĠM", 1)
+    vocabulary = described["model"]["vocab"]
+    described["model"]["vocab"] = {words.get(token, text): token for text, token in vocabulary.items()}
+    return Tokenizer.from_str(json.dumps(described))
 
 
 def make_model(shape: AsrShape, tokenizer: Tokenizer, rate: float) -> Qwen3ASRForConditionalGeneration:
@@ -107,7 +117,7 @@ def set_words(embedding: Tensor, output: Tensor, tokenizer: Tokenizer) -> None:
     newline, language, english = (tokenizer.encode(text).ids for text in ("\n", "language", " English"))
     chain = [*newline, *language, *english, tokenizer.token_to_id(TEXT_TAG), *WORDS]
     for token, following in zip(chain, [*chain[1:], WORDS[0]], strict=True):
-        output[following] = embedding[token] * NEXT_LOGIT / embedding.shape[1]
+        output[following] += embedding[token] * NEXT_LOGIT / embedding.shape[1]
     embedding[WORDS.start : WORDS.stop, KIND] = -1.0
     end = tokenizer.token_to_id(END_OF_MESSAGE)
     output[end] = 0.0
