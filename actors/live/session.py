@@ -14,7 +14,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
 import trio
@@ -47,11 +47,10 @@ from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
 from .answers import OpenAnswers
 from .audio import AudioBatch, Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then, slices
-from .delivery import TOO_SLOW, Delivery
+from .delivery import TOO_SLOW, Carrier, Delivery
 from .ears import Ears
 from .hearing import OpenEar
 from .intake import Intake
-from .line import Line
 from .meter import SessionMeter
 from .outbox import SlowReaderError
 from .sound import OpenSound
@@ -61,6 +60,12 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 10.0
 """How long frames wait for a backlog to shrink."""
+
+
+class SessionLine(Carrier, Protocol):
+    """The line to a client, and whose session it carries."""
+
+    session: SessionActor | None
 
 
 class SessionActor:
@@ -162,7 +167,7 @@ class SessionActor:
         self._is_dropped = True
         self._scope.cancel()
 
-    def give_up(self, line: Line, error: SlowReaderError) -> None:
+    def give_up(self, line: SessionLine, error: SlowReaderError) -> None:
         """The client of `line` does not read: end the session, if it is still its client."""
         if self.delivery.line is line:
             self.delivery.give_up(error)
@@ -177,7 +182,7 @@ class SessionActor:
         if self.answers is not None:
             self.answers.park()
 
-    async def resume(self, wish: SessionResume, line: Line) -> None:
+    async def resume(self, wish: SessionResume, line: SessionLine) -> None:
         """Go on with the client on `line`; another line, where there still is one, is closed.
 
         Raises ClientError and changes nothing if the token is wrong, or if events are missing.
@@ -214,7 +219,7 @@ class SessionActor:
         """After `resume`: the client is there again, and the session not idle."""
         await self._tell(ClientReturned())
 
-    async def take(self, frame: str | bytes, line: Line) -> SessionResume | None:
+    async def take(self, frame: str | bytes, line: SessionLine) -> SessionResume | None:
         """Take in one frame of `line`, unless the session has gone to another one, or has ended.
 
         A client's first event may be the wish to go on with another session; that one is returned. Cancelling

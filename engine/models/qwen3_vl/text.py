@@ -18,8 +18,8 @@ from typing import Final
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
+from ...text.json_file import read_json
 from ...text.tokenizer import TextTokenizer
-from ..info import read_json
 from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
