@@ -1,12 +1,16 @@
 """Live sessions with and without somebody else's heaviest request beside them, on a server of our own.
 
     python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--beside answers] [--vision FOLDER]
+    python examples/benchmarks/bench_lanes.py --model FOLDER --recording TALK.wav --streams 2 --file FILE.wav
 
 Each round is spoken twice at real-time pace: alone, and beside a process that repeats a completion with
 `n=64, max_tokens=2000, ignore_eos` (or pushes the backlog of 63 sessions, sends 30 MB of tools, holds 1,000
 connections, asks the vision model in FOLDER about one largest image after the other; see
 `examples/make_random_qwen3_vl.py`). Rounds interleave, so that a machine that drifts does so for both.
 Printed are first partials and finals of both, in milliseconds, and their ratio; about two minutes.
+
+With `--file` it is a file that is transcribed: alone, and then again and again beside the sessions, each time
+in other samples. Printed is how long that takes, and first partials and finals beside it.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import httpx
 from PIL import Image
 from sensorium.client import AsyncClient
 from sensorium.client.audio import read_wav
-from sensorium.client.bench import realtime
+from sensorium.client.bench import files, realtime
+from sensorium.client.bench.files import FilesPlan, FilesRound, FileToRead, read_file
 from sensorium.client.bench.realtime import RealtimePlan, RealtimeRound, Recording
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
@@ -162,6 +167,51 @@ async def measure(url: str, plan: RealtimePlan, num_streams: int, num_rounds: in
     print(f"drops: {sum(each.num_drops for each in (*alone, *beside))}, errors: {errors[:3] or 'none'}")
 
 
+async def measure_file(
+    url: str, plan: RealtimePlan, num_streams: int, num_rounds: int, file: FileToRead
+) -> None:
+    """How long a file takes alone and beside the sessions, and how late these are."""
+    alone, beside, spoken = FilesRound(1), FilesRound(1), RealtimeRound(num_streams)
+    seeds = itertools.count()
+
+    async def transcribe(found: FilesRound) -> None:
+        done = await files.run_round(client, FilesPlan((file,), 1), 1, seed=next(seeds))
+        found.latency_s += done.latency_s
+        found.errors += done.errors
+
+    async def again_and_again() -> None:
+        await anyio.sleep(realtime.STAGGER_S)
+        while True:
+            await transcribe(beside)
+
+    async with AsyncClient(url) as client:
+        await realtime.warm_up(client, plan)
+        await transcribe(FilesRound(1))
+        for number in range(num_rounds):
+            for _ in range(3):
+                await transcribe(alone)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(again_and_again)
+                spoken.add(await realtime.run_round(client, plan, num_streams, seed=number))
+                tasks.cancel_scope.cancel()
+    rows = [
+        [name, str(len(values)), *(f"{1000 * percentile(values, share):.0f}" for share in (50, 95, 100))]
+        for name, values in (
+            ("file alone", alone.latency_s),
+            (f"file beside {num_streams}", beside.latency_s),
+            ("first partial beside it", spoken.first_partial_s),
+            ("final beside it", spoken.final_s),
+        )
+    ]
+    print(
+        table(
+            [f"latency in ms, {file.audio.duration_s:.0f} s of file", "number", "p50", "p95", "longest"], rows
+        )
+    )
+    errors = [*spoken.errors, *alone.errors, *beside.errors]
+    print(f"drops: {spoken.num_drops}, corrected: {spoken.num_corrections}, errors: {errors[:3] or 'none'}")
+
+
 def compared(field: str, alone: list[RealtimeRound], beside: list[RealtimeRound]) -> Iterator[list[str]]:
     """Median and 95th percentile of all turns, without and with the other request."""
     pooled = [[value for each in rounds for value in getattr(each, field)] for rounds in (alone, beside)]
@@ -182,18 +232,25 @@ def main() -> None:
     parser.add_argument("--model", default="tiny-qwen3-asr")
     parser.add_argument("--beside", choices=sorted(OTHERS), default="answers")
     parser.add_argument("--vision", type=Path, metavar="FOLDER", help="of a vision model, for images")
+    parser.add_argument("--recording", type=Path, default=TALK, help="with its turns in a JSON beside it")
+    parser.add_argument("--file", type=Path, metavar="WAV", help="transcribe it beside the sessions")
     parser.add_argument("--be", choices=sorted(OTHERS), help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be is not None:
         anyio.run(OTHERS[options.be], options.url)
-    recording = Recording(read_wav(TALK), tuple(read_spoken_turns(TALK.with_suffix(".json"))))
+    spoken = read_spoken_turns(options.recording.with_suffix(".json"))
+    recording = Recording(read_wav(options.recording), tuple(spoken))
     if options.beside == "images" and options.vision is None:
         parser.error("--beside images needs --vision FOLDER")
     models = [options.model, *([str(options.vision), "--max-context", "4096"] if options.vision else [])]
     with serving([*models, "--max-sessions", "128"]) as url:
         plan = RealtimePlan(recording, options.seconds)
-        anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)
+        if options.file is None:
+            anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)
+        else:
+            file = read_file(options.file)
+            anyio.run(measure_file, url, plan, options.streams, options.rounds, file)
 
 
 if __name__ == "__main__":

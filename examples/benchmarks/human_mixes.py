@@ -15,22 +15,33 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import soundfile
-import soxr
-from numpy.typing import NDArray
+from hostile_sounds import (
+    RATE_HZ,
+    Samples,
+    at_tempo,
+    far_away,
+    laughter,
+    over_opus,
+    over_telephone,
+    pink_noise,
+    silence,
+    with_noise,
+    with_peak,
+    with_reverberation,
+    with_sound,
+)
 
-RATE_HZ = 16_000
 TURNS = {"en": 150, "es": 40, "fr": 40, "it": 40, "ru": 40}
 """How many utterances the mixes have by which live turns are judged."""
 NUM_HELD_OUT = 130
 """Utterances of a mix that has none of theirs: what is chosen by those is measured with these."""
-Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,69 +99,6 @@ def spoken_part(samples: Samples) -> tuple[int, int]:
     """From the first to the last sample that is not 34 dB below the loudest: studio prompts have no noise."""
     loud = np.flatnonzero(np.abs(samples) > 0.02 * np.abs(samples).max())
     return int(loud[0]), int(loud[-1]) + 1
-
-
-def silence(seconds: float) -> Samples:
-    """Digital silence."""
-    return np.zeros(round(seconds * RATE_HZ), np.float32)
-
-
-def pink_noise(count: int, seed: int) -> Samples:
-    """Noise of unit power that falls by 3 dB an octave from 20 Hz on."""
-    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(count))
-    frequencies = np.maximum(np.fft.rfftfreq(count, 1 / RATE_HZ), 20.0)
-    noise: Samples = np.fft.irfft(spectrum / np.sqrt(frequencies), count).astype(np.float32)
-    return noise / float(noise.std())
-
-
-def with_noise(samples: Samples, decibels: float, seed: int) -> Samples:
-    """Pink noise so far under the speech; the power of silence does not count."""
-    loud = np.abs(samples) > 0.01 * np.abs(samples).max()
-    power = float(np.mean(samples[loud].astype(np.float64) ** 2))
-    return samples + pink_noise(len(samples), seed) * np.float32(np.sqrt(power / 10 ** (decibels / 10)))
-
-
-def with_peak(samples: Samples, decibels: float) -> Samples:
-    """The same, so loud at its loudest (dB of full scale)."""
-    return samples * float(10 ** (decibels / 20) / np.abs(samples).max())
-
-
-def over_telephone(samples: Samples) -> Samples:
-    """8 kHz of G.711 µ-law, and back to 16 kHz: 8 bits a sample, companded by 255."""
-    narrow = soxr.resample(samples, RATE_HZ, 8000)
-    companded = np.sign(narrow) * np.log1p(255 * np.minimum(np.abs(narrow), 1)) / np.log(256)
-    coded = np.round(companded * 127) / 127
-    heard = np.sign(coded) * np.expm1(np.abs(coded) * np.log(256)) / 255
-    wide = soxr.resample(heard.astype(np.float32), 8000, RATE_HZ)
-    return np.resize(wide, len(samples)).astype(np.float32)
-
-
-def with_reverberation(samples: Samples, seed: int, decay_s: float = 0.6) -> Samples:
-    """A room: direct sound and a tail of noise that falls by 60 dB in `decay_s`."""
-    count = round(decay_s * RATE_HZ)
-    tail = np.random.default_rng(seed).standard_normal(count) * 10 ** (-3 * np.arange(count) / count)
-    tail[: round(0.005 * RATE_HZ)] = 0
-    answer = 0.5 * tail / np.sqrt(np.sum(tail**2))
-    answer[0] = 1.0
-    size = len(samples) + count
-    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(answer, size), size)[: len(samples)]
-    return (heard / max(1.0, float(np.abs(heard).max()))).astype(np.float32)
-
-
-def laughter(seconds: float, seed: int) -> Samples:
-    """Bursts of voiced noise, five a second in bouts of about a second, as laughter sounds."""
-    generator = np.random.default_rng(seed)
-    pieces: list[Samples] = []
-    while sum(map(len, pieces)) < seconds * RATE_HZ:
-        pitch_hz = generator.uniform(180, 320)
-        for number in range(generator.integers(4, 8)):
-            time = np.arange(round(0.13 * RATE_HZ)) / RATE_HZ
-            phase = 2 * np.pi * pitch_hz * (1 - 0.04 * number) * time
-            voice = np.sum([np.sin(n * phase) / n for n in range(1, 9)], axis=0)
-            burst = (voice + generator.standard_normal(len(time))) * np.sin(np.pi * time / 0.13)
-            pieces += [(0.05 * burst).astype(np.float32), silence(0.07)]
-        pieces.append(silence(generator.uniform(0.5, 1.5)))
-    return np.concatenate(pieces)[: round(seconds * RATE_HZ)]
 
 
 class Studio:
@@ -241,13 +189,31 @@ def languages(studio: Studio) -> Mix:
     return conversation([of[turn] for turn in range(3) for of in spoken], [0.8])
 
 
+def between_music(studio: Studio) -> Mix:
+    """Pairs of prompts with 6 to 9 s of music between them, half a minute each."""
+    mix, spoken = Mix(), studio.utterances("between", "en", 10, 3, 7)
+    for number, piece in enumerate(studio.music):
+        begun_s = mix.seconds
+        mix.say(spoken[2 * number], 0.3)
+        mix.sound(piece[4 * RATE_HZ : (10 + number % 4) * RATE_HZ])
+        mix.say(spoken[2 * number + 1])
+        mix.sound(silence(30.0 - (mix.seconds - begun_s)))
+    return mix
+
+
+def spoken_at(tempo: float, utterances: Iterable[Utterance]) -> list[Utterance]:
+    """The same, said so many times as fast."""
+    return [replace(each, samples=at_tempo(each.samples, tempo)) for each in utterances]
+
+
 def mixes(studio: Studio) -> dict[str, Mix]:
     """All of them by name."""
     long = conversation(
         studio.utterances("long", "en", 75, 2.5, 20, also="send this caller"), [0.3, 0.6, 1.0, 0.45, 1.6]
     )
     conv = conversation(studio.utterances("conv", "en", 23, 1.5, 9), [0.8, 1.2, 2.0, 0.7])
-    short = conversation(studio.utterances("short", "en", 10, 3, 9), [0.8])
+    short_prompts = studio.utterances("short", "en", 10, 3, 9)
+    short = conversation(short_prompts, [0.8])
     made = {
         "long": long,
         "long_n10": long.changed(lambda samples: with_noise(samples, 10, seed=2)),
@@ -260,10 +226,17 @@ def mixes(studio: Studio) -> dict[str, Mix]:
         "short_telephone": short.changed(over_telephone),
         "short_reverberation": short.changed(lambda samples: with_reverberation(samples, seed=4)),
         "short_clipped": short.changed(lambda samples: np.clip(15 * samples, -1, 1)),
+        "eight": conversation(studio.utterances("eight", "en", 8, 1.9, 5.6), [0.9, 1.3, 0.8]),
+        "short_opus": short.changed(over_opus),
+        "short_far": short.changed(lambda samples: far_away(samples, seed=7)),
+        "short_slow": conversation(spoken_at(0.8, short_prompts), [0.8]),
+        "short_fast": conversation(spoken_at(1.3, short_prompts), [0.8]),
         "music_behind": short.changed(
             lambda samples: samples + 0.15 * np.resize(studio.music[1], len(samples))
         ),
+        "music_over": short.changed(lambda samples: with_sound(samples, studio.music[3], 5.0)),
         "only_music": Mix([piece[: 12 * RATE_HZ] for piece in studio.music]),
+        "between_music": between_music(studio),
         "noise": Mix([0.05 * pink_noise(60 * RATE_HZ, seed=5)]),
         "laughter": Mix([laughter(30, seed=6)]),
         "silence": Mix([silence(40)]),

@@ -2,20 +2,25 @@
 
     python examples/training/make_demo_audio.py --turns 300 --output /tmp/talk.wav
     python examples/benchmarks/tune_release.py /tmp/talk.wav [--delay medium ...] [--set settle_ms=350 ...]
+    python examples/benchmarks/tune_release.py MIXES/short*.wav --model FOLDER_OF_WHISPER
 
-The recording goes through the real session machine, voice activity and model; only time is made up: an answer
+The recordings go through the real session machine, voice activity and model; only time is made up: an answer
 arrives `--answer-ms` of audio after it was asked for. `first text` counts from the beginning of the speech to
 the first delta; `corrected` turns released text that their final transcript does not begin with; the final
 transcripts of those `not offline` are not what the model says about a file of the same samples. `WER` is that
-of the final transcripts, `WER offline` that of those files, behind Whisper's normaliser, in percent. Rows
-encoded and the device's time are the engine's, per second of audio.
+of the final transcripts, `of turns` that of those files, `of file` that of the recording as one file, behind
+Whisper's normaliser, in percent. Rows encoded and the device's time are the engine's, per second of audio.
+
+With `--remember FOLDER` answers are kept there and not asked for again, so that more policies take seconds:
+then partial hypotheses reach to whole multiples of 128 ms, and an engine's figures are those of what is new.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +28,7 @@ from typing import get_args
 
 import jiwer
 import msgspec
+import numpy as np
 import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
@@ -32,6 +38,7 @@ from sensorium.client.audio import Audio, read_wav
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
+from sensorium.media.resample import StreamingResampler
 from sensorium.media.voice_activity import VoiceActivityModel, VoiceActivityStream
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
@@ -39,7 +46,7 @@ from sensorium.protocols.realtime import (
     InputAudioBufferSpeechStarted,
 )
 from sensorium.protocols.realtime_session import Delay
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Send, Transcribe
@@ -48,6 +55,8 @@ from sensorium.realtime.releases import RELEASES, ReleaseConfig
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 FRAME_MS = 32
+GRID = 2048
+"""Samples between the ends of remembered partial hypotheses."""
 
 
 @dataclass(slots=True)
@@ -60,11 +69,39 @@ class Heard:
     transcript: str | None = None
 
 
+class Answers:
+    """What the model said of each range of a recording, kept in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        known = path.read_bytes() if path is not None and path.exists() else b"{}"
+        self._known = msgspec.json.decode(known, type=dict[str, Transcript])
+
+    async def get(self, key: str, ask: Callable[[], Awaitable[Transcript]]) -> Transcript:
+        """The answer by this name, asked for if it is not known."""
+        if self.path is None:
+            return await ask()
+        if key not in self._known:
+            self._known[key] = await ask()
+        return self._known[key]
+
+    def save(self) -> None:
+        """Keep them for the next time."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(msgspec.json.encode(self._known))
+
+
 class Listening:
     """One session listening to a recording."""
 
     def __init__(
-        self, speech: SpeechModel, activity: VoiceActivityModel, audio: Audio, answer_ms: int
+        self,
+        speech: SpeechModel,
+        activity: VoiceActivityModel,
+        audio: Audio,
+        answers: Answers,
+        answer_ms: int,
     ) -> None:
         numbers = itertools.count()
         config = SessionConfig(
@@ -76,11 +113,12 @@ class Listening:
         self._stream = VoiceActivityStream(activity)
         self._speech = speech
         self._audio = audio
+        self._answers = answers
         self._answer_ms = answer_ms
         self._turns: dict[str, LiveTurn] = {}
         self._due: list[tuple[int, Transcribe]] = []
         self.items: dict[str, Heard] = {}
-        self._finals: dict[str, tuple[Samples, str]] = {}
+        self._finals: dict[str, tuple[str, Samples, str]] = {}
         self.num_questions = 0
 
     async def run(self) -> None:
@@ -98,26 +136,35 @@ class Listening:
 
     async def finals(self) -> list[tuple[str, str]]:
         """Of each item the final transcript, and what the model says about a file of the same samples."""
-        return [
-            (text, (await self._speech.transcribe(samples, TranscriptionOptions())).text)
-            for samples, text in self._finals.values()
-        ]
+        return [(text, await self._offline(key, samples)) for key, samples, text in self._finals.values()]
+
+    async def whole(self) -> str:
+        """What the model says about the recording as one file."""
+        pcm = np.frombuffer(self._audio.pcm, np.int16).astype(np.float32) / np.float32(32768)
+        return await self._offline("all", StreamingResampler(self._audio.rate).push(pcm, last=True))
+
+    async def _offline(self, key: str, samples: Samples) -> str:
+        ask = partial(self._speech.transcribe, samples, TranscriptionOptions())
+        return (await self._answers.get(f"file {key}", ask)).text
 
     async def _answer(self, now_ms: int) -> None:
         for due_ms, question in tuple(self._due):
             if due_ms <= now_ms:
                 self._due.remove((due_ms, question))
                 if question.item_id in self._turns:
-                    turn = self._turns[question.item_id]
-                    transcript = await turn.hypothesis(question.end_sample, final=question.final)
-                    if question.final:
-                        samples = self._machine.tracks[0].store.copy(
-                            question.start_sample, question.end_sample
-                        )
-                        self._finals[question.item_id] = samples, transcript.text
-                    where = (question.item_id, question.start_sample, question.end_sample, question.final)
-                    event = HypothesisReady(*where, transcript)
-                    self._perform(self._machine.receive(event, now=now_ms / 1000), now_ms)
+                    await self._answer_question(question, now_ms)
+
+    async def _answer_question(self, question: Transcribe, now_ms: int) -> None:
+        start, end, is_final = question.start_sample, question.end_sample, question.final
+        if self._answers.path is not None and not is_final:
+            end = start + (end - start) // GRID * GRID
+        ask = partial(self._turns[question.item_id].hypothesis, end, final=is_final)
+        transcript = await self._answers.get(f"{'final' if is_final else 'partial'} {start} {end}", ask)
+        if is_final:
+            samples = self._machine.tracks[0].store.copy(start, end)
+            self._finals[question.item_id] = f"{start} {end}", samples, transcript.text
+        event = HypothesisReady(question.item_id, start, question.end_sample, is_final, transcript)
+        self._perform(self._machine.receive(event, now=now_ms / 1000), now_ms)
 
     def _perform(self, effects: Sequence[LiveEffect], now_ms: int) -> None:
         now = now_ms / 1000
@@ -184,36 +231,52 @@ def error_rate(spoken: list[SpokenTurn], texts: Sequence[str]) -> str:
 
 
 async def tune(arguments: argparse.Namespace) -> str:
-    """Every policy in turn."""
-    audio = read_wav(arguments.recording)
-    spoken = read_spoken_turns(arguments.recording.with_suffix(".json"))
-    config = EngineConfig(device="cpu", num_threads=1)
+    """Every policy in turn, on every recording."""
+    config = EngineConfig(device="cpu", dtype=arguments.dtype, num_threads=1)
     loaded = await trio.to_thread.run_sync(partial(load_model, "model", arguments.model, config))
     if loaded.speech is None:
         raise SystemExit(f"{arguments.model} does not transcribe")
     activity, rows = VoiceActivityModel(), []
     async with trio.open_nursery() as nursery:
         await nursery.start(loaded.engine.run)
-        for delay in arguments.delay:
+        for path, delay in itertools.product(arguments.recording, arguments.delay):
             RELEASES["medium"] = changed(PUBLISHED[delay], arguments.set)
-            listening = Listening(loaded.speech, activity, audio, arguments.answer_ms)
+            audio, spoken = read_wav(path), read_spoken_turns(path.with_suffix(".json"))
+            answers = Answers(arguments.remember and arguments.remember / f"{path.stem}.json")
+            listening = Listening(loaded.speech, activity, audio, answers, arguments.answer_ms)
             before = loaded.engine.statistics()
             await listening.run()
             after = loaded.engine.statistics()
-            encoded = (after.num_encoder_tokens - before.num_encoder_tokens) / audio.duration_s
-            busy = (after.busy_s - before.busy_s) / audio.duration_s
-            rows.append(row(delay, listening, spoken, is_verbose=arguments.verbose))
-            finals = await listening.finals()
-            num_different = sum(live != offline for live, offline in finals)
-            rows[-1] += [
-                str(num_different),
-                *(error_rate(spoken, texts) for texts in zip(*finals, strict=True)),
-            ]
-            rows[-1] += [f"{encoded:.0f}", f"{busy:.3f}"]
+            name = f"{path.stem}, {delay}"
+            found = row(name, listening, spoken, is_verbose=arguments.verbose)
+            found += error_rates(spoken, await listening.finals(), await listening.whole())
+            encoded, busy_s = (
+                after.num_encoder_tokens - before.num_encoder_tokens,
+                after.busy_s - before.busy_s,
+            )
+            found += [f"{encoded / audio.duration_s:.0f}", f"{busy_s / audio.duration_s:.3f}"]
+            print(", ".join(found), file=sys.stderr, flush=True)
+            rows.append(found)
+            answers.save()
         nursery.cancel_scope.cancel()
-    headers = ["delay", "turns", "first text p50 ms", "p95", "p99", "corrected %", "questions a turn"]
-    headers += ["not offline", "WER %", "WER offline %", "encoder rows/s", "device s/s"]
+    headers = [
+        "recording, delay",
+        "turns",
+        "first text p50 ms",
+        "p95",
+        "p99",
+        "corrected %",
+        "questions a turn",
+    ]
+    headers += ["not offline", "WER %", "of turns %", "of file %", "encoder rows/s", "device s/s"]
     return table(headers, rows)
+
+
+def error_rates(spoken: list[SpokenTurn], finals: list[tuple[str, str]], whole: str) -> list[str]:
+    """How many finals are not offline answers, and the errors of finals, of those answers and of a file."""
+    num_different = sum(live != offline for live, offline in finals)
+    texts = [[live for live, _ in finals], [offline for _, offline in finals], [whole]]
+    return [str(num_different), *(error_rate(spoken, each) for each in texts)]
 
 
 PUBLISHED = dict(RELEASES)
@@ -230,11 +293,13 @@ def changed(release: ReleaseConfig, changes: list[str]) -> ReleaseConfig:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description="First text and corrections by release policy.")
-    parser.add_argument("recording", type=Path)
+    parser.add_argument("recording", type=Path, nargs="+", help="with its turns in a JSON beside it")
     parser.add_argument("--model", default="tiny-qwen3-asr")
     parser.add_argument("--delay", nargs="+", choices=get_args(Delay), default=["medium"])
     parser.add_argument("--set", nargs="*", default=[], help="fields of the policy, as settle_ms=350")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--answer-ms", type=int, default=40)
+    parser.add_argument("--remember", type=Path, metavar="FOLDER", help="keep the model's answers there")
     parser.add_argument("--verbose", action="store_true", help="show the corrected turns")
     print(trio.run(tune, parser.parse_args()))
 

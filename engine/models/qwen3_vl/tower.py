@@ -116,7 +116,7 @@ class _Merger:
 class VisionTower:
     """The weights of one tower, taken from `tensors` under `prefix`."""
 
-    def __init__(self, config: VisionTowerConfig, tensors: TensorReader, *, prefix: str = "visual.") -> None:
+    def __init__(self, config: VisionTowerConfig, tensors: TensorReader, *, prefix: str) -> None:
         self.config = config
         self.device, self.dtype = tensors.device, tensors.dtype
         self._attention_choice = attention_choice(

@@ -25,8 +25,8 @@ from ....kernels.paged_attention import PagedSequence, paged_attention, paged_ba
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
 from .alignment import token_boundaries
+from .checkpoint import Checkpoint, step_bytes
 from .info import WhisperInfo
-from .source import Checkpoint, step_bytes
 
 _MAX_WINDOWS_PER_PASS = 4
 """Full ones: bounds the activations. On CPUs 1 to 8 cost the same each (bench_engine.py's shape)."""
