@@ -314,6 +314,22 @@ def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str
     assert answer.json()["error"]["param"] == param
 
 
+def test_input_tokens_are_counted_as_they_are_read(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"tools": [NOW], "instructions": "Be kind.", "input": "Hello"}
+    first = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    assert first.usage is not None
+    counted = client.responses.input_tokens.count(model="chat", **asked)
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", first.usage.input_tokens)
+    asked |= {"input": "And then?", "previous_response_id": first.id}
+    more = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    assert more.usage is not None
+    counted = client.responses.input_tokens.count(model="chat", **asked)
+    assert counted.input_tokens == more.usage.input_tokens > first.usage.input_tokens
+    with pytest.raises(BadRequestError) as caught:
+        client.responses.input_tokens.count(model="chat", input="word " * 5000)
+    assert caught.value.param == "input"
+
+
 def test_an_unknown_previous_response(server: Server) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     body = {"input": "a", "previous_response_id": "resp_none"}
