@@ -254,7 +254,7 @@ class MediaActor:
         self._are_protections_known = True
         with suppress(trio_parallel.BrokenWorkerError):
             held = await self._context.run_sync(protections, cancellable=True, limiter=self._inner_limiter)
-            log_protections("files", held)
+            log_protections(held)
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
@@ -273,13 +273,12 @@ class MediaActor:
         )
 
 
-def log_protections(what: str, held: Protections | None) -> None:
-    """Say what keeps those who decode `what` in."""
+def log_protections(held: Protections | None) -> None:
+    """Say what keeps those who decode files in."""
     has_all = held is not None and held.has_no_network and held.files != "none"
     logger.log(
         logging.INFO if has_all else logging.WARNING,
-        "processes that decode %s are kept from the network: %s; from files that are not theirs: %s",
-        what,
+        "processes that decode files are kept from the network: %s; from files that are not theirs: %s",
         "yes" if held is not None and held.has_no_network else "no, the system does not let them",
         "no, the system does not let them" if held is None or held.files == "none" else f"by {held.files}",
     )

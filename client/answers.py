@@ -6,14 +6,21 @@ its own place.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
 from ..protocols.realtime_responses import ResponseUsage, ResponseView
-from .errors import APIError
+from .errors import APIError, SDKError
 from .events import (
     AnswerDelta,
     AnswerDone,
     Event,
     FunctionCall,
 )
+from .options import MAX_QUEUED_EVENTS
+
+T = TypeVar("T")
 
 
 class AnswerLog:
@@ -110,3 +117,35 @@ class AnswerState:
     def response(self) -> ResponseView | None:
         """All that the server says of it, once it is over."""
         return self._log.response
+
+
+class EventQueue(Generic[T]):
+    """What `pick` makes of a session's events from now on, for one of its readers."""
+
+    def __init__(self, readers: list[EventQueue[Any]], pick: Callable[[Event], T | None]) -> None:
+        self._readers = readers
+        self._pick = pick
+        self._waiting: deque[T] = deque()
+        self._is_full = False
+        readers.append(self)
+
+    def put(self, event: Event) -> None:
+        """An event came. One who reads nothing any more is left alone."""
+        picked = self._pick(event)
+        if picked is None:
+            return
+        if len(self._waiting) < MAX_QUEUED_EVENTS:
+            self._waiting.append(picked)
+        else:
+            self._is_full = True
+            self._readers.remove(self)
+
+    def has_more(self) -> bool:
+        """Whether `take` has something to say."""
+        return bool(self._waiting) or self._is_full
+
+    def take(self) -> T:
+        """The next. Raises SDKError if too many were not read."""
+        if not self._waiting:
+            raise SDKError(f"{MAX_QUEUED_EVENTS} were not read; later ones are lost")
+        return self._waiting.popleft()

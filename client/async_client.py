@@ -21,11 +21,11 @@ from .async_shell import GOODBYE_S, AsyncLiveShell, open_socket
 from .chat import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
+    Retries,
     http_arguments,
     noting,
     readable_connect_errors,
     readable_errors,
-    retry_wait_s,
 )
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
@@ -227,16 +227,13 @@ class AsyncClient:
         await self.close()
 
     async def _ask(self, call: Call[T]) -> T:
-        attempt = 0
+        retries = Retries(self.options, is_repeatable=call.is_repeatable)
         while True:
             try:
                 return await self._ask_once(call)
             except SDKError as error:
-                wait_s = retry_wait_s(error, attempt, self.options) if call.is_repeatable else None
-                if wait_s is None:
-                    raise
+                wait_s = retries.wait_s(error)
             await anyio.sleep(wait_s)
-            attempt += 1
 
     async def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
@@ -246,21 +243,17 @@ class AsyncClient:
 
     async def _lines(self, call: Call[None]) -> AsyncGenerator[str]:
         """The lines of a streamed answer; what fails before the first may be sent again."""
-        attempt, has_begun = 0, False
+        retries = Retries(self.options, is_repeatable=call.is_repeatable)
         while True:
             try:
                 async with aclosing(self._lines_once(call)) as lines:
                     async for line in lines:
-                        has_begun = True
+                        retries.may_repeat = False
                         yield line
                 return
             except SDKError as error:
-                may_repeat = call.is_repeatable and not has_begun
-                wait_s = retry_wait_s(error, attempt, self.options) if may_repeat else None
-                if wait_s is None:
-                    raise
+                wait_s = retries.wait_s(error)
             await anyio.sleep(wait_s)
-            attempt += 1
 
     async def _lines_once(self, call: Call[None]) -> AsyncGenerator[str]:
         with readable_errors(self.options), open_part(call.file) as part:

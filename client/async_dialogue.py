@@ -6,21 +6,19 @@ what the server says. Read next: `client/async_client.py`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
 
-from .answers import AnswerLog, AnswerState
+from .answers import AnswerLog, AnswerState, EventQueue
 from .async_shell import AsyncLiveShell, OpenSocket
 from .dialogue_core import DialogueCore, ResponseOptions, new_answer, new_id
-from .errors import SDKError, SensoriumTimeoutError
+from .errors import SensoriumTimeoutError
 from .events import AnswerBegan, Event
 from .live_core import AudioChunk
-from .options import MAX_QUEUED_EVENTS
 from .pictures import Picture, picture_file
 
 T = TypeVar("T")
@@ -39,7 +37,7 @@ class AsyncDialogueSession(AsyncLiveShell):
         super().__init__(core, tasks, timeout_s=timeout_s, connect=connect)
         self._core: DialogueCore = core
         self._news = anyio.Event()
-        self._readers: list[_Queue[Any]] = []
+        self._readers: list[EventQueue[Any]] = []
         self._error: Exception | None = None
 
     @property
@@ -168,32 +166,16 @@ class AsyncAnswer(AnswerState):
         return "".join([piece async for piece in self])
 
 
-class _Queue(Generic[T]):
-    """Iterates what `pick` makes of the events from now on."""
+class _Queue(EventQueue[T]):
+    """Iterates them."""
 
     def __init__(self, session: AsyncDialogueSession, pick: Callable[[Event], T | None]) -> None:
+        super().__init__(session._readers, pick)
         self._session = session
-        self._pick = pick
-        self._waiting: deque[T] = deque()
-        self._is_full = False
-        session._readers.append(self)
-
-    def put(self, event: Event) -> None:
-        """An event came. One who reads nothing any more is left alone."""
-        picked = self._pick(event)
-        if picked is None:
-            return
-        if len(self._waiting) < MAX_QUEUED_EVENTS:
-            self._waiting.append(picked)
-        else:
-            self._is_full = True
-            self._session._readers.remove(self)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        await self._session._until(lambda: bool(self._waiting) or self._is_full, forever=True)
-        if not self._waiting:
-            raise SDKError(f"{MAX_QUEUED_EVENTS} were not read; later ones are lost")
-        return self._waiting.popleft()
+        await self._session._until(self.has_more, forever=True)
+        return self.take()

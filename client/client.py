@@ -16,7 +16,7 @@ import httpx
 
 from ..protocols.transcript import Transcript
 from .chat import Chat
-from .connection import http_arguments, noting, readable_connect_errors, readable_errors, retry_wait_s
+from .connection import Retries, http_arguments, noting, readable_connect_errors, readable_errors
 from .dialogue import DialogueSession
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
@@ -219,16 +219,13 @@ class Client:
         self.close()
 
     def _ask(self, call: Call[T]) -> T:
-        attempt = 0
+        retries = Retries(self.options, is_repeatable=call.is_repeatable)
         while True:
             try:
                 return self._ask_once(call)
             except SDKError as error:
-                wait_s = retry_wait_s(error, attempt, self.options) if call.is_repeatable else None
-                if wait_s is None:
-                    raise
+                wait_s = retries.wait_s(error)
             time.sleep(wait_s)
-            attempt += 1
 
     def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
@@ -238,20 +235,16 @@ class Client:
 
     def _lines(self, call: Call[None]) -> Iterator[str]:
         """The lines of a streamed answer; what fails before the first may be sent again."""
-        attempt, has_begun = 0, False
+        retries = Retries(self.options, is_repeatable=call.is_repeatable)
         while True:
             try:
                 for line in self._lines_once(call):
-                    has_begun = True
+                    retries.may_repeat = False
                     yield line
                 return
             except SDKError as error:
-                may_repeat = call.is_repeatable and not has_begun
-                wait_s = retry_wait_s(error, attempt, self.options) if may_repeat else None
-                if wait_s is None:
-                    raise
+                wait_s = retries.wait_s(error)
             time.sleep(wait_s)
-            attempt += 1
 
     def _lines_once(self, call: Call[None]) -> Iterator[str]:
         with (

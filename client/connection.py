@@ -85,6 +85,23 @@ def http_arguments(options: ClientOptions) -> dict[str, Any]:
     }
 
 
+class Retries:
+    """Of one request: how often it was sent, and whether it may be again."""
+
+    def __init__(self, options: ClientOptions, *, is_repeatable: bool) -> None:
+        self._options = options
+        self._num_failed = 0
+        self.may_repeat = is_repeatable
+
+    def wait_s(self, error: SDKError) -> float:
+        """How long to wait before it is sent again after `error`, which is raised if it may not be."""
+        wait_s = retry_wait_s(error, self._num_failed, self._options) if self.may_repeat else None
+        if wait_s is None:
+            raise error
+        self._num_failed += 1
+        return wait_s
+
+
 def retry_wait_s(error: SDKError, attempt: int, options: ClientOptions) -> float | None:
     """How long to wait before a request is sent again whose `attempt`-th try (from 0) failed so.
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
-from .answers import AnswerLog, AnswerState
+from .answers import AnswerLog, AnswerState, EventQueue
 from .dialogue_core import DialogueCore, ResponseOptions, new_answer, new_id
-from .errors import SDKError, SensoriumTimeoutError, SessionClosedError
+from .errors import SensoriumTimeoutError, SessionClosedError
 from .events import AnswerBegan, Event
 from .live_core import AudioChunk
-from .options import MAX_QUEUED_EVENTS
 from .pictures import Picture, picture_file
 from .shell import Connect, LeftError, LiveShell
 
@@ -40,7 +38,7 @@ class DialogueSession(LiveShell):
         super().__init__(core, timeout_s=timeout_s, connect=connect)
         self._core: DialogueCore = core
         self._news = threading.Condition()
-        self._readers: list[_Queue[Any]] = []
+        self._readers: list[EventQueue[Any]] = []
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -189,38 +187,22 @@ class Answer(AnswerState):
         return "".join(self)
 
 
-class _Queue(Generic[T]):
-    """Iterates what `pick` makes of the events from now on. Used under the session's condition."""
+class _Queue(EventQueue[T]):
+    """Iterates them. Used under the session's condition."""
 
     def __init__(self, session: DialogueSession, pick: Callable[[Event], T | None]) -> None:
         self._session = session
-        self._pick = pick
-        self._waiting: deque[T] = deque()
-        self._is_full = False
         with session._news:
-            session._readers.append(self)
-
-    def put(self, event: Event) -> None:
-        """An event came. One who reads nothing any more is left alone."""
-        picked = self._pick(event)
-        if picked is None:
-            return
-        if len(self._waiting) < MAX_QUEUED_EVENTS:
-            self._waiting.append(picked)
-        else:
-            self._is_full = True
-            self._session._readers.remove(self)
+            super().__init__(session._readers, pick)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         try:
-            self._session._until(lambda: bool(self._waiting) or self._is_full, forever=True)
+            self._session._until(self.has_more, forever=True)
         except SessionClosedError:
             if self._session._closed.is_set():
                 raise StopIteration from None
             raise
-        if not self._waiting:
-            raise SDKError(f"{MAX_QUEUED_EVENTS} were not read; later ones are lost")
-        return self._waiting.popleft()
+        return self.take()

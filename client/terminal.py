@@ -56,7 +56,7 @@ class JsonLines:
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
+def progress_bar(total: int) -> Iterator[Callable[[], None]]:
     """A function to call after each of `total` steps; draws a bar on standard error if it is a terminal.
 
     The bar is rich's, which comes with `sensorium[serve]`; without rich there is none.
@@ -72,7 +72,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task("transcribing", total=total)
         yield lambda: progress.advance(task)
 
 

@@ -48,7 +48,7 @@ def transcribe_files(
             return error
 
     failed = False
-    with closing(side_by_side(one, files)) as outcomes, progress_bar("transcribing", len(files)) as advance:
+    with closing(side_by_side(one, files)) as outcomes, progress_bar(len(files)) as advance:
         for file, outcome in zip(files, outcomes, strict=True):
             advance()
             if isinstance(outcome, SDKError | OSError):

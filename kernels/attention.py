@@ -104,11 +104,3 @@ CANDIDATES: Final[dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
     "in float32": _attend_in_float32,
 }
 """Ways to attend to everything in bfloat16 on a CPU."""
-
-
-def attend_reference(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The same as two products and a softmax."""
-    scores = torch.matmul(query * query.shape[-1] ** -0.5, key.transpose(-1, -2))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    return torch.matmul(scores.softmax(-1), value)

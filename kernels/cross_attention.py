@@ -105,14 +105,3 @@ def _cross_attention_native(native: Native, query: Tensor, spans: Sequence[Cross
             torch.get_num_threads(),
         )
     return out
-
-
-def cross_attention_reference(query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
-    """The same, one row at a time."""
-    rows: list[Tensor] = []
-    for span in spans:
-        key, value = (each.to(query.dtype) for each in span.key_value())
-        for row in query[span.start : span.end]:
-            scores = torch.einsum("hd,hpd->hp", row, key) * row.shape[-1] ** -0.5
-            rows.append(torch.einsum("hp,hpd->hd", scores.softmax(-1), value))
-    return torch.stack(rows)

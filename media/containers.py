@@ -7,7 +7,11 @@ library's rarely used parsers (where the advisories are) never see a client's by
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final, Literal
+
+from .streams import adts, mp3
 
 Container = Literal[
     "wav", "aiff", "flac", "mp3", "aac", "mp4", "matroska", "ogg", "amr", "asf", "ac3", "eac3", "mpeg"
@@ -52,6 +56,14 @@ _MP4_FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"moof", b"mdat", b"wide"
 _MAX_AC3_BITSTREAM_ID: Final = 10
 _MAX_ID3_TAGS: Final = 16
 """Files have one or two. A file of nothing but empty tags would keep the caller's loop busy for seconds."""
+_MAX_JUNK_BYTES: Final = 2048
+"""In front of the first whole frame: what is left of a cut one is less. It takes up to 3 ms to look at."""
+_NUM_FRAMES: Final = 3
+_SYNC: Final = re.compile(rb"\xff(?=[\xe0-\xfe])")
+_FRAMES: Final[tuple[tuple[Container, Callable[[bytes], int], int], ...]] = (
+    ("mp3", mp3.frame_bytes, mp3.HEAD_BYTES),
+    ("aac", adts.frame_bytes, adts.HEAD_BYTES),
+)
 _MAGIC: Final[tuple[tuple[bytes, Container], ...]] = (
     (b"fLaC", "flac"),
     (b"OggS", "ogg"),
@@ -82,7 +94,26 @@ def sniff(data: bytes) -> Container | None:
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         # The two layer bits are 00 in AAC's ADTS header and never in MPEG audio's.
         return "mp3" if head[1] & 0x06 else "aac" if head[1] & 0xF6 == 0xF0 else None
-    return "mp3" if start else None
+    return "mp3" if start else _framed(data)[0]
+
+
+def junk_before(data: bytes, container: Container) -> int:
+    """Bytes in front of the first frame of a file that `sniff` has found to be such a container."""
+    if container not in ("mp3", "aac") or data[:1] == b"\xff" or data.startswith(b"ID3"):
+        return 0
+    return _framed(data)[1]
+
+
+def _framed(data: bytes) -> tuple[Container | None, int]:
+    """Of a file that was cut out of a stream, or has junk in front: three frames that follow each other."""
+    for found in _SYNC.finditer(data, 0, _MAX_JUNK_BYTES):
+        for container, frame_bytes, head_bytes in _FRAMES:
+            at, count = found.start(), 0
+            while count < _NUM_FRAMES and (length := frame_bytes(data[at : at + head_bytes])):
+                at, count = at + length, count + 1
+            if count == _NUM_FRAMES:
+                return container, found.start()
+    return None, 0
 
 
 def _skip_id3(data: bytes) -> int:

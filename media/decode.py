@@ -23,7 +23,7 @@ import soundfile
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, sniff
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
 from .resample import StreamingResampler
 
 FloatArray = npt.NDArray[np.float32]
@@ -60,10 +60,10 @@ class DecodeLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedAudio:
-    """Mono float32 samples [n], n > 0, finite, and what they came from; [channels, n] if these are kept."""
+    """Mono float32 samples [n] at 16 kHz, n > 0, finite, and what they came from; [channels, n] if these are
+    kept."""
 
     samples: FloatArray
-    sample_rate: int
     container: str
     source_rate: int
     num_channels: int
@@ -71,7 +71,7 @@ class DecodedAudio:
     @property
     def duration_s(self) -> float:
         """Seconds of audio."""
-        return int(self.samples.shape[-1]) / self.sample_rate
+        return int(self.samples.shape[-1]) / INTERNAL_RATE
 
 
 def recognise(data: bytes, limits: DecodeLimits) -> Container:
@@ -114,7 +114,7 @@ def decode_audio(
             continue
         samples = sink.finish()
         if samples.size:
-            return DecodedAudio(samples, INTERNAL_RATE, container, sink.source_rate, sink.num_channels)
+            return DecodedAudio(samples, container, sink.source_rate, sink.num_channels)
         reason = "The file holds no audio samples."
     raise _media_error(reason)
 
@@ -289,9 +289,8 @@ def _opened(
         "protocol_whitelist": "none",
         "max_streams": str(_MAX_STREAMS),
     }
-    with av.open(
-        _Source(data), "r", format=demuxer, container_options=options, metadata_errors="ignore"
-    ) as file:
+    source = _Source(data[junk_before(data, container) :])
+    with av.open(source, "r", format=demuxer, container_options=options, metadata_errors="ignore") as file:
         if not file.streams.audio:
             raise _UnreadableError("The file has no audio track.")
         stream = file.streams.audio[0]

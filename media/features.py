@@ -2,8 +2,8 @@
 
 Audio is reflected at both ends by half an FFT frame; a frame is final when no later sample can change it, and
 final frames are computed once (`RawLogMel`). The clamp at (maximum - 8) covers the whole audio, so it is
-applied last, when features are asked for. `LogMel` is Whisper's window, zero-padded to its full length; for
-Qwen3-ASR's windows of an utterance of any length see `media/windows.py`. Samples come from
+applied last, when features are asked for. `IncrementalLogMel` is Whisper's window, zero-padded to its full
+length; for Qwen3-ASR's windows of an utterance of any length see `media/windows.py`. Samples come from
 `media/resample.py`.
 """
 
@@ -238,8 +238,8 @@ def normalise(raw: FloatArray, peak: np.float32) -> FloatArray:
 class IncrementalLogMel:
     """The features of one window while its audio arrives: `append` chunks, ask for `features` at any time.
 
-    Whatever the chunking, the result equals `LogMel.extract` of everything so far, bit for bit. Holds the
-    window's raw energies (4 bytes per mel bin and frame).
+    Whatever the chunking, the result is the same, bit for bit. Holds the window's raw energies (4 bytes per
+    mel bin and frame).
     """
 
     def __init__(self, config: FeatureConfig) -> None:
@@ -290,16 +290,3 @@ class IncrementalLogMel:
     def _add_edge(self, output: FloatArray, last: int) -> int:
         output[:, self._num_known : last] = self._source.edge(last, self.config.window_samples)
         return last
-
-
-class LogMel:
-    """The features of a window whose audio is all there."""
-
-    def __init__(self, config: FeatureConfig) -> None:
-        self.config = config
-
-    def extract(self, samples: FloatArray) -> FloatArray:
-        """Features [num_mel_bins, window_frames] of samples [n], n at most the window (else ValueError)."""
-        stream = IncrementalLogMel(self.config)
-        stream.append(samples)
-        return stream.features()

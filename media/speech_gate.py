@@ -52,13 +52,6 @@ class SpeechGate:
         return self._found is not None and self._found <= num_samples
 
 
-def has_speech(model: VoiceActivityModel, samples: FloatArray) -> bool:
-    """Whether anybody speaks in `samples` [n]. Blocks for up to 3 ms a second: long audio is for a thread."""
-    gate = SpeechGate(model)
-    gate.push(samples)
-    return gate.has_speech(len(samples))
-
-
 def speaks_for(model: VoiceActivityModel, samples: FloatArray, seconds: float) -> bool:
     """Whether somebody speaks for `seconds` of `samples` [n], together.
 

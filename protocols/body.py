@@ -6,11 +6,13 @@ Shared by `protocols/completions.py` and `protocols/chat.py`. Knows JSON, not wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from .errors import BadRequestError, TooLargeError
+from .errors import BadRequestError, ClientError, TooLargeError
 from .faults import read_fault, shortened
 
 T = TypeVar("T")
@@ -86,6 +88,26 @@ def refuse(param: str, value: object, allowed: str) -> BadRequestError:
 def unsupported(param: str, reason: str) -> BadRequestError:
     """The error for a field that is known and not served."""
     return BadRequestError(f"`{param}` {reason}.", param=param, code="unsupported_parameter")
+
+
+FieldNames = Sequence[tuple[str, str]]
+"""How one API names what another one does by another name, the longest first."""
+
+
+@contextmanager
+def renamed(names: FieldNames) -> Iterator[None]:
+    """Let errors name fields as the request's API does, where rules of another found what is wrong."""
+    try:
+        yield
+    except ClientError as error:
+        for theirs, ours in names:
+            rest = (error.param or "").removeprefix(theirs)
+            if error.param is not None and error.param.startswith(theirs) and rest[:1] in ("", ".", "["):
+                error.param = ours + rest
+                error.message = error.message.replace(f"`{theirs}", f"`{ours}")
+                error.args = (error.message,)
+                break
+        raise
 
 
 def check_range(param: str, value: float | None, low: float, high: float) -> None:

@@ -1,7 +1,8 @@
 """Telephone calls on a WebSocket: the media-stream frames that the large providers share, and what we answer.
 
 In: `connected`, `start` with what the call is and how it sounds, `media` with base64, `mark`, `dtmf`, `stop`;
-names as `mediaFormat` or `media_format`, as each provider writes them; what else they tell is passed over.
+names as `mediaFormat` or `media_format`, as each provider writes them, null for what there is not; what else
+they tell is passed over.
 Out: events of ours, told apart by `event`. Knows shapes; what happens when is `realtime/call.py`.
 """
 
@@ -31,6 +32,7 @@ _ENCODINGS: Final[dict[str, Encoding]] = {
     "l16": "pcm16",
     "linear16": "pcm16",
     "pcm16": "pcm16",
+    "base64": "pcm16",  # of a provider that tells how it is packed
 }
 CallEventKind = Literal[
     "call.started",
@@ -56,22 +58,22 @@ class MediaFormat(Struct, frozen=True):
     """How a call sounds; telephones' mu-law if nothing is said. PCM is little-endian."""
 
     encoding: Name = "audio/x-mulaw"
-    sampleRate: int | UnsetType = UNSET  # noqa: N815 (the wire's name)
-    sample_rate: int | UnsetType = UNSET
-    channels: int = 1
+    sampleRate: Number | None = None  # noqa: N815 (the wire's name)
+    sample_rate: Number | None = None
+    channels: Number | None = None
 
 
 class Start(Struct, frozen=True):
     """What `start` says of the call. Its own names are of no matter to us, and are given back."""
 
-    tracks: Annotated[list[Name], Meta(max_length=MAX_TRACKS)] | UnsetType = UNSET
-    mediaFormat: MediaFormat | UnsetType = UNSET  # noqa: N815
-    media_format: MediaFormat | UnsetType = UNSET
-    callSid: Name | UnsetType = UNSET  # noqa: N815
-    callId: Name | UnsetType = UNSET  # noqa: N815
-    call_control_id: Name | UnsetType = UNSET
-    customParameters: Parameters | UnsetType = UNSET  # noqa: N815
-    custom_parameters: Parameters | UnsetType = UNSET
+    tracks: Annotated[list[Name], Meta(max_length=MAX_TRACKS)] | None = None
+    mediaFormat: MediaFormat | None = None  # noqa: N815
+    media_format: MediaFormat | None = None
+    callSid: Name | None = None  # noqa: N815
+    callId: Name | None = None  # noqa: N815
+    call_control_id: Name | None = None
+    customParameters: Parameters | None = None  # noqa: N815
+    custom_parameters: Parameters | None = None
 
 
 class Media(Struct, frozen=True):
@@ -79,8 +81,8 @@ class Media(Struct, frozen=True):
 
     payload: bytes
     track: Name = "inbound"
-    timestamp: Number | UnsetType = UNSET
-    chunk: Number | UnsetType = UNSET
+    timestamp: Number | None = None
+    chunk: Number | None = None
 
 
 class Mark(Struct, frozen=True):
@@ -100,22 +102,13 @@ class CallFrame(Struct, frozen=True):
     """Any frame of a provider; which field it has goes with `event`."""
 
     event: Name
-    sequenceNumber: Number | UnsetType = UNSET  # noqa: N815
-    sequence_number: Number | UnsetType = UNSET
-    start: Start | UnsetType = UNSET
-    media: Media | UnsetType = UNSET
-    mark: Mark | UnsetType = UNSET
-    dtmf: Dtmf | UnsetType = UNSET
-    content_type: Name | UnsetType = msgspec.field(default=UNSET, name="content-type")
-
-    @property
-    def sequence(self) -> int | None:
-        """Its number, where it has one."""
-        number = self.sequenceNumber if self.sequenceNumber is not UNSET else self.sequence_number
-        try:
-            return None if number is UNSET else int(number)
-        except ValueError:
-            return None
+    start: Start | None = None
+    media: Media | None = None
+    mark: Mark | None = None
+    dtmf: Dtmf | None = None
+    digit: Annotated[str, Meta(max_length=4)] | None = None
+    """Where a key is told without a field of its own."""
+    content_type: Name | None = msgspec.field(default=None, name="content-type")
 
 
 class TrackSummary(Struct, frozen=True, kw_only=True):
@@ -197,17 +190,28 @@ def audio_format(told: MediaFormat, *, param: str) -> AudioFormat:
             code="unsupported_media_format",
             param=f"{param}.encoding",
         )
-    rate = told.sampleRate if told.sampleRate is not UNSET else told.sample_rate
-    rate = 8_000 if rate is UNSET else rate
+    rate = _number(told.sampleRate, told.sample_rate, default=8_000, param=f"{param}.sampleRate")
+    num_channels = _number(told.channels, default=1, param=f"{param}.channels")
     allowed = SUPPORTED_RATES if encoding == "pcm16" else (8_000,)
-    if rate not in allowed or told.channels != 1:
+    if rate not in allowed or num_channels != 1:
         raise BadRequestError(
-            f"`{param}` has {rate} samples per second and {told.channels} channels; of {encoding} one "
+            f"`{param}` has {rate} samples per second and {num_channels} channels; of {encoding} one "
             f"channel of {', '.join(map(str, allowed))} is served, and each side of a call is a track",
             code="unsupported_media_format",
-            param=f"{param}.channels" if told.channels != 1 else f"{param}.sampleRate",
+            param=f"{param}.channels" if num_channels != 1 else f"{param}.sampleRate",
         )
     return AudioFormat(encoding, rate)
+
+
+def _number(*told: str | int | None, default: int, param: str) -> int:
+    """The first that is told; some providers write numbers as text."""
+    found = next((each for each in told if each is not None), default)
+    try:
+        return int(found)
+    except ValueError:
+        raise BadRequestError(
+            f"`{param}` is no number", code="unsupported_media_format", param=param
+        ) from None
 
 
 def content_format(content_type: str) -> AudioFormat:

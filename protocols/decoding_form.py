@@ -27,7 +27,7 @@ def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
     param = "temperature"
     if len(values) > MAX_TEMPERATURES:
         raise BadRequestError(f"`{param}` holds more than {MAX_TEMPERATURES} values", param=param)
-    temperatures = [_number(value, param, 0.0, MAX_TEMPERATURE) for value in values if value.strip()]
+    temperatures = [_number(value, param, MAX_TEMPERATURE) for value in values if value.strip()]
     for before, after in itertools.pairwise(temperatures):
         if after <= before:
             raise BadRequestError(
@@ -60,7 +60,7 @@ def parse_silence_s(fields: Mapping[str, str]) -> float | None:
     value = fields.get(param, "")
     if not value.strip():
         return None
-    seconds = _number(value, param, 0.0, MAX_SILENCE_S)
+    seconds = _number(value, param, MAX_SILENCE_S)
     if not seconds:
         raise BadRequestError(f"`{param}` must be above 0 seconds", param=param)
     return seconds
@@ -78,7 +78,7 @@ def parse_seed(value: str) -> int | None:
     return int(text)
 
 
-def parse_numerals(value: str, *, param: str) -> Numerals | None:
+def parse_numerals(value: str) -> Numerals | None:
     """How numbers are written; None if nothing is said. Raises BadRequestError."""
     match value.strip():
         case "":
@@ -86,19 +86,19 @@ def parse_numerals(value: str, *, param: str) -> Numerals | None:
         case "words":
             return "words"
     raise BadRequestError(
-        f"`{param}` may be words, or left out: then a model writes numbers as it likes, not {shown(value)}",
-        param=param,
+        f"`numerals` may be words, or left out: then a model writes numbers as it likes, not {shown(value)}",
+        param="numerals",
     )
 
 
-def _number(value: str, param: str, least: float, most: float) -> float:
+def _number(value: str, param: str, most: float) -> float:
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not least <= number <= most:
+    if not 0 <= number <= most:
         raise BadRequestError(
-            f"`{param}` must be a number from {least:g} to {most:g}, not {shown(value)}", param=param
+            f"`{param}` must be a number from 0 to {most:g}, not {shown(value)}", param=param
         )
     return number
 

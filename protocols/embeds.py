@@ -7,7 +7,7 @@ numbers are finite `media/embeds.py`'s.
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from msgspec import Raw, Struct
 
@@ -15,8 +15,6 @@ from .body import refuse
 from .data_uri import read_base64
 from .errors import BadRequestError
 from .messages import FLOAT_BYTES, FloatType
-
-EmbedsKind = Literal["image", "audio"]
 
 _MAX_SIDE: Final = 2**31 - 1
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from .body import refuse, unsupported
 from .errors import BadRequestError
 from .response_items import McpListTools, McpTool
-from .tools import MAX_TOOLS, Tool, ToolUse, choose_tools, is_schema, is_tool_name
+from .tools import MAX_TOOLS, Tool, ToolUse, allowed_use, choose_tools, is_schema, is_tool_name, read_allowed
 
 MAX_SERVERS: Final = 8
 """Of one request."""
@@ -263,20 +263,27 @@ def choose_among(
     """What `tool_choice` says, which may name a server (type `mcp`), of functions and hosted tools together.
     Raises BadRequestError naming the field."""
     every = (*functions, *(Tool(name, each.tool.input_schema) for name, each in hosted.items()))
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed, mode = read_allowed(choice, is_nested=False)
+        chosen = tuple(tool for tool in every if any(_is_named(tool, hosted, each) for each in allowed))
+        return allowed_use(chosen, mode, is_parallel=is_parallel, is_nested=False)
     if not isinstance(choice, dict) or choice.get("type") != "mcp":
         return choose_tools(every, choice, is_parallel=is_parallel, is_nested=False)
-    label, named = choice.get("server_label"), choice.get("name")
-    chosen = tuple(
-        tool
-        for tool in every
-        if tool.name in hosted
-        and hosted[tool.name].server.label == label
-        and named in (None, hosted[tool.name].tool.name)
-    )
+    named = choice.get("name")
+    chosen = tuple(tool for tool in every if _is_named(tool, hosted, choice))
     if not chosen:
         where = "tool_choice.server_label" if named is None else "tool_choice.name"
         raise BadRequestError(f"`{where}`: the MCP server has no such tool that is allowed.", param=where)
     return ToolUse(chosen, is_forced=True, max_calls=1 if named is not None or not is_parallel else None)
+
+
+def _is_named(tool: Tool, hosted: Mapping[str, HostedTool], choice: Mapping[str, Any]) -> bool:
+    """Whether it is the function, or of the MCP server, that is named."""
+    found = hosted.get(tool.name)
+    if found is None:
+        return choice.get("type") == "function" and choice.get("name") == tool.name
+    is_there = choice.get("type") == "mcp" and choice.get("server_label") == found.server.label
+    return is_there and choice.get("name") in (None, found.tool.name)
 
 
 def check_choice(
@@ -291,6 +298,10 @@ def check_choice(
             raise refuse("tool_choice.server_label", choice.get("server_label"), allowed)
         if not isinstance(choice.get("name"), str | None):
             raise refuse("tool_choice.name", choice["name"], "the name of a tool")
+    elif servers and isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        read_allowed(
+            choice, is_nested=False
+        )  # whether there are any of them is known with the servers' lists
     elif not servers or isinstance(choice, dict):
         choose_tools(functions, choice, is_nested=False)
     elif choice not in (None, "auto", "none", "required"):

@@ -27,20 +27,21 @@ class PixelSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     longest_edge: int | None = None
 
 
-class ImageKwargs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SizeKwargs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: PixelSize | None = None
+    do_resize: bool | None = None
+
+
+class ImageKwargs(_SizeKwargs, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of images."""
 
     min_pixels: int | None = None
     max_pixels: int | None = None
-    size: PixelSize | None = None
-    do_resize: bool | None = None
 
 
-class VideoKwargs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VideoKwargs(_SizeKwargs, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of videos. Pixels are those of all frames together."""
 
-    size: PixelSize | None = None
-    do_resize: bool | None = None
     fps: float | None = None
     num_frames: int | None = None
     min_frames: int | None = None
@@ -48,18 +49,11 @@ class VideoKwargs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     do_sample_frames: bool | None = None
 
 
-class ProcessorKwargs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`mm_processor_kwargs`; null means as the model does it."""
+class ProcessorKwargs(VideoKwargs, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`mm_processor_kwargs`, of both; null means as the model does it."""
 
     min_pixels: int | None = None
     max_pixels: int | None = None
-    size: PixelSize | None = None
-    do_resize: bool | None = None
-    fps: float | None = None
-    num_frames: int | None = None
-    min_frames: int | None = None
-    max_frames: int | None = None
-    do_sample_frames: bool | None = None
     images_kwargs: ImageKwargs | None = None
     videos_kwargs: VideoKwargs | None = None
 
@@ -129,7 +123,7 @@ def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaWish:
     )
 
 
-def _clip(kwargs: ProcessorKwargs | VideoKwargs, where: str) -> MediaWish:
+def _clip(kwargs: VideoKwargs, where: str) -> MediaWish:
     if kwargs.do_sample_frames is False:
         raise refuse(
             f"{where}.do_sample_frames", False, "true; frames of one's own are a data:video/jpeg URI"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
@@ -30,11 +31,12 @@ from .data_uri import read_base64
 from .errors import BadRequestError
 from .generation import StreamOptions, check_common
 from .media_wish import ProcessorKwargs
+from .message_config import OutputConfig, check_context_management, effort_of, form_of
 from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
 
 _MAX_TOKENS: Final = 2**31 - 1
-UNSERVED: Final = ("container", "context_management", "mcp_servers", "output_config", "output_format")
+UNSERVED: Final = ("container", "mcp_servers", "output_format")
 _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
@@ -96,14 +98,14 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
     cache_control: _Field = UNSET
+    context_management: _Field = UNSET
     mm_processor_kwargs: ProcessorKwargs | None = None
     """As chat has it."""
     # Known and not served.
     container: _Field = UNSET
-    context_management: _Field = UNSET
     mcp_servers: _Field = UNSET
-    output_config: _Field = UNSET
     output_format: _Field = UNSET
 
 
@@ -160,6 +162,8 @@ def parse_message(body: Encoded) -> AskedMessage:
         seed=request.seed,
         chat_template_kwargs=request.chat_template_kwargs,
         enable_thinking=_enables_thinking(request),
+        reasoning_effort=effort_of(request.output_config),
+        response_format=form_of(request.output_config),
         structured_outputs=request.structured_outputs,
         priority=request.priority,
         cache_salt=request.cache_salt,
@@ -175,6 +179,8 @@ def parse_message_count(body: Encoded) -> AskedMessage:
     chat = ChatRequest(
         messages=[],
         enable_thinking=_enables_thinking(request),
+        reasoning_effort=effort_of(request.output_config),
+        response_format=form_of(request.output_config),
         mm_processor_kwargs=request.mm_processor_kwargs,
     )
     return _asked(request, chat)
@@ -185,6 +191,7 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
         asked = getattr(request, name)
         if isinstance(asked, Raw) and bytes(asked) != b"null":
             raise unsupported(name, "is not served")
+    check_context_management(request.context_management)
     tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
     with _own_names():
         use = _tool_use(tools, request.tool_choice)
@@ -194,6 +201,9 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
             param="structured_outputs",
         )
     messages = (*_system(request.system), *_read_messages(request.messages))
+    last = messages[-1]
+    if last.role == "assistant" and last.content and "tool_calls" not in last.extra:
+        chat = msgspec.structs.replace(chat, continue_final_message=True)  # as this API does
     with _own_names():
         conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
     return AskedMessage(request, chat, conversation)
@@ -289,8 +299,10 @@ def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
 
 
 def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]:
-    """The results of tools, and what is said beside them."""
+    """The results of tools, and what is said beside them; behind the results what files they hold, since
+    templates have files in what a user says."""
     found: list[ChatMessage] = []
+    shown: list[Part] = []
     parts: list[Part] = []
     for block, place in blocks:
         if block.type != "tool_result":
@@ -299,14 +311,12 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
         content = block.content or ""
         if isinstance(content, list):
             inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
-            media = next((part for part in inner if isinstance(part, MediaPart)), None)
-            if media is not None:
-                raise unsupported(media.param, "is an image in a tool's result; text is served")
+            shown += (part for part in inner if isinstance(part, MediaPart))
             content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
         extra = {"tool_call_id": _needed(block.tool_use_id, f"{place}.tool_use_id")}
         found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
-    if parts or not found:
-        found.append(ChatMessage(role="user", content=tuple(parts), extra={}, param=param))
+    if shown or parts or not found:
+        found.append(ChatMessage(role="user", content=(*shown, *parts), extra={}, param=param))
     return found
 
 

@@ -37,7 +37,7 @@ from .openapi_shapes import (
     TURN,
     Schema,
 )
-from .response_items import DeletedResponse, InputItemList, ResponseObject
+from .response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
 from .response_stream import ResponseEvent
 from .responses import ResponsesRequest
 from .rest import (
@@ -120,6 +120,13 @@ class Operation:
     """What may stand behind the path's `?`, with its `description`; none of it must."""
 
 
+def _post(
+    summary: str, body: type[Struct], answer: type[Struct], *, events: tuple[type[Struct], ...] = ()
+) -> Operation:
+    """JSON for JSON."""
+    return Operation(summary=summary, method="post", body=body, answers=(answer,), events=events)
+
+
 _TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
 _TranscriptionBodies: Final = (TranscriptionBody, VerboseTranscriptionBody)
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
@@ -169,50 +176,33 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             answers=(ClientSecret,),
         ),
     ),
-    "/v1/completions": (
-        Operation(
-            summary="Continue a text",
-            method="post",
-            body=CompletionRequest,
-            answers=(Completion,),
-            events=(Completion,),
-        ),
-    ),
+    "/v1/completions": (_post("Continue a text", CompletionRequest, Completion, events=(Completion,)),),
     "/v1/chat/completions": (
-        Operation(
-            summary="Answer a conversation, with images, videos or audio where the model takes them",
-            method="post",
-            body=ChatRequest,
-            answers=(ChatCompletion,),
+        _post(
+            "Answer a conversation, with images, videos or audio where the model takes them",
+            ChatRequest,
+            ChatCompletion,
             events=(ChatChunk,),
         ),
     ),
     "/v1/messages": (
-        Operation(
-            summary="Answer a conversation, in Anthropic's shape (errors, too)",
-            method="post",
-            body=MessageRequest,
-            answers=(MessageAnswer,),
+        _post(
+            "Answer a conversation, in Anthropic's shape (errors, too)",
+            MessageRequest,
+            MessageAnswer,
             events=get_args(MessageEvent),
         ),
     ),
-    "/v1/messages/count_tokens": (
-        Operation(
-            summary="How long its prompt is",
-            method="post",
-            body=MessageCountRequest,
-            answers=(MessageTokenCount,),
-        ),
-    ),
+    "/v1/messages/count_tokens": (_post("How long its prompt is", MessageCountRequest, MessageTokenCount),),
     "/v1/responses": (
-        Operation(
-            summary="Answer input items, with the conversation they continue",
-            method="post",
-            body=ResponsesRequest,
-            answers=(ResponseObject,),
+        _post(
+            "Answer input items, with the conversation they continue",
+            ResponsesRequest,
+            ResponseObject,
             events=get_args(ResponseEvent),
         ),
     ),
+    "/v1/responses/input_tokens": (_post("How long its prompt is", ResponsesRequest, InputTokenCount),),
     "/v1/responses/{id}": (
         Operation(
             summary="A response that is kept, as far as it is there, or its events",
@@ -228,16 +218,8 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/v1/responses/{id}/input_items": (
         Operation(summary="What a response was asked with", answers=(InputItemList,), query=ITEMS_QUERY),
     ),
-    "/tokenize": (
-        Operation(
-            summary="A text's tokens", method="post", body=TokenizeRequest, answers=(TokenizeResponse,)
-        ),
-    ),
-    "/detokenize": (
-        Operation(
-            summary="Tokens as text", method="post", body=DetokenizeRequest, answers=(DetokenizeResponse,)
-        ),
-    ),
+    "/tokenize": (_post("A text's tokens", TokenizeRequest, TokenizeResponse),),
+    "/detokenize": (_post("Tokens as text", DetokenizeRequest, DetokenizeResponse),),
 }
 """Everything any server can answer, by path."""
 

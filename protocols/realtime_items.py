@@ -191,16 +191,16 @@ _decode_item = decoder(_Item)
 _decode_part = decoder(_Part)
 
 
-def read_item(raw: Raw, param: str = "item") -> NewItem:
-    """Check one item. Raises BadRequestError naming the field."""
-    return _new_item(_decode_item(raw, param), param, _TYPES)
+def read_item(raw: Raw) -> NewItem:
+    """Check the `item` of a `conversation.item.create`. Raises BadRequestError naming the field."""
+    return _new_item(_decode_item(raw, "item"), "item", _TYPES)
 
 
-def read_input(raw: list[Raw], param: str) -> tuple[NewItem | ItemReference, ...]:
+def read_input(raw: list[Raw]) -> tuple[NewItem | ItemReference, ...]:
     """Check the `input` of a response: new items, and references to items of the conversation."""
     found: list[NewItem | ItemReference] = []
     for index, each in enumerate(raw):
-        where = f"{param}[{index}]"
+        where = f"response.input[{index}]"
         item = _decode_item(each, where)
         if item.type == "item_reference":
             found.append(ItemReference(_id(item.id, where, is_needed=True) or "", where))

@@ -170,97 +170,86 @@ class ResponseDone(NumberedEvent, frozen=True, kw_only=True, tag_field="type", t
     response: ResponseView
 
 
+class _OfResponse(NumberedEvent, frozen=True, kw_only=True):
+    """Something of a response's output."""
+
+    response_id: str
+    output_index: int = 0
+
+
+class _OfItem(_OfResponse, frozen=True, kw_only=True):
+    item: ConversationItem
+
+
+class _OfPart(_OfResponse, frozen=True, kw_only=True):
+    item_id: str
+    content_index: int = 0
+
+
+class _OfCall(_OfResponse, frozen=True, kw_only=True):
+    item_id: str
+    call_id: str
+
+
 class ResponseOutputItemAdded(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.added"
+    _OfItem, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.added"
 ):
     """The answer's item, still empty."""
 
-    response_id: str
-    item: ConversationItem
-    output_index: int = 0
-
 
 class ResponseOutputItemDone(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.done"
+    _OfItem, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.done"
 ):
     """The answer's item as it remains."""
 
-    response_id: str
-    item: ConversationItem
-    output_index: int = 0
-
 
 class ResponseContentPartAdded(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.added"
+    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.added"
 ):
     """The answer's text begins."""
 
-    response_id: str
-    item_id: str
     part: TextContentPart
-    output_index: int = 0
-    content_index: int = 0
 
 
 class ResponseContentPartDone(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.done"
+    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.done"
 ):
     """The answer's text as it remains."""
 
-    response_id: str
-    item_id: str
     part: TextContentPart
-    output_index: int = 0
-    content_index: int = 0
 
 
 class ResponseOutputTextDelta(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"
+    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"
 ):
     """More of the answer."""
 
-    response_id: str
-    item_id: str
     delta: str
-    output_index: int = 0
-    content_index: int = 0
 
 
 class ResponseOutputTextDone(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"
+    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"
 ):
     """All of the answer: the deltas joined."""
 
-    response_id: str
-    item_id: str
     text: str
-    output_index: int = 0
-    content_index: int = 0
 
 
 class ResponseFunctionCallArgumentsDelta(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.delta"
+    _OfCall, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.delta"
 ):
     """More of a call's arguments."""
 
-    response_id: str
-    item_id: str
-    call_id: str
     delta: str
-    output_index: int = 0
 
 
 class ResponseFunctionCallArgumentsDone(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.done"
+    _OfCall, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.done"
 ):
     """All of a call's arguments: the deltas joined."""
 
-    response_id: str
-    item_id: str
-    call_id: str
     name: str
     arguments: str
-    output_index: int = 0
 
 
 class RateLimit(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import Encoded, check_range, decoder, refuse, unsupported
+from .body import Encoded, check_range, decoder, refuse, renamed, unsupported
 from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
 from .chat_content import ChatMessage
 from .errors import BadRequestError
@@ -173,7 +173,12 @@ class AskedResponse:
             if request.instructions
             else ()
         )
-        choice = request.tool_choice if is_first or request.tool_choice == "none" else None
+        choice = request.tool_choice
+        if not is_first:
+            if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+                choice = {**choice, "mode": "auto"}
+            elif choice != "none":
+                choice = None
         is_parallel = request.parallel_tool_calls is not False
         use = choose_among(self.functions, hosted, choice, is_parallel=is_parallel)
         if not may_call:
@@ -184,6 +189,14 @@ class AskedResponse:
             tools += [shown_hosted(name, each) for name, each in hosted.items()]
         return chat_conversation(self.chat, (*first, *messages), tools, use)
 
+
+FIELD_NAMES: Final = (
+    ("response_format.json_schema.schema", "text.format.schema"),
+    ("response_format", "text.format"),
+    ("max_completion_tokens", "max_output_tokens"),
+    ("messages", "input"),
+)
+"""What chat's rules are about, by this API's names."""
 
 _decode = decoder(ResponsesRequest)
 
@@ -211,7 +224,8 @@ def parse_response(body: Encoded) -> AskedResponse:
     servers = read_mcp_servers(request.tools)
     check_choice(functions, servers, request.tool_choice)
     chat = _as_chat(request, effort)
-    check_common(chat)
+    with renamed(FIELD_NAMES):
+        check_common(chat)
     is_forced = request.tool_choice not in (None, "none", "auto")
     if is_forced and chat.structured_outputs is not None:
         raise BadRequestError(

@@ -24,6 +24,7 @@ _TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "bo
 _MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_ALLOWED_NESTED: Final = "tool_choice.allowed_tools"
 NO_ARGUMENTS: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -101,8 +102,44 @@ def choose_tools(
                 where = "tool_choice.function.name" if is_nested else "tool_choice.name"
                 raise refuse(where, name, ", ".join(tool.name for tool in found) or "the name of a tool")
             return ToolUse(chosen, is_forced=True, max_calls=1)
+        case dict() as said if said.get("type") == "allowed_tools":
+            allowed, mode = read_allowed(said, is_nested=is_nested)
+            names = [_name_of(tool, is_nested=is_nested) for tool in allowed]
+            chosen = tuple(tool for tool in found if tool.name in names)
+            return allowed_use(chosen, mode, is_parallel=is_parallel, is_nested=is_nested)
         case _:
-            raise refuse("tool_choice", choice, "none, auto, required, or a function by name")
+            raise refuse("tool_choice", choice, "none, auto, required, a function by name, or allowed_tools")
+
+
+def read_allowed(choice: dict[str, Any], *, is_nested: bool) -> tuple[list[dict[str, Any]], str]:
+    """What a `tool_choice` of type `allowed_tools` names, and its mode; `is_nested` as in `read_functions`.
+    Raises BadRequestError naming the field."""
+    said, where = (choice.get("allowed_tools"), _ALLOWED_NESTED) if is_nested else (choice, "tool_choice")
+    if not isinstance(said, dict):
+        raise _missing(where)
+    mode, tools = said.get("mode"), said.get("tools")
+    if mode not in ("auto", "required"):
+        raise refuse(f"{where}.mode", mode, "auto, required")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise refuse(f"{where}.tools", tools, "a list of tools by their names")
+    return tools, mode
+
+
+def allowed_use(chosen: tuple[Tool, ...], mode: str, *, is_parallel: bool, is_nested: bool) -> ToolUse:
+    """Of those that a `tool_choice` of type `allowed_tools` names; all are shown to the model. Raises
+    BadRequestError where there are none of them."""
+    if not chosen:
+        where = _ALLOWED_NESTED if is_nested else "tool_choice"
+        raise BadRequestError(f"`{where}.tools` names none of the `tools`.", param=f"{where}.tools")
+    return ToolUse(chosen, is_forced=mode == "required", max_calls=None if is_parallel else 1)
+
+
+def _name_of(tool: dict[str, Any], *, is_nested: bool) -> object:
+    """Of a function by its name; None where it is none."""
+    if tool.get("type") != "function":
+        return None
+    function = tool.get("function") if is_nested else tool
+    return function.get("name") if isinstance(function, dict) else None
 
 
 def read_functions(

@@ -96,7 +96,7 @@ def parse_transcription_form(
         keywords=_keywords(lists),
         prompt=prompt,
         task=task,
-        numerals=parse_numerals(scalars.get("numerals", ""), param="numerals"),
+        numerals=parse_numerals(scalars.get("numerals", "")),
         temperature=temperatures[0],
         fallback_temperatures=temperatures[1:],
         best_of=parse_best_of(scalars, temperatures),

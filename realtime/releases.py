@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ..protocols.realtime_session import Delay
 
@@ -49,6 +50,22 @@ class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """New audio before the next one from then on."""
 
 
+_MEDIUM: Final = ReleaseConfig(
+    first_agree=2,
+    agree=3,
+    withhold=1,
+    hold_ms=500,
+    settle_ms=330,
+    first_sure=0.5,
+    sure=0.85,
+    pause_sure=0.3,
+    doubt_ms=2000,
+    hurry_ms=0,
+    min_language=0.5,
+    first_update_ms=340,
+    early_update_ms=128,
+    update_ms=400,
+)
 RELEASES: Final[dict[Delay, ReleaseConfig]] = {
     "minimal": ReleaseConfig(
         first_agree=1,
@@ -66,38 +83,8 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         early_update_ms=128,
         update_ms=240,
     ),
-    "low": ReleaseConfig(
-        first_agree=2,
-        agree=3,
-        withhold=1,
-        hold_ms=0,
-        settle_ms=160,
-        first_sure=0.5,
-        sure=0.85,
-        pause_sure=0.3,
-        doubt_ms=2000,
-        hurry_ms=1000,
-        min_language=0.4,
-        first_update_ms=340,
-        early_update_ms=128,
-        update_ms=400,
-    ),
-    "medium": ReleaseConfig(
-        first_agree=2,
-        agree=3,
-        withhold=1,
-        hold_ms=500,
-        settle_ms=330,
-        first_sure=0.5,
-        sure=0.85,
-        pause_sure=0.3,
-        doubt_ms=2000,
-        hurry_ms=0,
-        min_language=0.5,
-        first_update_ms=340,
-        early_update_ms=128,
-        update_ms=400,
-    ),
+    "low": replace(_MEDIUM, hold_ms=0, settle_ms=160, hurry_ms=1000, min_language=0.4),
+    "medium": _MEDIUM,
     "high": ReleaseConfig(
         first_agree=3,
         agree=3,

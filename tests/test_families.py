@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.imports import ROOT, imported, nodes
+
 MODELS = ROOT / "engine" / "models"
 FAMILIES = sorted(path.parent.name for path in MODELS.glob("*/__init__.py"))
 ROOMS = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime")
@@ -26,27 +26,6 @@ def outside(family: str) -> Iterator[Path]:
         for path in (ROOT / room).rglob("*.py"):
             if (MODELS / family) not in path.parents:
                 yield path
-
-
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Everything a source file says."""
-    return tuple(ast.walk(ast.parse(path.read_text())))
-
-
-@cache
-def imported(path: Path) -> frozenset[str]:
-    """Absolute names of the modules a file of this project imports."""
-    package = ("sensorium", *path.relative_to(ROOT).parent.parts)
-    names = set[str]()
-    for node in nodes(path):
-        if isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            names.add(".".join(filter(None, (base, node.module))))
-            names |= {".".join(filter(None, (base, node.module, name.name))) for name in node.names}
-        elif isinstance(node, ast.Import):
-            names |= {name.name for name in node.names}
-    return frozenset(names)
 
 
 def test_there_are_families() -> None:

@@ -7,8 +7,8 @@ usage, bounds what is reported, and renders what is large off the loop. Read nex
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
+from ...protocols.body import FieldNames, renamed
 from ...protocols.drafts import ngram_draft, predicted_text
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.generation import (
@@ -38,6 +39,8 @@ from .service import Hold
 from .text_requests import JSON
 
 _INLINE_ENTRIES: Final = 500
+_STRUCTURED: Final = (("response_format", "structured_outputs"),)
+"""What the engine calls a form, where the request has it by the other name."""
 
 UsageSoFar = CompletionUsage | UnsetType | None
 
@@ -83,10 +86,12 @@ class Answering:
         lane: Lane,
         cache_salt: str,
         max_entries: int,
+        names: FieldNames = (),
     ) -> None:
         """`has_limit`: the client named `max_tokens`, so that nothing less will do.
 
-        `max_entries`: log-probabilities that may be reported, alternatives included.
+        `max_entries`: log-probabilities that may be reported, alternatives included. `names`: fields that are
+        named otherwise than in chat.
         """
         self._model = model
         self._wish = wish
@@ -96,6 +101,7 @@ class Answering:
         self._lane = lane
         self._cache_salt = cache_salt
         self._max_entries = max_entries
+        self._names = names if wish.response_format is not None else (*_STRUCTURED, *names)
         self._num_predicted = 0
 
     async def respond(
@@ -120,7 +126,7 @@ class Answering:
 
     async def whole(self) -> bytes:
         """The body of the whole answer."""
-        async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
+        async with self._prompts() as prompts:
             answers = await self._run(prompts, None)
             total = self._total(prompts, answers)
 
@@ -155,7 +161,7 @@ class Answering:
 
     async def put_answers(self, put: Put) -> CompletionUsage:
         """`stream` without its last event: the usage, which that tells."""
-        async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
+        async with self._prompts() as prompts:
             num_choices = self._wish.num_choices
             num_tokens = [0] * (len(prompts) * num_choices)
             num_cached = [0] * len(prompts)
@@ -176,6 +182,13 @@ class Answering:
                 _put(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
 
             return self._total(prompts, await self._run(prompts, on_piece, on_accepted))
+
+    @asynccontextmanager
+    async def _prompts(self) -> AsyncIterator[Sequence[Prompt]]:
+        """Within, errors name fields as the route does."""
+        with renamed(self._names):
+            async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
+                yield prompts
 
     async def _run(
         self,

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.events import Event, TextAdded
 from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...protocols.body import renamed
 from ...protocols.chat import chat_params
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage
@@ -29,6 +30,7 @@ from ...protocols.message_answer import (
     message_error,
     message_frame,
 )
+from ...protocols.message_config import FIELD_NAMES
 from ...protocols.message_request import AskedMessage, parse_message, parse_message_count
 from ...protocols.messages import SamplingParams, TextGenerated
 from ..text.generation import Answer, TextModel
@@ -57,9 +59,10 @@ class MessageRoutes:
             asked = await read_and_parse(service, request, parse_message)
             model = text_model(service, asked.request.model)
             info = model.prompter.builder.info
-            params = chat_params(
-                asked.chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
-            )
+            with renamed(FIELD_NAMES):
+                params = chat_params(
+                    asked.chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+                )
             answering = Answering(
                 model,
                 asked.chat,
@@ -69,6 +72,7 @@ class MessageRoutes:
                 lane=service.lane(caller, priority=asked.chat.priority or 0),
                 cache_salt=service.cache_salt(caller, asked.chat.cache_salt),
                 max_entries=service.config.engine.max_logprob_entries,
+                names=FIELD_NAMES,
             )
             return await answering.respond(request, hold)
 

@@ -24,7 +24,7 @@ from ...protocols.messages import Lane, SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
 from ...protocols.response_stream import ResponseEvent, event_frame
-from ...protocols.responses import AskedResponse
+from ...protocols.responses import FIELD_NAMES, AskedResponse
 from ..kernel.nursery import open_work
 from ..mcp.client import McpClients, McpFailure
 from ..mcp.session import McpSession
@@ -71,6 +71,7 @@ class RoundAnswering(Answering):
             lane=lane,
             cache_salt=cache_salt,
             max_entries=max_entries,
+            names=FIELD_NAMES,
         )
         clients.check(asked.servers)
         self._asked = asked

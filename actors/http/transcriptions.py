@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from ...media.decode import DecodeLimits
 from ...protocols import rest
+from ...protocols.audio import INTERNAL_RATE
 from ...protocols.chat_content import MediaAddress, read_address
 from ...protocols.data_uri import read_data_text
 from ...protocols.errors import BadRequestError, SensoriumError
@@ -104,7 +105,7 @@ class TranscriptionRoutes:
             audio = await media.decode(data, limits=limits, are_channels_kept=are_kept)
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-            lane = self._service.lane(caller, audio_s=audio.samples.size / audio.sample_rate)
+            lane = self._service.lane(caller, audio_s=audio.samples.size / INTERNAL_RATE)
             return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
 
 

@@ -7,7 +7,6 @@ event and a close, because that is all a WebSocket client can read. The session 
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
 from .routes import error_response
 from .service import Service, sent_key
-
-logger = logging.getLogger(__name__)
 
 _SUBPROTOCOL: Final = "realtime"
 _GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})

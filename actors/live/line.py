@@ -9,11 +9,10 @@ of them is the socket left alone. What becomes of a session whose line has ended
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 import trio
@@ -23,11 +22,7 @@ from ...protocols.realtime import Error, ErrorDetail
 from ...protocols.realtime_lifecycle import SessionResume
 from ..callers import NOBODY, Caller
 from .outbox import Outbox, SlowReaderError
-
-if TYPE_CHECKING:
-    from .session import SessionActor
-
-logger = logging.getLogger(__name__)
+from .session import SessionActor
 
 CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close, so that it reads what we said before."""

@@ -65,11 +65,6 @@ class SessionMedia:
         self._opening: dict[ItemId, trio.CancelScope] = {}
         self._limiter = trio.CapacityLimiter(_AT_A_TIME)
 
-    @property
-    def num_known(self) -> int:
-        """Parts that something is remembered of."""
-        return len(self._known)
-
     def open(self, effect: OpenMedia, nursery: trio.Nursery) -> None:
         """Open the files of a new item, in a task of its own."""
         self._opening[effect.item_id] = scope = trio.CancelScope()

@@ -79,11 +79,6 @@ class SessionVideo:
         self._hot: dict[ContentHash, Features] = {}
         self._used = trio.Event()
 
-    @property
-    def num_held(self) -> int:
-        """Frames and pairs that something is remembered of."""
-        return len(self._to_open) + len(self._pixels) + len(self._pairs)
-
     def perform(
         self, effect: LookAtFrame | ForgetFrames | EncodePair | ForgetPairs, nursery: trio.Nursery
     ) -> None:

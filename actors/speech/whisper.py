@@ -158,7 +158,6 @@ class Whisper:
             before=request.before,
             temperature=options.temperature,
             seed=options.seed,
-            logprobs=True,
             spells_numbers=options.numerals == "words",
         )
         if limit is not None and limit < asked.sampling.max_tokens:

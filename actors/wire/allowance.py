@@ -22,12 +22,12 @@ class Allowance:
         self._left -= amount
         return self._left >= 0
 
-    def take(self, amount: float) -> bool:
-        """Take `amount` if there is that much; whether there was."""
+    def take(self) -> bool:
+        """Take one if there is one; whether there was."""
         self._grow()
-        if self._left < amount:
+        if self._left < 1:
             return False
-        self._left -= amount
+        self._left -= 1
         return True
 
     async def earn(self) -> None:

@@ -47,7 +47,7 @@ class Refusals:
     def note(self, refusal: Refusal) -> None:
         """Count it, and tell it unless that was done too often lately."""
         self.num_by_status[refusal.status] += 1
-        if not self._lines.take(1):
+        if not self._lines.take():
             self._num_untold += 1
             return
         untold, self._num_untold = self._num_untold, 0

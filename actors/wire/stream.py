@@ -100,6 +100,9 @@ class Wire:
         The kernel knows once it has sent the peer something and was told that nobody is there. No event tells
         that apart from the end of the stream, which is long known; so this asks now and then.
         """
+        if self._is_broken:  # closed here, for a standstill
+            await trio.lowlevel.checkpoint()
+            return
         poll = select.poll()
         poll.register(self._socket.fileno(), 0)
         pause_s = _POLL_S

@@ -20,6 +20,7 @@ from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from ...protocols.errors import BadRequestError
 from .chat_size import message_strings, strings_in
+from .pieces import PieceEncoder
 from .tokenizer import TextTokenizer
 
 _V = TypeVar("_V")
@@ -47,11 +48,12 @@ class ChatTemplate:
         }
         self._any_control = _pattern(control)
         self._special = _pattern(name for name, special in control.items() if special)
+        self._pieces = PieceEncoder(text)
 
     def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """The prompt's ids. Raises BadRequestError with the template's own message if it refuses."""
         try:
-            hider = _Hider(conversation)
+            hider = _Hider(conversation, self._any_control)
             messages = [self._message(each, hider) for each in conversation.messages]
             tools = None if conversation.tools is None else hider.hide(conversation.tools, self._any_control)
             rendered = self._render(messages, tools, conversation, hider)
@@ -128,29 +130,32 @@ class ChatTemplate:
 
     def _encode(self, rendered: str, hider: _Hider) -> tuple[int, ...]:
         if not hider.has_hidden:
-            return self._text.encode(rendered, allow_special=True)
+            return self._pieces.encode(rendered)
         ids: list[int] = []
         trusted = ""
         for piece in self._any_control.split(rendered):
             if hider.is_in(piece):
-                ids += self._text.encode(trusted, allow_special=True)
+                ids += self._pieces.encode(trusted)
                 ids += self._text.encode(hider.show(piece), allow_special=False)
                 trusted = ""
             else:
                 trusted += piece
-        return (*ids, *self._text.encode(trusted, allow_special=True))
+        return (*ids, *self._pieces.encode(trusted))
 
 
 class _Hider:
     """Stand-in characters for the control tokens' names in one conversation's text."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, names: re.Pattern[str]) -> None:
+        """`names` are all that is ever hidden."""
         texts = chain(
             strings_in(conversation.template_kwargs),
             strings_in(conversation.tools),
             *map(message_strings, conversation.messages),
         )
-        self._taken = set(_private(texts))
+        whole = "".join(texts)  # of neighbours, too
+        self._may_hide = names.search(whole) is not None
+        self._taken = set(_private(whole)) if self._may_hide else set[str]()
         self._free = count(_FIRST_STAND_IN)
         self._names: dict[str, str] = {}
         self._stand_ins: dict[str, str] = {}
@@ -163,7 +168,9 @@ class _Hider:
     def hide(self, value: _V, names: re.Pattern[str]) -> _V:
         """`value` with `names` replaced in every string, keys included."""
         found: object = value
-        if isinstance(value, str):
+        if not self._may_hide:
+            pass
+        elif isinstance(value, str):
             found = names.sub(lambda match: self._stand_in(match[0]), value)
         elif isinstance(value, dict):
             found = {self.hide(key, names): self.hide(each, names) for key, each in value.items()}
@@ -173,14 +180,16 @@ class _Hider:
 
     def hide_parts(self, parts: Iterable[Part], names: re.Pattern[str]) -> list[dict[str, str]]:
         """Parts as templates take them. Neighbouring texts do not form a name together either."""
+        if not self._may_hide:
+            return [_shown(part) for part in parts]
         found: list[dict[str, str]] = []
         for kind, group in groupby(parts, type):
             run = list(group)
             texts = [self.hide(part.text, names) for part in run if isinstance(part, TextPart)]
             if kind is TextPart and names.search("".join(texts)):
                 texts = [self._stand_in("") + text for text in texts]
-            found += [{"type": "text", "text": text} for text in texts]
-            found += [{"type": part.kind} for part in run if isinstance(part, MediaPart)]
+            found += [_shown(TextPart(text)) for text in texts]
+            found += [_shown(part) for part in run if isinstance(part, MediaPart)]
         return found
 
     def is_in(self, piece: str) -> bool:
@@ -201,13 +210,17 @@ class _Hider:
         return self._stand_ins[name]
 
 
+def _shown(part: Part) -> dict[str, str]:
+    return {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": part.kind}
+
+
 def _pattern(names: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the names, longer ones first, as one group; nothing where there are none."""
     ordered = sorted(names, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
-def _private(texts: Iterable[str]) -> Iterable[str]:
-    for text in texts:
-        if not text.isascii() and max(text) >= chr(_FIRST_STAND_IN):
-            yield from (character for character in text if ord(character) >= _FIRST_STAND_IN)
+def _private(text: str) -> Iterable[str]:
+    if text.isascii() or max(text) < chr(_FIRST_STAND_IN):
+        return ()
+    return (character for character in text if ord(character) >= _FIRST_STAND_IN)

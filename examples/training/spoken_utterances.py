@@ -16,9 +16,12 @@ import numpy.typing as npt
 from speech_grammar import Language
 from speech_synthesis import HEARD_SHARE, SAMPLE_RATE_HZ, SENTENCE_END_S, Audio, noise
 from spoken_clips import Clip, Frames, LogMel
-from tiny_whisper_data import NUM_MELS
+from tiny_whisper_data import NUM_MELS, feature_extractor
 
 LogMels = npt.NDArray[np.float32]
+
+_MEL_HZ: Final = np.argmax(np.asarray(feature_extractor().mel_filters), axis=0) * (SAMPLE_RATE_HZ / 400)
+"""The middle of each mel band."""
 
 MAX_FRAMES: Final = 3_000
 FRAMES_PER_S: Final = 100
@@ -35,6 +38,13 @@ GAIN_RANGE = (-0.4, 0.4)
 LEVEL_RANGE = (-2.4, 0.5)
 SNR_RANGE = (0.8, 4.0)
 """Speech above noise, in log10 of energy: 8 to 40 dB."""
+
+TELEPHONE_SHARE: Final = 0.35
+TELEPHONE_TOP_HZ, TELEPHONE_BOTTOM_HZ = (3_300, 4_000), (80, 320)
+"""Where a telephone's band ends; what is outside is weaker by these, in log10 of energy."""
+TELEPHONE_ABOVE, TELEPHONE_BELOW = (3.0, 9.0), (0.0, 2.5)
+TELEPHONE_NOISE = (2.8, 4.2)
+"""Of its few bits, below the speech of each frame, in log10 of energy."""
 
 _NOISE_S, _NUM_NOISES, _NUM_TUNES = 31, 10, 4
 
@@ -103,7 +113,10 @@ def joined(parts: Sequence[tuple[Clip, Frames]], noises: Noises, rng: random.Ran
     if rng.random() < CUT_SHARE:
         frames = frames[: _cut(words, rng)]
     text = said_until(words, len(frames) / FRAMES_PER_S)
-    return Utterance(_in_noise(frames, noises, rng), text, parts[0][0].language if text else None)
+    heard = _in_noise(frames, noises, rng)
+    if rng.random() < TELEPHONE_SHARE:
+        heard = by_telephone(heard, rng)
+    return Utterance(heard, text, parts[0][0].language if text else None)
 
 
 def nothing_said(noises: Noises, rng: random.Random) -> Utterance:
@@ -113,6 +126,17 @@ def nothing_said(noises: Noises, rng: random.Random) -> Utterance:
     if rng.random() > 0.15:
         frames = np.maximum(noises.drawn(num_frames, rng) + np.float32(rng.uniform(-7, 1)), np.float32(FLOOR))
     return Utterance(frames, "", None)
+
+
+def by_telephone(frames: LogMels, rng: random.Random) -> LogMels:
+    """The same through G.711: without what a telephone's band leaves out, with the noise of its few bits."""
+    loss = np.zeros(NUM_MELS, np.float32)
+    loss[rng.uniform(*TELEPHONE_TOP_HZ) < _MEL_HZ] = rng.uniform(*TELEPHONE_ABOVE)
+    loss[rng.uniform(*TELEPHONE_BOTTOM_HZ) > _MEL_HZ] = rng.uniform(*TELEPHONE_BELOW)
+    energy = np.power(np.float32(10), frames).sum(axis=1, keepdims=True) / NUM_MELS
+    noise = np.log10(energy + np.float32(1e-10)) - np.float32(rng.uniform(*TELEPHONE_NOISE))
+    heard = np.log10(np.power(np.float32(10), frames) + np.power(np.float32(10), noise))
+    return np.asarray(np.maximum(heard - loss, FLOOR), np.float32)
 
 
 def said_until(words: Sequence[tuple[str, float, float]], at_s: float) -> str:

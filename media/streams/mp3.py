@@ -20,11 +20,27 @@ _DECODER_DELAY: Final = 528 + 1
 _ENCODERS: Final = (b"LAME", b"Lavf", b"Lavc")
 
 
+HEAD_BYTES: Final = 4
+
+
+def frame_bytes(head: bytes) -> int:
+    """Bytes of the frame of layer III that begins with these `HEAD_BYTES`; 0 if none does."""
+    if len(head) < HEAD_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
+        return 0
+    version, layer, kbits, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
+    if version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
+        return 0
+    is_high = version == 3
+    hertz = _RATES[rate] >> (0 if is_high else 1 if version == 2 else 2)
+    bits = 1000 * (_KBITS if is_high else _LOW_KBITS)[kbits]
+    return (144 if is_high else 72) * bits // hertz + (head[2] >> 1 & 1)
+
+
 class Mp3Demuxer(FramedDemuxer):
     """See `Demuxer`."""
 
     NAME = "MP3"
-    HEAD_BYTES = 4
+    HEAD_BYTES = HEAD_BYTES
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,15 +51,7 @@ class Mp3Demuxer(FramedDemuxer):
         self._end = 0
 
     def _length(self, head: bytes) -> int:
-        if len(head) < self.HEAD_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
-            return 0
-        version, layer, kbits, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
-        if version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
-            return 0
-        is_high = version == 3
-        hertz = _RATES[rate] >> (0 if is_high else 1 if version == 2 else 2)
-        bits = 1000 * (_KBITS if is_high else _LOW_KBITS)[kbits]
-        return (144 if is_high else 72) * bits // hertz + (head[2] >> 1 & 1)
+        return frame_bytes(head)
 
     def _frame(self, frame: bytes) -> Iterator[Item]:
         is_high = frame[1] >> 3 & 3 == 3

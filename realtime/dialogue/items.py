@@ -2,7 +2,8 @@
 
 An item may wait for something before it can be used: a turn for its transcript, a picture to be opened. Knows
 no responses. What a client creates becomes one in `realtime/dialogue/creation.py`; how they become what a
-model is asked is `realtime/dialogue/prompt.py`.
+model is asked is `realtime/dialogue/prompt.py`. A conversation may be long, and is looked through with every
+pair of frames: what is asked of each item is cheap, and clips are found without looking at the others.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Picture:
     detail: ImageDetail
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sound:
     """Speech: as a file where the model hears it, else by its transcript. `data` None: it was a turn."""
 
@@ -77,14 +78,19 @@ class Clip:
         return [each for pair in self.pairs for each in pair.timestamps_ms]
 
     @property
+    def num_bytes(self) -> int:
+        """Of all its frames."""
+        return sum(len(data) for pair in self.pairs for data in pair.data)
+
+    @property
     def is_leaving(self) -> bool:
         """None of its pairs that are ready stays."""
         return all(pair.is_leaving for pair in self.pairs if pair.num_tokens)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool; its arguments grow while the model writes them."""
+    """A call of a tool; its arguments are there once the model has written them."""
 
     call_id: str
     name: str
@@ -103,9 +109,25 @@ ItemPart = TextPart | Picture | Sound | Clip | Call | CallOutput
 
 
 class Item:
-    """A message, a call of a tool, or what that gave. `waits`: something must come before it can be used."""
+    """A message, a call of a tool, or what that gave; live video, a call and what it gave are an item's only
+    part. `waits`: something must come before it can be used."""
 
-    __slots__ = ("id", "is_hidden", "is_leaving", "num_media_tokens", "parts", "role", "status", "waits")
+    __slots__ = (
+        "_message",
+        "_parts",
+        "call",
+        "clip",
+        "id",
+        "is_hidden",
+        "is_leaving",
+        "num_chars",
+        "num_file_bytes",
+        "num_media_tokens",
+        "output",
+        "role",
+        "status",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -118,7 +140,7 @@ class Item:
     ) -> None:
         self.id = item_id
         self.role = role
-        self.parts = list(parts)
+        self.parts = parts
         self.status = status
         self.waits = waits
         self.is_hidden = False
@@ -129,29 +151,32 @@ class Item:
         """Of its files, once they were opened."""
 
     @property
-    def clip(self) -> Clip | None:
+    def parts(self) -> Sequence[ItemPart]:
+        """What it consists of. Of it only a clip changes."""
+        return self._parts
+
+    @parts.setter
+    def parts(self, parts: Sequence[ItemPart]) -> None:
+        self._parts = tuple(parts)
+        first = parts[0] if parts else None
+        self.clip = first if isinstance(first, Clip) else None
         """The live video that it is."""
-        return next((part for part in self.parts if isinstance(part, Clip)), None)
-
-    @property
-    def call(self) -> Call | None:
+        self.call = first if isinstance(first, Call) else None
         """The call that it is."""
-        return next((part for part in self.parts if isinstance(part, Call)), None)
-
-    @property
-    def output(self) -> CallOutput | None:
+        self.output = first if isinstance(first, CallOutput) else None
         """What a call gave, if it is that."""
-        return next((part for part in self.parts if isinstance(part, CallOutput)), None)
+        self.num_chars = sum(map(_num_chars, parts))
+        """Of its text, or of what is called and given."""
+        self.num_file_bytes = sum(
+            len(part.data or b"") for part in parts if isinstance(part, Picture | Sound)
+        )
+        """Of its pictures and sounds."""
+        self._message: ChatMessage | None = None
 
     @property
     def num_media_bytes(self) -> int:
         """Of its files and frames."""
-        return sum(map(_num_bytes, self.parts))
-
-    @property
-    def num_chars(self) -> int:
-        """Of its text, or of what is called and given."""
-        return sum(map(_num_chars, self.parts))
+        return self.num_file_bytes if self.clip is None else self.clip.num_bytes
 
     @property
     def text(self) -> str:
@@ -164,12 +189,15 @@ class Item:
 
     def message(self) -> ChatMessage | None:
         """As a chat has it; None if it holds nothing, or is about a call."""
+        if self._message is not None and self.clip is None:
+            return self._message
         content: str | tuple[Part, ...] = tuple(self._chat_parts())
         if not content:
             return None
         if self.role == "assistant":
             content = self.text
-        return ChatMessage(role=self.role, content=content, extra={}, param=self.id)
+        self._message = ChatMessage(role=self.role, content=content, extra={}, param=self.id)
+        return self._message
 
     def view(self) -> ConversationItem:
         """As clients see it."""
@@ -192,28 +220,20 @@ class Item:
 
     def _chat_parts(self) -> Iterator[Part]:
         for index, part in enumerate(self.parts):
-            where = f"{self.id}.content[{index}]"
             match part:
                 case TextPart():
                     yield part
                 case Picture(data, detail):
-                    yield MediaPart("image", data, where, is_low=detail == "low")
+                    yield MediaPart("image", data, self._where(index), is_low=detail == "low")
                 case Sound(bytes() as data):
-                    yield MediaPart("audio", data, where)
+                    yield MediaPart("audio", data, self._where(index))
                 case Sound(None, str() as transcript) if transcript:
                     yield TextPart(transcript)
                 case Clip(pairs) if any(pair.num_tokens for pair in pairs):
-                    yield MediaPart("video", b"", where)
+                    yield MediaPart("video", b"", self._where(index))
 
-
-def _num_bytes(part: ItemPart) -> int:
-    match part:
-        case Clip(pairs):
-            return sum(len(data) for pair in pairs for data in pair.data)
-        case Picture() | Sound():
-            return len(part.data or b"")
-        case _:
-            return 0
+    def _where(self, index: int) -> str:
+        return f"{self.id}.content[{index}]"
 
 
 def _num_chars(part: ItemPart) -> int:
@@ -249,6 +269,7 @@ class Items:
         self._config = config
         self._items: list[Item] = []
         self._by_id: dict[str, Item] = {}
+        self._clips: list[tuple[Item, Clip]] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -260,9 +281,16 @@ class Items:
         return self._by_id.get(item.id) is item
 
     @property
+    def clips(self) -> Sequence[tuple[Item, Clip]]:
+        """Live video, oldest first."""
+        return tuple(self._clips)
+
+    @property
     def num_media_bytes(self) -> int:
         """Of all files."""
-        return sum(item.num_media_bytes for item in self._items)
+        return sum([item.num_file_bytes for item in self._items]) + sum(
+            clip.num_bytes for _, clip in self._clips
+        )
 
     @property
     def last_id(self) -> ItemId | None:
@@ -336,6 +364,9 @@ class Items:
             place = self._items.index(self.get(after, "previous_item_id")) + 1
         self._items.insert(place, item)
         self._by_id[item.id] = item
+        if item.clip is not None:
+            assert place == len(self._items) - 1, "what was seen last stands last"
+            self._clips.append((item, item.clip))
         return self._shown_before(place)
 
     def before(self, item: Item) -> ItemId | None:
@@ -349,10 +380,13 @@ class Items:
         """Forget an item."""
         self._items.remove(item)
         del self._by_id[item.id]
+        if item.clip is not None:
+            self._clips.remove((item, item.clip))
 
     def check(self) -> None:
-        """Assert that both ways of finding items agree."""
+        """Assert that all ways of finding items agree."""
         assert self._by_id == {item.id: item for item in self._items}
+        assert self._clips == [(item, item.clip) for item in self._items if item.clip is not None]
         # Answers and clips that are complete together, and turns, may be some too many.
         config, num_waiting = self._config, sum(item.waits for item in self._items)
         most = config.max_items + config.max_responses + config.video.max_waiting + 2 + num_waiting

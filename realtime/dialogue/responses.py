@@ -14,6 +14,7 @@ where the answer is no part of the conversation. However it ends, what was said 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from msgspec import UNSET
@@ -204,7 +205,7 @@ class Response:
         text, send, call = "".join(self._texts), self._outgoing.send, item.call
         item.status = status
         if call is not None:
-            call.arguments = text
+            item.parts = [replace(call, arguments=text)]
             send(
                 ResponseFunctionCallArgumentsDone(
                     response_id=self.id,

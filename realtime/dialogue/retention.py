@@ -117,9 +117,8 @@ class Retention:
 
     def _places(self) -> Iterator[_Place]:
         """Every pair that is ready, oldest first."""
-        for item in self._items:
-            if item.clip is not None:
-                yield from ((item, item.clip, pair) for pair in item.clip.pairs if pair.num_tokens)
+        for item, clip in self._items.clips:
+            yield from ((item, clip, pair) for pair in clip.pairs if pair.num_tokens)
 
     def _evict(self, growing: Item | None) -> None:
         """Forget those that are leaving."""

@@ -140,10 +140,7 @@ class Video:
 
     def encoded(self, fact: PairEncoded | PairRefused) -> None:
         """A pair is ready to be looked at, or cannot be."""
-        for item in self._items:
-            clip = item.clip
-            if clip is None:
-                continue
+        for item, clip in self._items.clips:
             pair = next((each for each in clip.pairs if each.id == fact.pair_id), None)
             if pair is None:
                 continue
@@ -263,12 +260,6 @@ class Video:
     def origin_ms(self) -> int:
         """The time of the first frame: times are told from there."""
         return self._clock.first_ms
-
-    @property
-    def num_media_bytes(self) -> int:
-        """Of frames that are in no item yet."""
-        single = 0 if self._single is None else len(self._single.data)
-        return single + sum(len(frame.data) for frame in self._waiting)
 
     def _refuse(self, frame: Frame, error: SensoriumError) -> None:
         self._outgoing.do(ForgetFrames((frame.id,)))

@@ -270,7 +270,7 @@ def test_a_repeated_prompt_is_cached(client: OpenAI) -> None:
         ({"prompt": "a" * 10**6}, 400, "prompt"),
         ({"prompt": "a", "model": "gpt-9"}, 404, "model"),
         ({"prompt": "a", "stream": "yes"}, 400, "stream"),
-        ({"prompt": "a", "structured_outputs": {"regex": "("}}, 400, "response_format"),
+        ({"prompt": "a", "structured_outputs": {"regex": "("}}, 400, "structured_outputs"),
         ({"prompt": "a", "logit_bias": {"99999": 1}}, 400, "logit_bias.99999"),
     ],
     ids=range(11),

@@ -29,6 +29,8 @@ SCHEMA = {
     "properties": {"city": {"type": "string", "enum": ["Paris"]}},
     "required": ["city"],
 }
+BROKEN = {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}
+NO_MORE = {"additionalProperties": False}
 WEATHER = {"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ANSWER = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
@@ -169,6 +171,40 @@ def test_a_call_and_its_result_go_back(server: Server) -> None:
     assert answer.json()["content"][0]["text"] == "Cold.", answer.text
 
 
+def test_the_form_of_an_answer_and_how_much_is_thought(server: Server) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    asked: dict[str, Any] = {"output_config": {"format": {"type": "json_schema", "schema": schema | NO_MORE}}}
+    off: dict[str, Any] = {"thinking": {"type": "disabled"}, "seed": 1}
+    answer = post(server, **asked, **off).json()
+    (block,) = answer["content"]
+    assert json.loads(block["text"])["a"] in (1, 2)
+    # Beside tools it is that of text, and calls may come in its place.
+    called = post(server, **asked, **off, tools=[WEATHER], tool_choice={"type": "any"}).json()
+    assert {block["type"] for block in called["content"]} == {"tool_use"}
+    # As agents say that nothing is to be forgotten.
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    effort: dict[str, Any] = {"output_config": {"effort": "max"}, "context_management": edits}
+    assert post(server, said="Yes.", **effort).json()["content"][0]["text"] == "Yes."
+    assert post(server, "/count_tokens", **effort).json()["input_tokens"] > 0
+
+
+def test_an_answer_that_is_begun_is_gone_on_with(server: Server) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "The best is ("}]}]
+    off: dict[str, Any] = {"thinking": {"type": "disabled"}}
+    answer = post(server, said="A)", messages=begun, **off).json()
+    assert answer["content"][0]["text"] == "A)"
+    # Neither an end of the turn nor another beginning is read behind it.
+    asked: dict[str, Any] = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
+    chat = httpx.post(
+        f"{server.url}/tokenize",
+        json={**asked, "continue_final_message": True, "enable_thinking": False},
+        headers={"x-api-key": KEY},
+        timeout=60,
+    ).json()
+    counted = post(server, "/count_tokens", **asked, **off).json()
+    assert counted["input_tokens"] == chat["count"]
+
+
 def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
     system = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     options: dict[str, Any] = {"system": system, "tools": [WEATHER], "thinking": {"type": "disabled"}}
@@ -195,6 +231,12 @@ def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"thinking": {"type": "much"}}, "thinking.type"),
         ({"mcp_servers": []}, "mcp_servers"),
+        ({"output_config": {"effort": "most"}}, "output_config.effort"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": BROKEN}}}, ""),
+        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": 1}}}, "output_config.format.schema"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management"),
         ({"colour": 1}, "colour"),
     ],
 )
@@ -204,7 +246,7 @@ def test_what_is_wrong_is_named_in_anthropics_shape(server: Server, body: dict[s
     error = answer.json()
     assert error["type"] == "error"
     assert error["error"]["type"] == "invalid_request_error"
-    assert f"`{named}" in error["error"]["message"]
+    assert not named or f"`{named}" in error["error"]["message"]
 
 
 def test_a_wrong_key(server: Server) -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 from sensorium.kernels import attention
 from sensorium.kernels import cross_attention as cross_attention_module
-from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend, attend_reference
+from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend
 from sensorium.kernels.cross_attention import (
     CrossSpan,
     cross_attention,
-    cross_attention_reference,
     cross_scores,
 )
+from support.attention import attend_reference, cross_attention_reference
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}

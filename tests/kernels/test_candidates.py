@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 from sensorium.kernels import attention, linear
-from sensorium.kernels.attention import attend_reference
 from sensorium.kernels.choice import alike, choices, measure
 from sensorium.kernels.cross_attention import (
     CrossSpan,
     cross_attention,
     cross_attention_by_products,
-    cross_attention_reference,
 )
 from sensorium.kernels.linear import (
     MAX_NATIVE_ROWS,
@@ -23,6 +21,7 @@ from sensorium.kernels.linear import (
     linear_reference,
     pack_linear,
 )
+from support.attention import attend_reference, cross_attention_reference
 from support.choices import Stopwatch, any_threads
 from torch import Tensor
 

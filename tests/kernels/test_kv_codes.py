@@ -11,7 +11,7 @@ from sensorium.kernels import cross_attention as cross_module
 from sensorium.kernels import kv_cache
 from sensorium.kernels import paged_attention as paged_module
 from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
-from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_reference
+from sensorium.kernels.cross_attention import CrossSpan, cross_attention
 from sensorium.kernels.kv_cache import gather_kv, write_kv
 from sensorium.kernels.kv_codes import CODED, decode, encode, stored_size, write_codes
 from sensorium.kernels.paged_attention import (
@@ -21,6 +21,7 @@ from sensorium.kernels.paged_attention import (
     paged_batch,
 )
 from sensorium.kernels.rotary import rotary_table
+from support.attention import cross_attention_reference
 from support.paged_case import Case, make_case
 from torch import Tensor
 

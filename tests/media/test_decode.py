@@ -63,7 +63,7 @@ def test_formats(container: str, codec: str, rate: int, name: str, extra: int, l
         layout = "mono"  # AMR knows no other
     audio = decode_audio(encode(container, codec, rate, 1.5, layout))
     assert_is_tone(audio, 1.5, extra)
-    assert (audio.container, audio.sample_rate) == (name, 16_000)
+    assert audio.container == name
     assert audio.source_rate == rate
     assert audio.num_channels == (2 if layout == "stereo" else 1)
     assert audio.duration_s == len(audio.samples) / 16_000

@@ -34,8 +34,8 @@ def rows(dtype: FloatType, values: torch.Tensor) -> Rows:
 
 
 @pytest.mark.parametrize("dtype", sorted(TYPES))
-@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
-def test_what_is_not_finite_is_refused_wherever_it_is(
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan"), 70_000.0, -3e38])
+def test_what_cannot_be_computed_with_is_refused_wherever_it_is(
     monkeypatch: pytest.MonkeyPatch, dtype: FloatType, bad: float
 ) -> None:
     monkeypatch.setattr(module, "_AT_A_TIME", 7)

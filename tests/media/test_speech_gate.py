@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.media.speech_gate import SpeechGate, has_speech, speaks_for
+from sensorium.media.speech_gate import SpeechGate, speaks_for
 from sensorium.media.voice_activity import FRAME_SAMPLES, VoiceActivityModel
 from support.signals import WITHOUT_SPEECH, FloatArray, white_noise
 
@@ -36,10 +36,17 @@ def counting_model(monkeypatch: pytest.MonkeyPatch) -> tuple[VoiceActivityModel,
     return model, scored
 
 
+def has_speech(samples: FloatArray, model: VoiceActivityModel = MODEL) -> bool:
+    """Whether anybody speaks in `samples` [n], all pushed at once."""
+    gate = SpeechGate(model)
+    gate.push(samples)
+    return gate.has_speech(len(samples))
+
+
 @pytest.mark.parametrize("name", WITHOUT_SPEECH)
 def test_nobody_speaks_in_noise(name: str) -> None:
     samples = WITHOUT_SPEECH[name](6.0)
-    assert not has_speech(MODEL, samples)
+    assert not has_speech(samples)
     assert not speaks_for(MODEL, samples, 0.01)
 
 
@@ -47,7 +54,7 @@ def test_nobody_speaks_in_noise(name: str) -> None:
 @pytest.mark.parametrize(("gain", "noise_db"), [(1.0, -90), (1.0, -25), (0.03, -55), (0.003, -100)])
 def test_speech_is_heard(name: str, gain: float, noise_db: float) -> None:
     speech = spoken(name)
-    assert has_speech(MODEL, gain * speech + white_noise(len(speech) / 16_000, level_db=noise_db))
+    assert has_speech(gain * speech + white_noise(len(speech) / 16_000, level_db=noise_db))
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.1, 0.01])
@@ -59,7 +66,7 @@ def test_a_short_word_out_of_silence_is_heard(gain: float) -> None:
     for start in loud[:12]:
         samples = noise.copy()
         samples[6_000:10_800] += gain * speech[start : start + 4_800]
-        assert has_speech(MODEL, samples)
+        assert has_speech(samples)
 
 
 def test_its_length_is_measured() -> None:
@@ -96,9 +103,9 @@ def test_a_growing_stretch_is_judged_like_the_whole(start: int, sizes: list[int]
         gate.push(samples[pushed : pushed + size])
         pushed = min(len(samples), pushed + size)
         assert gate.num_samples == pushed
-        assert gate.has_speech(pushed) == has_speech(MODEL, samples[:pushed])
+        assert gate.has_speech(pushed) == has_speech(samples[:pushed])
     asked = min(asked, pushed)
-    assert gate.has_speech(asked) == has_speech(MODEL, samples[:asked])
+    assert gate.has_speech(asked) == has_speech(samples[:asked])
 
 
 def test_it_looks_no_further_than_the_speech_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +114,7 @@ def test_it_looks_no_further_than_the_speech_it_finds(monkeypatch: pytest.Monkey
     gate = SpeechGate(model)
     gate.push(speech)
     num_heard = len(scored)
-    first = next(n for n in range(0, len(speech), FRAME_SAMPLES) if has_speech(MODEL, speech[:n]))
+    first = next(n for n in range(0, len(speech), FRAME_SAMPLES) if has_speech(speech[:n]))
     assert num_heard * FRAME_SAMPLES < first + 5 * FRAME_SAMPLES
     assert not gate.has_speech(first - FRAME_SAMPLES)
     assert gate.has_speech(first)
@@ -137,9 +144,9 @@ class Scores(VoiceActivityModel):
 def test_a_frame_that_resembles_speech_is_none(scores: list[float], is_speech: bool) -> None:
     """Music has such frames, here and there."""
     samples = white_noise(len(scores) * FRAME_SAMPLES / 16_000, level_db=-30)
-    assert has_speech(Scores(scores), samples) == is_speech
+    assert has_speech(samples, Scores(scores)) == is_speech
 
 
 def test_less_than_a_frame_is_no_speech() -> None:
     for size in (0, 1, FRAME_SAMPLES - 1):
-        assert not has_speech(MODEL, spoken()[8_000 : 8_000 + size])
+        assert not has_speech(spoken()[8_000 : 8_000 + size])

@@ -7,11 +7,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.media.features import FeatureConfig, LogMel
+from sensorium.media.features import FeatureConfig
 from sensorium.media.speech_frames import FRAME_S, log_mel_frames, speech_frames
 from sensorium.media.spoken_length import spoken_words
 from sensorium.media.word_times import refine_words, time_words
 from sensorium.protocols.transcript import Word
+from support.features import log_mel
 from support.timed_speech import LANGUAGES, mean_error_s, timed_speech
 
 RATE = 16_000
@@ -170,7 +171,7 @@ def test_features_serve_as_well_as_samples(language: str) -> None:
     speech = timed_speech(language)
     rng = np.random.default_rng(1)
     rough = [Word(word.word, word.start + rng.uniform(-0.3, 0.3), 0.0) for word in speech.words]
-    features = LogMel(FeatureConfig()).extract(speech.samples)
+    features = log_mel(FeatureConfig(), speech.samples)
     words = refine_words(rough, log_mel_frames(features, len(speech.samples)))
     assert mean_error_s(words, speech.words) <= 0.08
     check_order(words, len(speech.samples))

@@ -141,6 +141,9 @@ def test_tool_choice_may_name_a_server_or_its_tool() -> None:
     assert chosen({"type": "mcp", "server_label": "a"}) == ["f", "x"]
     assert chosen({"type": "mcp", "server_label": "a", "name": "g"}) == ["x"]
     assert chosen({"type": "function", "name": "h"}) == ["h"]
+    some = [{"type": "function", "name": "h"}, {"type": "mcp", "server_label": "a", "name": "g"}]
+    assert chosen({"type": "allowed_tools", "mode": "auto", "tools": some}) == ["h", "x"]
+    assert chosen({"type": "allowed_tools", "mode": "required", "tools": some[1:]}) == ["x"]
     assert chosen("none") == []
     for choice, param in (
         ({"type": "mcp", "server_label": "b"}, "tool_choice.server_label"),

@@ -44,11 +44,27 @@ def test_what_may_be_called() -> None:
     assert read_tool_use(tools, "none").schemas is None
 
 
+def test_some_of_them_may_be_called() -> None:
+    f, g = Tool("f", NO_ARGUMENTS), Tool("g", NO_ARGUMENTS)
+    tools = [tool(), tool("g"), tool("h")]
+    assert read_tool_use(tools, allowed("g", "f")) == ToolUse((f, g))
+    assert read_tool_use(tools, allowed("g", "nothing", mode="required"), is_parallel=False) == ToolUse(
+        (g,), is_forced=True, max_calls=1
+    )
+    flat = [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": flat[1:]}
+    assert read_tool_use(flat, choice, is_nested=False) == ToolUse((g,))
+
+
 def test_names_that_lie_flat() -> None:
     tools = [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}]
     assert read_tool_use(tools, {"type": "function", "name": "f"}, is_nested=False).tools == (
         Tool("f", SCHEMA),
     )
+
+
+def allowed(*names: str, mode: str = "auto") -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [tool(name) for name in names]}}
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -76,6 +92,7 @@ def test_schemas_that_are_some(schema: dict[str, Any]) -> None:
 
 
 FUNCTION = "tools[0].function"
+ALLOWED = "tool_choice.allowed_tools"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +107,11 @@ FUNCTION = "tools[0].function"
         ([tool(description=3)], None, f"{FUNCTION}.description"),
         ([tool(f"f{index}") for index in range(MAX_TOOLS + 1)], None, "tools"),
         ([tool()], "any", "tool_choice"),
-        ([tool()], {"type": "allowed_tools"}, "tool_choice"),
+        ([tool()], {"type": "allowed_tools"}, "tool_choice.allowed_tools"),
+        ([tool()], allowed("f", mode="none"), "tool_choice.allowed_tools.mode"),
+        ([tool()], {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}, f"{ALLOWED}.tools"),
+        ([tool()], allowed("g"), f"{ALLOWED}.tools"),
+        ([tool()], {"type": "grammar"}, "tool_choice"),
         ([tool()], {"type": "function", "function": {"name": "g"}}, "tool_choice.function.name"),
         ([tool()], {"type": "function"}, "tool_choice.function.name"),
         (None, "required", "tool_choice"),

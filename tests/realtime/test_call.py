@@ -19,18 +19,8 @@ from sensorium.protocols.realtime import (
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.realtime.call import (
-    FINISH_S,
-    MAX_ERRORS,
-    START_S,
-    CallEffect,
-    CallMachine,
-    EndTrack,
-    Hang,
-    HearTrack,
-    OpenTrack,
-    Tell,
-)
+from sensorium.realtime.call import FINISH_S, MAX_ERRORS, START_S, CallMachine
+from sensorium.realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 
 Frame = dict[str, Any]
 START: Frame = {"event": "start", "start": {"callSid": "CA1", "tracks": ["inbound", "outbound"]}}
@@ -83,6 +73,13 @@ def completed(item: str, text: str) -> list[Any]:
             **NUMBERED, item_id=item, transcript=text, usage=DurationUsage(seconds=1.0)
         ),
     ]
+
+
+def test_a_key_may_be_told_without_a_field_of_its_own() -> None:
+    call = Call({"event": "websocket:connected", "content-type": "audio/l16;rate=8000", "start": None})
+    call.send({"event": "websocket:dtmf", "digit": "5", "duration": 260}, {"event": "websocket:notify"})
+    assert [event.digit for event in call.told("dtmf")] == ["5"]
+    assert not call.told("error")
 
 
 def test_a_call_from_start_to_summary() -> None:

@@ -20,6 +20,7 @@ class FileHost:
     answers: dict[str, bytes | Behave] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
+    num_connections: int = 0
 
     def url(self, path: str, host: str = "files.test") -> str:
         """An address here, by a name."""
@@ -38,13 +39,14 @@ def redirect(location: str, status: int = 302) -> bytes:
 
 
 @asynccontextmanager
-async def file_host() -> AsyncIterator[FileHost]:
-    """Run one on a free port of 127.0.0.1."""
+async def file_host(place: tuple[str, int] = ("127.0.0.1", 0)) -> AsyncIterator[FileHost]:
+    """Run one on a free port of 127.0.0.1, or elsewhere."""
     async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        (listener,) = await trio.open_tcp_listeners(place[1], host=place[0])
         host = FileHost(listener.socket.getsockname()[1])
 
         async def serve(stream: trio.SocketStream) -> None:
+            host.num_connections += 1
             head = b""
             while b"\r\n\r\n" not in head:
                 chunk = await stream.receive_some()
@@ -54,7 +56,7 @@ async def file_host() -> AsyncIterator[FileHost]:
             path = head.split(b" ", 2)[1].decode()
             host.asked.append(path)
             host.heads.append(head)
-            found = host.answers[path]
+            found = host.answers.get(path, answer(status=404))
             try:
                 if isinstance(found, bytes):
                     await stream.send_all(found)

@@ -132,10 +132,18 @@ def lying_files() -> Iterator[Hostile]:
         ("dash", '<?xml version="1.0"?><MPD><BaseURL>file:///etc/</BaseURL></MPD>'),
         ("svg", '<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'),
         ("eps", "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file\n"),
+        ("m3u8 data", "#EXTM3U\n#EXTINF:1,\ndata:audio/wav;base64,UklGRg==\n#EXT-X-ENDLIST\n"),
+        ("nested data", "data:image/png;base64,ZGF0YTppbWFnZS9wbmc7YmFzZTY0LGlWQk9SdzBLR2dv"),
+        ("nested list", "data:video/jpeg;base64,ZGF0YTp2aWRlby9qcGVnO2Jhc2U2NCwvOWovLC85ai8s"),
         ("tagged m3u8", "ID3\x03\0\0\0\0\0\0#EXTM3U\nfile:///etc/passwd\n"),
     ):
         for kind in KINDS:
             yield Hostile(f"{name} as {kind}", kind, text.encode("latin-1"))
+    for kind in KINDS:
+        yield Hostile(f"nothing as {kind}", kind, b"")
+    for lines in (b"concat", b"segment"):  # names inside of a container that is opened
+        track = encoded(tone(0.1), container="matroska", codec="flac")
+        yield Hostile(f"matroska {lines!r}", "audio", track.replace(b"FLAC", lines[:4]))
     yield Hostile("endless ogg", "audio", encoded(tone(0.1), container="ogg", codec="libopus") * 400)
     yield Hostile("id3 tags", "audio", b"ID3\x03\0\0\0\0\0\0" * 200_000)
     for rate, channels in ((1, 1), (2**31 - 1, 1), (16_000, 0), (16_000, 60_000), (0, 2)):

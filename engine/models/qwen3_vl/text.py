@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ from typing import Final
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
+from ...text.json_file import read_json
 from ...text.tokenizer import TextTokenizer
-from ..info import read_json
 from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
@@ -28,6 +28,8 @@ _WIDTH_FIELD: Final = "vision_config.out_hidden_size"
 _WIDTH: Final = 3584
 _LEVELS: Final = (8, 16, 24)
 """Transformers' own defaults."""
+_MAX_TIMES: Final = 4096
+"""Whose ids are remembered: a talk about a video says the same ones again with each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,13 @@ def expand_vision(
         builder.left[token_id] = deque(each for each in media if each.kind == kind)
     given = {token_id: len(each) for token_id, each in builder.left.items()}
     places = dict.fromkeys(given, 0)
-    for token_id in token_ids:
-        if token_id in places:
-            places[token_id] += 1
-            builder.add_media(token_id)
-        else:
-            builder.ids.append(token_id)
+    ids, end = tuple(token_ids), 0
+    for index, token_id in [(index, each) for index, each in enumerate(ids) if each in places]:
+        builder.ids += ids[end:index]
+        places[token_id] += 1
+        builder.add_media(token_id)
+        end = index + 1
+    builder.ids += ids[end:]
     for token_id, word in ((tokens.image, "image"), (tokens.video, "video")):
         if places[token_id] != given[token_id]:
             raise BadRequestError(
@@ -113,14 +116,14 @@ class VisionPrompts(TextPrompts):
         rule = EmbedsRule(tokens.width, tokens.merge_size)
         super().__init__(text, MediaRules(pixels="merged patches", embeds=rule))
         self._tokens = tokens
+        self._encode_time = lru_cache(_MAX_TIMES)(partial(text.encode, allow_special=False))
 
     def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         ids = self.template.encode(conversation)
         if not media:
             return Prompt(ids)
-        encode = partial(self.text.encode, allow_special=False)
-        expanded = expand_vision(ids, self._tokens, encode, media)
+        expanded = expand_vision(ids, self._tokens, self._encode_time, media)
         return Prompt(expanded.token_ids, unique(expanded.items), expanded.spans)
 
 

@@ -150,10 +150,10 @@ class WhisperText:
         num_prompt: int,
         temperature: float = 0.0,
         seed: int | None = None,
-        logprobs: bool = False,
         spells_numbers: bool = False,
     ) -> SamplingParams:
-        """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens.
+        """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens, with the
+        log-probability of what is said.
 
         With `spells_numbers` no digit and no sign that is read with one may be said, so that words are.
         """
@@ -164,7 +164,7 @@ class WhisperText:
             stop_token_ids=self._stop,
             suppress_token_ids=self._without_numerals if spells_numbers else self._suppress,
             begin_suppress_token_ids=self._begin_suppress,
-            logprobs=0 if logprobs else None,
+            logprobs=0,
         )
 
     @cached_property
@@ -194,7 +194,6 @@ class WhisperText:
         before: str = "",
         temperature: float = 0.0,
         seed: int | None = None,
-        logprobs: bool = False,
         spells_numbers: bool = False,
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
@@ -203,7 +202,6 @@ class WhisperText:
             num_prompt=len(prompt),
             temperature=temperature,
             seed=seed,
-            logprobs=logprobs,
             spells_numbers=spells_numbers,
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))

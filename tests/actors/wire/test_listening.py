@@ -168,6 +168,16 @@ async def test_a_reader_that_stops_is_cut() -> None:
             await receive_all(body.peer)
 
 
+async def test_whoever_waits_for_a_client_that_was_cut_waits_no_more() -> None:
+    """As a stream's watcher does when its writer has given the client up."""
+    one, other = socket.socketpair()
+    with other:
+        wire = Wire(trio.socket.from_stdlib_socket(one), send_timeout_s=1.0)
+        wire.reset()
+        with trio.fail_after(60):
+            await wire.wait_left()
+
+
 async def test_an_idle_connection_does_not_delay_the_end() -> None:
     started = trio.current_time()
     async with serving() as port:

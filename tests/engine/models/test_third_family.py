@@ -10,11 +10,12 @@ import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models import families
 from sensorium.engine.models.registry import open_model
-from sensorium.media.features import FeatureConfig, LogMel
+from sensorium.media.features import FeatureConfig
 from sensorium.protocols.errors import ModelLoadError
 from sensorium.protocols.messages import SamplingParams
 from support.ctc.folder import ENTRY, make_ctc_folder, said
 from support.ctc.text import BLANK, END
+from support.features import log_mel
 from support.plan_loop import Job, encode, run_jobs
 
 SPEECH = Path(__file__).parents[3] / "examples" / "data" / "kitchen_lights.wav"
@@ -39,8 +40,8 @@ def test_it_opens_encodes_and_is_read_out(
     windows = (speech[:32_000], speech[32_000:60_000])
     runner = Runner(source.load(), num_blocks=12)
     runner.warm_up()
-    log_mel = LogMel(FeatureConfig.from_folder(folder))
-    encode(runner, [torch.from_numpy(log_mel.extract(window)) for window in windows])
+    config = FeatureConfig.from_folder(folder)
+    encode(runner, [torch.from_numpy(log_mel(config, window)) for window in windows])
     jobs = [Job((BLANK,), slot, SamplingParams(max_tokens=51, stop_token_ids=(END,))) for slot in (0, 1, 0)]
     run_jobs(runner, jobs, preempt_every=preempt_every)
     texts = [source.side.text.decode(job.tokens) for job in jobs]

@@ -19,12 +19,16 @@ from sensorium.media.streams.mp3 import Mp3Demuxer
 from sensorium.media.streams.mp4 import Mp4Demuxer
 from sensorium.media.streams.packets import Packet, StreamError
 from sensorium.media.streams.recognise import begins_stream
+from sensorium.protocols.container_format import StreamContainer
 from support.audio_files import encoded
 from support.sound_streams import FRAGMENTED, streamed, voice
 
 SOUND = voice(1.1, rate=44_100)
 ADTS = encoded(SOUND, container="adts", codec="aac", rate=44_100)
 MP3 = encoded(SOUND, container="mp3", codec="libmp3lame", rate=44_100)
+MP3_BARE = encoded(
+    SOUND, container="mp3", codec="libmp3lame", rate=44_100, format_options={"write_xing": "0"}
+)
 FLAC = encoded(SOUND, container="flac", codec="flac", rate=44_100)
 MP4 = encoded(SOUND, container="mp4", codec="aac", rate=44_100, format_options=FRAGMENTED)
 PLAIN = encoded(SOUND, container="mp4", codec="aac", rate=44_100)
@@ -72,6 +76,16 @@ def test_an_mp4_is_heard_as_its_file(tmp_path: Path, name: str, codec: str, flag
     whole = decode_audio(data).samples
     for step in (len(data), 977, 61):
         np.testing.assert_array_equal(streamed(data, range(step, len(data), step)), whole)
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0" * 1500, b"junk\xff\xe1!" * 50])
+@pytest.mark.parametrize("name", ["mp3", "aac"])
+def test_a_file_that_was_cut_out_of_a_stream_is_heard_as_it(name: StreamContainer, junk: bytes) -> None:
+    whole = MP3_BARE if name == "mp3" else ADTS
+    data = junk + whole[len(whole) // 3 :]
+    samples = decode_audio(data).samples
+    assert 0.6 < len(samples) / len(decode_audio(whole).samples) < 0.72
+    np.testing.assert_array_equal(samples, streamed(data, range(97, len(data), 97), container=name))
 
 
 def flac_frames() -> list[bytes]:

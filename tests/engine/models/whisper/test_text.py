@@ -121,7 +121,7 @@ def test_decoding_equals_transformers(
 
 
 def test_sampling_follows_the_generation_config(text: WhisperText) -> None:
-    sampling = text.sampling(num_prompt=4, temperature=0.5, seed=3, logprobs=True)
+    sampling = text.sampling(num_prompt=4, temperature=0.5, seed=3)
     assert sampling.max_tokens == 60
     assert sampling.stop_token_ids == (IDS.end,)
     assert IDS.start in sampling.suppress_token_ids
