@@ -23,6 +23,13 @@ from .terminal import LiveText, timestamp
 
 Wish = Literal["ask", "end"]
 _MOST_WISHES: Final = 16
+_REMEMBERED: Final = {
+    "type": "retention_ratio",
+    "retention_ratio": 0.5,
+    "token_limits": {"post_instructions": 8192},
+}
+"""Tokens of frames, questions and answers together: who watches for hours waits no longer in the last one
+than in the first, and what was said an hour ago does not tell what is to be seen now."""
 
 
 def watch_it(
@@ -36,6 +43,7 @@ def watch_it(
     speed: float = 1.0,
 ) -> int:
     """The exit code. Raises PictureError where nothing can be shown, and SDKError."""
+    options = DialogueOptions(truncation=_REMEMBERED) | options
     with client.realtime(model, type="realtime", **options) as session:
         shown = iter(frames(source, max_fps=session.max_fps, speed=speed))
         first = next(shown, None)

@@ -15,6 +15,8 @@ from sensorium.client import Answer, Client, DialogueSession, SDKError
 from sensorium.client.camera import frames
 
 EVERY_S = 10.0
+KEPT = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"post_instructions": 8192}}
+"""However long it runs: frames, questions and answers of so many tokens, the oldest half goes at a time."""
 
 
 def told(answer: Answer) -> str:
@@ -39,7 +41,7 @@ def main(
     """Show, ask, and return the answers."""
     session: DialogueSession
     answers, asked_ms = [], 0
-    with Client(url) as client, client.realtime(model, type="realtime") as session:
+    with Client(url) as client, client.realtime(model, type="realtime", truncation=KEPT) as session:
         for timestamp_ms, picture in frames(source, max_fps=session.max_fps, speed=speed):
             session.send_frame(picture, timestamp_ms)
             if timestamp_ms - asked_ms >= 1000 * EVERY_S:

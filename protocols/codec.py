@@ -16,11 +16,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .errors import BadRequestError
-from .faults import read_fault, shortened
 from .flat import FlatClientEvent, FlatCommit, FlatControl, FlatInvalid, FlatServerEvent, FlatUpdate
+from .frame_faults import MALFORMED, explain, invalid, type_of
 from .realtime import (
-    DIALOGUE_CLIENT_EVENTS,
-    UNSUPPORTED_CLIENT_EVENTS,
     ClientEvent,
     InputAudioBufferAppend,
     InputAudioBufferClear,
@@ -39,7 +37,7 @@ from .realtime_dialogue import (
 )
 from .realtime_dialogue_session import DialoguePatch
 from .realtime_items import ClientItemId, read_input, read_item
-from .realtime_lifecycle import MAX_EVENT_ID, ClientEventId
+from .realtime_lifecycle import ClientEventId
 from .realtime_responses import ResponseCancel, ResponseCreate, ResponseWish
 from .realtime_session import SessionPatch
 from .realtime_video import VideoClientEvent
@@ -108,15 +106,6 @@ class _ResponseCreateFrame(
     event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """What an explanation needs of a refused object. Still undecoded: 20 MB of `[],[],…` would become
-    millions of lists, and hold the loop for seconds.
-    """
-
-    type: msgspec.Raw | UnsetType = UNSET
-    event_id: msgspec.Raw | UnsetType = UNSET
-
-
 _Frame = (
     _UpdateFrame
     | InputAudioBufferAppend
@@ -136,33 +125,17 @@ _DialogueFrame = (
     | VideoClientEvent
 )
 
-_SERVED: Final = frozenset(
-    {
-        "input_audio_buffer.append",
-        "input_audio_buffer.clear",
-        "input_audio_buffer.commit",
-        "input_audio_buffer.flush",
-        "session.resume",
-        "session.update",
-    }
-)
-_FLAT_SERVED: Final = _SERVED - {"input_audio_buffer.clear", "input_audio_buffer.flush", "session.resume"}
 _EXPECTED_UPDATE: Final = '{"type": "session.update", "session": {"type": "%s", "audio": {"input": {…}}}}'
 
 _frame_decoder: Final[msgspec.json.Decoder[_Frame]] = msgspec.json.Decoder(_Frame)
 _dialogue_decoder: Final[msgspec.json.Decoder[_DialogueFrame]] = msgspec.json.Decoder(_DialogueFrame)
 _flat_decoder: Final[msgspec.json.Decoder[FlatClientEvent]] = msgspec.json.Decoder(FlatClientEvent)
-_raw_decoder: Final = msgspec.json.Decoder(msgspec.Raw)
-_head_decoder: Final = msgspec.json.Decoder(_Head)
-_text_decoder: Final = msgspec.json.Decoder(str)
 _update_decoder: Final = msgspec.json.Decoder(_Update)
 _patch_decoder: Final[msgspec.json.Decoder[SessionPatch]] = msgspec.json.Decoder(SessionPatch)
 _dialogue_patch_decoder: Final[msgspec.json.Decoder[DialoguePatch]] = msgspec.json.Decoder(DialoguePatch)
 _server_decoder: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 _any_decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
-
-_MALFORMED = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class ClientDecoder:
@@ -184,8 +157,8 @@ class ClientDecoder:
             return decode_client_event(frame, answers=self._answers)
         try:
             event = _frame_decoder.decode(frame)
-        except _MALFORMED as error:
-            return _explain(frame, error)
+        except MALFORMED as error:
+            return explain(frame, error)
         self.is_flat = _dialect(event)
         if self.is_flat:
             return _decode_flat(frame)
@@ -198,8 +171,8 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     event: _DialogueFrame
     try:
         event = (_dialogue_decoder if answers else _frame_decoder).decode(frame)
-    except _MALFORMED as error:
-        return _explain(frame, error, answers=answers)
+    except MALFORMED as error:
+        return explain(frame, error, answers=answers)
     return _openai_event(event, frame, answers=answers)
 
 
@@ -210,11 +183,11 @@ def decode_server_event(frame: str | bytes) -> ServerEvent | OtherServerEvent:
     """
     try:
         return _server_decoder.decode(frame)
-    except _MALFORMED:
+    except MALFORMED:
         pass
     try:
         data = _any_decoder.decode(frame)
-    except _MALFORMED:
+    except MALFORMED:
         raise ValueError("the frame is not JSON") from None
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
         raise ValueError("the frame is not a JSON object with a `type`")
@@ -275,8 +248,8 @@ def _with_items(event: _ItemCreateFrame | _ResponseCreateFrame) -> ClientEvent:
 def _decode_flat(frame: str | bytes) -> InputAudioBufferAppend | FlatControl:
     try:
         event = _flat_decoder.decode(frame)
-    except _MALFORMED as error:
-        why = _explain(frame, error, flat=True)
+    except MALFORMED as error:
+        why = explain(frame, error, flat=True)
         return FlatInvalid(why.code, why.message, why.param, why.event_id)
     if isinstance(event, FlatUpdate):
         for name in ("include", "timestamp_granularities"):
@@ -301,10 +274,10 @@ def _session_update(
     patch: SessionPatch | DialoguePatch
     try:
         _update_decoder.decode(frame)
-    except _MALFORMED as error:
-        return _invalid(error, "", event_id)
+    except MALFORMED as error:
+        return invalid(error, "", event_id)
     try:
-        if _text(_head_decoder.decode(event.session).type) == other:
+        if type_of(event.session) == other:
             return InvalidEvent(
                 "unsupported_session_type",
                 f"`session.type` is {ours} here, as the address of the connection says; for {other}, "
@@ -313,78 +286,6 @@ def _session_update(
                 event_id,
             )
         patch = (_dialogue_patch_decoder if answers else _patch_decoder).decode(event.session)
-    except _MALFORMED as error:
-        return _invalid(error, "session", event_id)
+    except MALFORMED as error:
+        return invalid(error, "session", event_id)
     return SessionUpdate(patch, event.event_id)
-
-
-def _explain(
-    frame: str | bytes, error: Exception, *, flat: bool = False, answers: bool = False
-) -> InvalidEvent:
-    """Say why the frame was refused, naming its event where it has one."""
-    try:
-        data = _raw_decoder.decode(frame)
-    except RecursionError:
-        return InvalidEvent("invalid_json", "the frame is nested too deeply")
-    except _MALFORMED:
-        return InvalidEvent("invalid_json", "the frame is not valid JSON")
-    try:
-        head = _head_decoder.decode(data)
-    except msgspec.ValidationError:
-        return InvalidEvent("invalid_event", "the frame is not a JSON object")
-    event_id = _text(head.event_id)
-    if event_id is not None and len(event_id) > MAX_EVENT_ID:
-        event_id = None  # too long to be echoed
-    if head.type is UNSET or bytes(head.type) == b"null":
-        code = "unknown_event" if flat else "missing_required_parameter"
-        return InvalidEvent(code, "`type` is missing", "type", event_id)
-    match _text(head.type):
-        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
-            return InvalidEvent("unsupported_event", f"{name} is not served here", "type", event_id)
-        case str() as name if name in DIALOGUE_CLIENT_EVENTS and not flat and not answers:
-            return InvalidEvent(
-                "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
-            )
-        case str() as name if name not in _served(flat=flat, answers=answers):
-            return InvalidEvent("unknown_event", f"{shortened(name)} is not an event", "type", event_id)
-    explained = _invalid(error, "", event_id)
-    if flat and explained.code != "invalid_audio":
-        return msgspec.structs.replace(explained, code="invalid_event")
-    return explained
-
-
-def _served(*, flat: bool, answers: bool) -> frozenset[str]:
-    if flat:
-        return _FLAT_SERVED
-    return _SERVED | DIALOGUE_CLIENT_EVENTS if answers else _SERVED
-
-
-def _text(raw: msgspec.Raw | UnsetType) -> str | None:
-    """The string that `raw` is; None for anything else."""
-    if raw is UNSET:
-        return None
-    try:
-        return _text_decoder.decode(raw)
-    except _MALFORMED:
-        return None
-
-
-def _invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEvent:
-    """Translate msgspec's message: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
-    if isinstance(error, RecursionError):
-        return InvalidEvent("invalid_json", "the frame is nested too deeply", prefix or None, event_id)
-    fault = read_fault(str(error), prefix)
-    param, code, problem = fault.param, "invalid_value", fault.problem
-    match fault.kind:
-        case "missing":
-            code, problem = "missing_required_parameter", "required and missing"
-        case "unknown":
-            code, problem = "unknown_parameter", "not a known field"
-        case "invalid" if param == "audio":
-            code = "invalid_audio"
-        case _:
-            pass
-    if "base64" in problem:
-        problem += "; allowed: the standard alphabet, padded, without `data:` in front"
-    message = f"`{param}`: {problem}" if param else problem
-    return InvalidEvent(code, shortened(message, 300), param or None, event_id)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
@@ -200,6 +201,9 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
             param="structured_outputs",
         )
     messages = (*_system(request.system), *_read_messages(request.messages))
+    last = messages[-1]
+    if last.role == "assistant" and last.content and "tool_calls" not in last.extra:
+        chat = msgspec.structs.replace(chat, continue_final_message=True)  # as this API does
     with _own_names():
         conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
     return AskedMessage(request, chat, conversation)
@@ -295,8 +299,10 @@ def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
 
 
 def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]:
-    """The results of tools, and what is said beside them."""
+    """The results of tools, and what is said beside them; behind the results what files they hold, since
+    templates have files in what a user says."""
     found: list[ChatMessage] = []
+    shown: list[Part] = []
     parts: list[Part] = []
     for block, place in blocks:
         if block.type != "tool_result":
@@ -305,14 +311,12 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
         content = block.content or ""
         if isinstance(content, list):
             inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
-            media = next((part for part in inner if isinstance(part, MediaPart)), None)
-            if media is not None:
-                raise unsupported(media.param, "is an image in a tool's result; text is served")
+            shown += (part for part in inner if isinstance(part, MediaPart))
             content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
         extra = {"tool_call_id": _needed(block.tool_use_id, f"{place}.tool_use_id")}
         found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
-    if parts or not found:
-        found.append(ChatMessage(role="user", content=tuple(parts), extra={}, param=param))
+    if shown or parts or not found:
+        found.append(ChatMessage(role="user", content=(*shown, *parts), extra={}, param=param))
     return found
 
 

@@ -37,7 +37,7 @@ from .openapi_shapes import (
     TURN,
     Schema,
 )
-from .response_items import DeletedResponse, InputItemList, ResponseObject
+from .response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
 from .response_stream import ResponseEvent
 from .responses import ResponsesRequest
 from .rest import (
@@ -202,6 +202,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             events=get_args(ResponseEvent),
         ),
     ),
+    "/v1/responses/input_tokens": (_post("How long its prompt is", ResponsesRequest, InputTokenCount),),
     "/v1/responses/{id}": (
         Operation(
             summary="A response that is kept, as far as it is there, or its events",

@@ -15,6 +15,7 @@ from .body import decoder, refuse, unsupported
 from .chat_content import (
     MAX_MESSAGES,
     ChatMessage,
+    MediaPart,
     Part,
     Role,
     TextPart,
@@ -158,9 +159,13 @@ class _Reader:
     listed: list[McpListTools] = field(default_factory=list)
     requests: dict[str, McpApprovalRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
+    shown: list[Part] = field(default_factory=list)
+    """Files in results of functions: templates have them in what a user says, behind all of the results."""
 
     def add(self, item: _Item, param: str) -> None:
         """The next item."""
+        if item.type not in ("function_call_output", "mcp_approval_response"):
+            self._show(param)
         match item.type:
             case "message":
                 self._add_message(item, param)
@@ -181,7 +186,9 @@ class _Reader:
                 self._close()
                 call_id = _given(item.call_id, f"{param}.call_id")
                 content = read_content(_given(item.output, f"{param}.output"), f"{param}.output", _part)
-                check_media(content, "tool")
+                if not isinstance(content, str):
+                    self.shown += (part for part in content if isinstance(part, MediaPart))
+                    content = tuple(part for part in content if isinstance(part, TextPart))
                 extra = {"tool_call_id": call_id}
                 self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
             case "reasoning":
@@ -194,6 +201,7 @@ class _Reader:
     def finished(self) -> ReadInput:
         """All of it."""
         self._close()
+        self._show("input")
         if not self.messages:
             raise BadRequestError("`input` has no items.", param="input")
         return ReadInput(
@@ -202,6 +210,11 @@ class _Reader:
             tuple(self.requests.values()),
             tuple(self.approvals.values()),
         )
+
+    def _show(self, param: str) -> None:
+        if self.shown:
+            self.messages.append(ChatMessage(role="user", content=tuple(self.shown), extra={}, param=param))
+            self.shown = []
 
     def _add_call(self, item: _Item, call_id: str, param: str) -> None:
         name = _given(item.name, f"{param}.name")

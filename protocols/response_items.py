@@ -185,6 +185,13 @@ class DeletedResponse(Struct, frozen=True, kw_only=True):
     object: Literal["response"] = "response"
 
 
+class InputTokenCount(Struct, frozen=True, kw_only=True):
+    """How long the prompt of a response would be."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
 class InputItemList(Struct, frozen=True, kw_only=True):
     """What a response was asked with, or a page of it."""
 

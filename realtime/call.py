@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ..protocols.audio import AudioFormat
@@ -28,7 +27,6 @@ from ..protocols.calls import (
     Media,
     MediaFormat,
     Start,
-    TrackSummary,
     audio_format,
     content_format,
 )
@@ -44,6 +42,8 @@ from ..protocols.realtime import (
     InputAudioBufferSpeechStopped,
     ServerEvent,
 )
+from .call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from .call_track import Track
 
 T = TypeVar("T")
 
@@ -52,91 +52,6 @@ START_S: Final = 10.0
 FINISH_S: Final = 30.0
 """How long the last words may take."""
 MAX_ERRORS: Final = 100
-MAX_TRANSCRIPT_CHARS: Final = 200_000
-"""Of one track, in the summary: a day of talk. What is more was told as it came."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTrack:
-    """Begin a session for this track."""
-
-    track: str
-    format: AudioFormat
-
-
-@dataclass(frozen=True, slots=True)
-class HearTrack:
-    """Have the track's session hear this."""
-
-    track: str
-    audio: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class EndTrack:
-    """Have everything answered that was said: nothing more comes."""
-
-    track: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Say this of the call."""
-
-    event: CallEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Hang:
-    """The call is over."""
-
-    code: int
-    reason: str
-
-
-CallEffect = OpenTrack | HearTrack | EndTrack | Tell | Hang
-
-
-@dataclass(slots=True)
-class _Track:
-    name: str
-    format: AudioFormat
-    num_bytes: int = 0
-    num_frames: int = 0
-    num_missing: int = 0
-    last_chunk: int | None = None
-    num_turns: int = 0
-    num_failed: int = 0
-    num_chars: int = 0
-    lines: list[str] = field(default_factory=list)
-    digits: list[str] = field(default_factory=list)
-    starts: dict[str, int] = field(default_factory=dict)
-    pending: set[str] = field(default_factory=set)
-    is_flushed: bool = False
-    is_gone: bool = False
-
-    @property
-    def at_ms(self) -> int:
-        """How much of it has come."""
-        return self.num_bytes * 1000 // self.format.bytes_per_second
-
-    @property
-    def is_done(self) -> bool:
-        """Everything that was said is answered."""
-        return self.is_gone or (self.is_flushed and not self.pending)
-
-    def summary(self) -> TrackSummary:
-        """What became of it."""
-        return TrackSummary(
-            track=self.name,
-            audio_s=round(self.num_bytes / self.format.bytes_per_second, 3),
-            num_frames=self.num_frames,
-            num_missing=self.num_missing,
-            num_turns=self.num_turns,
-            num_failed=self.num_failed,
-            transcript="\n".join(self.lines),
-            digits="".join(self.digits),
-        )
 
 
 class CallMachine:
@@ -150,7 +65,7 @@ class CallMachine:
         self.deadline = now + START_S
         """When `on_deadline` wants to be called."""
         self._began = now
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[str, Track] = {}
         self._ending: str | None = None
         self._seq = 0
         self._num_errors = 0
@@ -253,7 +168,7 @@ class CallMachine:
         parameters = start.customParameters or start.custom_parameters or {}
         self._began, self.deadline = now, math.inf
         for name, each in formats.items():
-            self._tracks[name] = _Track(name, each)
+            self._tracks[name] = Track(name, each)
             self._effects.append(OpenTrack(name, each))
         self._tell(
             "call.started",
@@ -261,7 +176,7 @@ class CallMachine:
             tracks=[track.summary() for track in self._tracks.values()],
         )
 
-    def _track(self, name: str, param: str) -> _Track:
+    def _track(self, name: str, param: str) -> Track:
         if not self._tracks:
             raise BadRequestError(
                 "the call has not begun: `start` comes first", code="unexpected_event", param="event"
@@ -278,9 +193,7 @@ class CallMachine:
         except ValueError:
             raise BadRequestError("`media.chunk` is no number", param="media.chunk") from None
         if chunk is not None:
-            if track.last_chunk is not None and chunk > track.last_chunk + 1:
-                track.num_missing += min(chunk - track.last_chunk - 1, 1_000_000)
-            track.last_chunk = chunk if track.last_chunk is None else max(chunk, track.last_chunk)
+            track.count(chunk)
         self._hear_on(track, media.payload)
 
     def _hear_binary(self, audio: bytes) -> None:
@@ -288,14 +201,13 @@ class CallMachine:
         first = next(iter(self._tracks), "inbound")
         self._hear_on(self._track(first, "track"), audio)
 
-    def _hear_on(self, track: _Track, audio: bytes) -> None:
+    def _hear_on(self, track: Track, audio: bytes) -> None:
         if track.is_gone:
             return
-        track.num_frames += 1
-        track.num_bytes += len(audio)
+        track.came(audio)
         self._effects.append(HearTrack(track.name, audio))
 
-    def _on_event(self, track: _Track, event: ServerEvent) -> None:
+    def _on_event(self, track: Track, event: ServerEvent) -> None:
         match event:
             case InputAudioBufferSpeechStarted():
                 track.starts[event.item_id] = event.audio_start_ms
@@ -307,10 +219,11 @@ class CallMachine:
             case ConversationItemInputAudioTranscriptionDelta():
                 self._tell("transcript.delta", track=track.name, item=event.item_id, text=event.delta)
             case ConversationItemInputAudioTranscriptionCompleted():
-                self._complete(track, event.item_id, event.transcript)
+                item, text = event.item_id, event.transcript
+                start = track.complete(item, text)
+                self._tell("transcript.completed", track=track.name, item=item, text=text, at_ms=start)
             case ConversationItemInputAudioTranscriptionFailed():
-                track.num_failed += 1
-                self._answered(track, event.item_id)
+                track.fail(event.item_id)
                 problem = event.error
                 self._tell(
                     "transcript.failed",
@@ -328,18 +241,6 @@ class CallMachine:
                 )
             case _:
                 pass
-
-    def _complete(self, track: _Track, item: str, text: str) -> None:
-        start = self._answered(track, item)
-        track.num_turns += 1
-        if text and track.num_chars + len(text) <= MAX_TRANSCRIPT_CHARS:
-            track.lines.append(text)
-            track.num_chars += len(text)
-        self._tell("transcript.completed", track=track.name, item=item, text=text, at_ms=start)
-
-    def _answered(self, track: _Track, item: str) -> int | None:
-        track.pending.discard(item)
-        return track.starts.pop(item, None)
 
     def _end(self, reason: str, now: float) -> None:
         if self._ending is None:

@@ -30,14 +30,15 @@ class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     first_sure: float
     """How sure the model must be of a word, for the first text of a turn; 0: never asked."""
     sure: float
-    """The same for all later text, and for a first word without its capital: that is hardly ever final."""
+    """The same for all later text. A turn's first word is shown with a capital if the model is less sure,
+    for a small letter is hardly ever final there."""
     pause_sure: float
     """The same for text in front of a pause, with nothing else asked: if nobody goes on, it is final."""
     doubt_ms: int
     """A word that is at least `LEAST_SURE` is shown even so once it stood unchanged for so much audio."""
     hurry_ms: int
-    """After so much speech the first text of a turn waits no longer for the model to be sure, or for a
-    capital: what enough hypotheses agree on is shown unless it is a wild guess; 0: never."""
+    """After so much speech the first text of a turn waits no longer for the model to be sure: what enough
+    hypotheses agree on is shown unless it is a wild guess; 0: never."""
     min_language: float
     """The first text of a turn waits until the model is so sure of the language it found, for at most
     `EARLY_MS` of speech: a wrong one makes wrong words."""

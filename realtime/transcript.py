@@ -5,7 +5,8 @@ successive hypotheses agree from the beginning are released, except the newest o
 audio may have cut. How many must agree and how many words are withheld follows from `delay`.
 
 A model says how sure it was of each word (`realtime/certainty.py`), and a word that it was torn about waits
-until it is sure, or has said the same for a while.
+until it is sure, or has said the same for a while. A turn's first word has a capital unless the model is very
+sure of a small letter: it is often torn between the two while little was said, and hardly ever in the end.
 
 What the edge makes up does not count: the full stop behind the last word (it stands behind every last word,
 and is gone when the next one is heard) and an unfinished character (U+FFFD). Numbers and the beginnings of
@@ -77,12 +78,15 @@ class TranscriptPolicy:
         `language_probability` is how sure the model was of the language; `tokens` are those of the text, or
         of its end: without any it is sure of every word. `is_paused`: the speech has ended with a pause.
         """
+        text = self._as_shown(text)
         current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
+        sure = certainties(text, tokens, current, len(self._head))
+        if not self.released and not is_paused and sure and sure[0] < self._config.sure:
+            current[0] = _capitalised(current[0])
         num_agreed = self._num_agreed(current, speech_ms)
         num_known = _num_common(self._history[-1], current) if self._history else 0
         self._since = self._since[:num_known] + [speech_ms] * (len(current) - num_known)
         self._history.append(current)
-        sure = certainties(text, tokens, current, len(self._head))
         num_sure = self._num_sure(current, sure, speech_ms)
         num_stable = min(num_agreed, num_sure, self._num_inner(current))
         if num_sure and self._has_settled(current, speech_ms):
@@ -125,11 +129,8 @@ class TranscriptPolicy:
         end, num_released = len(self._head), len(self.released)
         if not least:
             return len(current)
-        is_first = not self.released
-        if is_first and 0 < config.hurry_ms <= speech_ms:
+        if not self.released and 0 < config.hurry_ms <= speech_ms:
             least = min(least, WILD_GUESS)
-        elif sure and is_first and sure[0] < config.sure and _is_uncapitalised(current[0]):
-            return 0
         for index, certainty in enumerate(sure):
             end += len(current[index])
             stood_ms = speech_ms - self._since[index] if certainty >= LEAST_SURE else -1
@@ -181,6 +182,11 @@ class TranscriptPolicy:
             older = self._history.popleft()
             self._history.append(older[num_passed:] if older[:num_passed] == passed else [])
 
+    def _as_shown(self, text: str) -> str:
+        """The hypothesis with the capital or small letter that was shown at the beginning of the turn."""
+        shown = self.released[:1]
+        return shown + text[1:] if shown and text[:1].casefold() == shown.casefold() else text
+
     def _extend(self, text: str) -> str:
         if not text.startswith(self.released):
             return ""
@@ -197,10 +203,13 @@ def _settled(text: str) -> list[str]:
     return found
 
 
-def _is_uncapitalised(word: str) -> bool:
-    """Whether a word that could begin with a capital does not."""
-    letter = next(filter(str.isalpha, word), "")
-    return letter.islower()
+def _capitalised(word: str) -> str:
+    """The word with its first letter large, where there is one such letter."""
+    for index, character in enumerate(word):
+        if character.isalpha():
+            large = character.upper()
+            return word[:index] + large + word[index + 1 :] if len(large) == 1 else word
+    return word
 
 
 def _num_common(left: list[str], right: list[str]) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.imports import ROOT, imported, nodes
+
 MODELS = ROOT / "engine" / "models"
 FAMILIES = sorted(path.parent.name for path in MODELS.glob("*/__init__.py"))
 ROOMS = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime")
@@ -28,39 +28,18 @@ def outside(family: str) -> Iterator[Path]:
                 yield path
 
 
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Everything a source file says."""
-    return tuple(ast.walk(ast.parse(path.read_text())))
-
-
-@cache
-def imported(path: Path) -> frozenset[str]:
-    """Absolute names of the modules a file of this project imports."""
-    package = ("sensorium", *path.relative_to(ROOT).parent.parts)
-    names = set[str]()
-    for node in nodes(path):
-        if isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            names.add(".".join(filter(None, (base, node.module))))
-            names |= {".".join(filter(None, (base, node.module, name.name))) for name in node.names}
-        elif isinstance(node, ast.Import):
-            names |= {name.name for name in node.names}
-    return frozenset(names)
-
-
 def test_there_are_families() -> None:
     assert {"dense", "qwen3_asr", "qwen3_vl", "transformers", "whisper"} <= set(FAMILIES)
 
 
 def test_nobody_imports_a_family() -> None:
-    """But other families, which may build on one, and its speech side."""
+    """But other families, which may build on one, and its speech side, which nobody imports."""
     found = []
     for family in FAMILIES:
-        module = re.compile(rf"sensorium\.engine\.models\.{family}(\.|$)")
+        module = re.compile(rf"sensorium\.(engine\.models|actors\.speech)\.{family}(\.|$)")
         for path in outside(family):
-            is_family = path.parent.parent == MODELS
-            if not is_family and SPEECH not in path.parents and any(map(module.match, imported(path))):
+            is_its_own = path.parent.parent == MODELS or path == SPEECH / f"{family}.py"
+            if not is_its_own and any(map(module.match, imported(path))):
                 found.append(f"{path.relative_to(ROOT)} imports {family}")
     assert not found
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.imports import ROOT, imported
+
 NOT_PACKAGES = {"tests", "examples", "docs", "build"}
 OWN_DISTRIBUTION = ROOT / "engine" / "checkpoints"
 MAX_LINES = 400
@@ -36,6 +38,20 @@ def test_every_package_is_listed() -> None:
         and path.parent != OWN_DISTRIBUTION
     }
     assert listed == found
+
+
+def test_no_file_knows_one_that_knows_it() -> None:
+    """But a kernel and its Triton side, which is imported where there is a GPU. Types count, too."""
+    modules = {
+        ".".join(("sensorium", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in source_files()
+        if path.name != "__init__.py" and path.relative_to(ROOT).parts[0] not in NOT_PACKAGES
+    }
+    known = {name: imported(path) & modules.keys() for name, path in modules.items()}
+    for name in known:
+        room, _, kernel = name.rpartition(".")
+        known[name] = known[name] - {f"{room}.triton_{kernel}"}
+    TopologicalSorter(known).prepare()  # CycleError names them
 
 
 def test_every_room_says_what_it_holds() -> None:

@@ -13,8 +13,9 @@ from typing import Final, assert_never
 
 import trio
 
+from ...engine.planning.cache_effects import Ask, CacheEffect, Drop, Encode, Free, Grant
 from ...engine.planning.claim_line import Ticket
-from ...engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, EncoderCache, Free, Grant
+from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from ...protocols.errors import SensoriumError
 from ...protocols.messages import ContentHash, Features, ItemKey, Service

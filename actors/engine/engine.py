@@ -17,8 +17,9 @@ import msgspec
 import trio
 
 from ...engine.models.info import ModelInfo
+from ...engine.planning.cache_effects import Ask
 from ...engine.planning.claim_line import Ticket
-from ...engine.planning.encoder_cache import Ask, EncoderCache
+from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker

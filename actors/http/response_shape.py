@@ -211,8 +211,7 @@ class ResponseShape:
 
     def fail(self, error: SensoriumError) -> bytes | None:
         """See `Shape`."""
-        code = "rate_limit_exceeded" if error.status == 503 else "server_error"
-        told = self._writer.fail(ResponseFault(code, error.message))
+        told = self._writer.fail(ResponseFault(_fault_code(error.status), error.message))
         return _frames(told) if self._has_begun else None
 
     async def settle(self) -> None:
@@ -250,6 +249,13 @@ class ResponseShape:
             output_tokens_details=OutputTokensDetails(self._num_thought + self._thought.num),
             total_tokens=found.total_tokens,
         )
+
+
+def _fault_code(status: int) -> str:
+    """Whose fault it is, in the words this API has for it."""
+    if status < 500:
+        return "invalid_prompt"
+    return "rate_limit_exceeded" if status == 503 else "server_error"
 
 
 def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> ResponseObject:

@@ -20,11 +20,12 @@ from starlette.responses import Response
 from ...protocols.body import refuse, renamed
 from ...protocols.chat import chat_params
 from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
-from ...protocols.response_items import DeletedResponse, InputItemList, ResponseObject
+from ...protocols.mcp_tools import hosted_tools
+from ...protocols.response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
 from ...protocols.responses import FIELD_NAMES, check_include, parse_response
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
-from ..text.reading import check_calls
+from ..text.reading import AnswerReading, check_calls
 from .answering import Answering
 from .event_stream import EventStream, Put
 from .response_rounds import RoundAnswering, approved_calls
@@ -101,6 +102,25 @@ class ResponseRoutes:
                 await service.responses.saved(begun.id)
                 return self._followed(begun.id, _NOTHING_READ) if wish.stream else _json(begun)
             return await answering.respond(request, hold, shape.settle)
+
+    async def input_tokens(self, request: Request) -> Response:
+        """How long the prompt of a conversation is; tools of MCP servers count where it has their lists."""
+        service = self._service
+        caller = service.caller(request)
+        with admission(service, request, caller)():
+            asked = await read_and_parse(service, request, parse_response)
+            prompter = text_model(service, asked.request.model).prompter
+            before = await self._before(caller, asked.request.previous_response_id)
+            messages, listed = ((), ()) if before is None else (before.messages, before.listed)
+            taken = {tool.name for tool in asked.functions}
+            hosted = hosted_tools(asked.servers, (*listed, *asked.read.listed), taken)
+            conversation = asked.conversation(
+                (*messages, *asked.read.messages), hosted, is_first=not asked.servers
+            )
+            AnswerReading(prompter.builder, conversation)
+            with renamed(FIELD_NAMES):
+                async with prompter.chat(conversation, caller=service.lane(caller).caller) as prompt:
+                    return _json(InputTokenCount(input_tokens=len(prompt.token_ids)))
 
     async def one(self, request: Request) -> Response:
         """A kept response, as far as it is there; or forget it."""

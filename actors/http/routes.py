@@ -116,9 +116,10 @@ class Gate:
             refusal = error_response(_shown(error, request), path=scope["path"])
             await refusal(scope, receive, answer.send)
         finally:
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            for kind in ("models", "responses"):
-                path = f"/v1/{kind}/{{id}}" if scope["path"].startswith(f"/v1/{kind}/") else path
+            path = scope["path"]
+            if path not in self._paths:
+                kinds = (kind for kind in ("models", "responses") if path.startswith(f"/v1/{kind}/"))
+                path = next((f"/v1/{kind}/{{id}}" for kind in kinds), "other")
             metrics = self._service.metrics
             metrics.requests.labels(path, str(answer.status or 499)).inc()
             metrics.request_duration.labels(path).observe(trio.current_time() - began)
@@ -196,6 +197,7 @@ def routes(service: Service) -> list[Route]:
                 _route("/v1/messages", messages.create, "POST"),
                 _route("/v1/messages/count_tokens", messages.count_tokens, "POST"),
                 _route("/v1/responses", responses.create, "POST"),
+                _route("/v1/responses/input_tokens", responses.input_tokens, "POST"),
                 _route("/v1/responses/{id}", responses.one, "GET", "DELETE"),
                 _route("/v1/responses/{id}/cancel", responses.cancel, "POST"),
                 _route("/v1/responses/{id}/input_items", responses.input_items, "GET"),

@@ -20,7 +20,8 @@ from ...protocols.audio import AudioFormat
 from ...protocols.calls import decode_call_frame, encode_call_event
 from ...protocols.codec import OtherServerEvent, decode_server_event
 from ...protocols.errors import ClientError, SensoriumError
-from ...realtime.call import CallEffect, CallMachine, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from ...realtime.call import CallMachine
+from ...realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 from ..callers import Caller
 from .callbacks import Callback
 from .line import Line, Socket

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
@@ -20,14 +20,17 @@ from ...protocols.realtime import Error, ErrorDetail, ServerEvent
 from ...protocols.realtime_lifecycle import SessionResumed
 from ...realtime.replay import Replay
 from .meter import SessionMeter
-from .outbox import SlowReaderError
-
-if TYPE_CHECKING:
-    from .line import Line
+from .outbox import Outbox, SlowReaderError
 
 logger = logging.getLogger(__name__)
 
 TOO_SLOW: Final = "the client reads too slowly"
+
+
+class Carrier(Protocol):
+    """What a session's way out knows of the line to its client (`actors/live/line.py`)."""
+
+    outbox: Outbox
 
 
 class Delivery:
@@ -36,7 +39,7 @@ class Delivery:
     def __init__(
         self, session_id: str, replay: Replay, meter: SessionMeter, new_id: Callable[[str], str]
     ) -> None:
-        self.line: Line | None = None
+        self.line: Carrier | None = None
         self.closing: tuple[int, str] | None = None
         """Code and reason of the close, once the session has ended by itself."""
         self._session_id = session_id
@@ -101,7 +104,7 @@ class Delivery:
         """The frames after that event, for a client that then gets the following ones. Raises ClientError."""
         return self._replay.resume(after_seq)
 
-    def move(self, line: Line, resumed: SessionResumed, frames: Sequence[str]) -> None:
+    def move(self, line: Carrier, resumed: SessionResumed, frames: Sequence[str]) -> None:
         """Go on on another line, and tell it what it missed; the old one closes. Raises SlowReaderError."""
         old, self.line = self.line, line
         if old is not None:

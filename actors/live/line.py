@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 import trio
@@ -22,9 +22,7 @@ from ...protocols.realtime import Error, ErrorDetail
 from ...protocols.realtime_lifecycle import SessionResume
 from ..callers import NOBODY, Caller
 from .outbox import Outbox, SlowReaderError
-
-if TYPE_CHECKING:
-    from .session import SessionActor
+from .session import SessionActor
 
 CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close, so that it reads what we said before."""

@@ -14,13 +14,12 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
 import trio
 
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.container_format import ContainerFormat, InputFormat
 from ...protocols.errors import NotFoundError, SensoriumError, UnauthorizedError
 from ...protocols.flat import FlatControl, FlatServerEvent
 from ...protocols.realtime import ServerEvent
@@ -48,19 +47,25 @@ from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
 from .answers import OpenAnswers
 from .audio import AudioBatch, Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then, slices
-from .delivery import TOO_SLOW, Delivery
+from .delivery import TOO_SLOW, Carrier, Delivery
+from .ears import Ears
 from .hearing import OpenEar
 from .intake import Intake
-from .line import Line
 from .meter import SessionMeter
 from .outbox import SlowReaderError
-from .sound import OpenSound, Sound
+from .sound import OpenSound
 from .turns import LiveTurns, Outcome
 
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 10.0
 """How long frames wait for a backlog to shrink."""
+
+
+class SessionLine(Carrier, Protocol):
+    """The line to a client, and whose session it carries."""
+
+    session: SessionActor | None
 
 
 class SessionActor:
@@ -88,12 +93,7 @@ class SessionActor:
         many more channels may be heard apart, all of a new session's included."""
         session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
-        self._open_ear = open_ear
-        self._ears = [open_ear() for _ in range(session.num_channels)]
-        """One for each channel."""
-        self._open_sound = open_sound
-        self._sound: Sound | None = None
-        """Decodes what comes in a container, where it does."""
+        self._ears = Ears(open_ear, open_sound, session.num_channels)
         self._arrival = Arrival()
         self.id = session.id
         """Public id of the session."""
@@ -153,7 +153,7 @@ class SessionActor:
             if self.answers is not None:
                 self.answers.close()
             self._intake.inputs.close()
-            self._hear_from(None)
+            self._ears.close()
             self._stepped.set()
 
     async def drain(self) -> None:
@@ -167,7 +167,7 @@ class SessionActor:
         self._is_dropped = True
         self._scope.cancel()
 
-    def give_up(self, line: Line, error: SlowReaderError) -> None:
+    def give_up(self, line: SessionLine, error: SlowReaderError) -> None:
         """The client of `line` does not read: end the session, if it is still its client."""
         if self.delivery.line is line:
             self.delivery.give_up(error)
@@ -182,7 +182,7 @@ class SessionActor:
         if self.answers is not None:
             self.answers.park()
 
-    async def resume(self, wish: SessionResume, line: Line) -> None:
+    async def resume(self, wish: SessionResume, line: SessionLine) -> None:
         """Go on with the client on `line`; another line, where there still is one, is closed.
 
         Raises ClientError and changes nothing if the token is wrong, or if events are missing.
@@ -219,7 +219,7 @@ class SessionActor:
         """After `resume`: the client is there again, and the session not idle."""
         await self._tell(ClientReturned())
 
-    async def take(self, frame: str | bytes, line: Line) -> SessionResume | None:
+    async def take(self, frame: str | bytes, line: SessionLine) -> SessionResume | None:
         """Take in one frame of `line`, unless the session has gone to another one, or has ended.
 
         A client's first event may be the wish to go on with another session; that one is returned. Cancelling
@@ -305,11 +305,11 @@ class SessionActor:
                 now = trio.current_time()
                 for follow_up in self._machine.configure(audio_format, num_channels, now=now):
                     await self._perform(follow_up)
-                self._hear_from(audio_format, num_channels)
+                self._ears.configure(audio_format, num_channels)
             case ConfigureTranscription(model, options):
                 self.turns.configure(model, options)
             case ResetVoiceActivity(channel):
-                self._ears[channel].reset()
+                self._ears.reset(channel)
             case Close(code, reason):
                 self.delivery.close(code, reason)
             case _ if isinstance(effect, DialogueEffect):
@@ -322,7 +322,7 @@ class SessionActor:
         follow_ups: Sequence[LiveEffect] = ()
         match effect:
             case Hear(samples, channel):
-                scores = await self._ears[channel].hear(samples, is_pushed=self._arrival.is_pushed)
+                scores = await self._ears.hear(samples, channel, is_pushed=self._arrival.is_pushed)
                 follow_ups = self._machine.heard(scores, channel=channel, now=trio.current_time())
             case Then():
                 follow_ups = self._machine.proceed(effect, now=trio.current_time())
@@ -345,11 +345,10 @@ class SessionActor:
         is_wanted: bool = True,
     ) -> None:
         """Have a container's bytes decoded, and hear what is in them before anything else happens."""
-        has_more = self._sound is not None
+        has_more = self._ears.are_decoding
         while has_more:
-            assert self._sound is not None
             try:
-                samples, has_more = await self._sound.decode(data, is_first=is_first, is_end=is_end)
+                samples, has_more = await self._ears.decode(data, is_first=is_first, is_end=is_end)
             except SensoriumError as error:
                 for told in self._machine.undecodable(error, event_id=event_id, now=trio.current_time()):
                     await self._perform(told)
@@ -359,16 +358,6 @@ class SessionActor:
             for part in slices(samples) if is_wanted else ():
                 for follow_up in self._machine.decoded(part, event_id=event_id, now=trio.current_time()):
                     await self._perform(follow_up)
-
-    def _hear_from(self, audio_format: InputFormat | None, num_channels: int = 1) -> None:
-        """Bytes come in this format from now on; None: no more come."""
-        if audio_format is not None and num_channels != len(self._ears):
-            self._ears = [self._open_ear() for _ in range(num_channels)]
-        if self._sound is not None:
-            self._sound.close()
-        self._sound = None
-        if isinstance(audio_format, ContainerFormat):
-            self._sound = self._open_sound(audio_format.container, num_channels)
 
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self.delivery.send(event, instead)

@@ -36,8 +36,9 @@ from ..planning.plan import (
 from .faults import first_line, naming_device_loss, out_of_memory
 from .grammar import GrammarError, GrammarMatcher, GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
-from .logits import RowSpan, RuleBook
+from .logits import RowSpan
 from .portions import Portions
+from .rules import RuleBook
 from .sampler import NOT_FINITE, Choice, accept, choose, prompt_logprobs
 from .sequence import SequenceState
 from .step import FedSequence, Limits, fault_of, step_batch

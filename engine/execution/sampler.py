@@ -33,7 +33,8 @@ from ...protocols.messages import (
 )
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
-from .logits import NEVER, RowSpan, apply_rules
+from .logits import RowSpan, apply_rules
+from .rules import NEVER
 
 MIN_TEMPERATURE = 1e-5
 """Below, the choice is greedy: dividing by it would leave one token anyway."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..planning.plan import SequenceStart
 from .grammar import GrammarMatcher
-from .logits import Rules
+from .rules import Rules
 
 _FIRST_CAPACITY = 64
 

@@ -7,13 +7,14 @@ state this reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 
-from ...kernels.paged_attention import PagedSequence, paged_batch
+from ...kernels.paged_attention import PagedBatch, PagedSequence, paged_batch
 from ...kernels.transfer import to_device
-from ..models.base import EncoderOutput, Listener, MediaEmbedding, StepBatch
+from ..models.base import EncoderOutput, Listener, Looked, MediaEmbedding, StepBatch
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
 
@@ -51,6 +52,15 @@ class FedSequence:
             return None
         row = self.step.probe.position - self.step.start
         return row if 0 <= row < len(self.token_ids) else None
+
+    @property
+    def num_looked_at(self) -> int:
+        """How many of the fed rows, the last ones, matter for more than their keys and values."""
+        rows = len(self.token_ids)
+        if self.state.sampling.prompt_logprobs is not None:
+            return rows
+        num_sampling = 1 + self.step.num_draft if self.step.samples else 1
+        return max(num_sampling, 0 if self.probe_row is None else rows - self.probe_row)
 
     @property
     def draft(self) -> tuple[int, ...]:
@@ -129,12 +139,34 @@ def step_batch(
         for rows in step.media:
             output = encodings[rows.slot]
             media.append(MediaEmbedding(output, first + rows.first_row, rows.num_rows, rows.offset))
+    paged = paged_batch(sequences, limits.block_size, device)
     return StepBatch(
         token_ids=to_device(torch.tensor(token_ids, dtype=torch.int64), device),
         positions=to_device(torch.tensor(_positions(fed, limits.rotary_axes), dtype=torch.int64), device),
-        paged=paged_batch(sequences, limits.block_size, device),
+        paged=paged,
         media=tuple(media),
         listeners=tuple(_listeners(fed, encodings)) if limits.listens else (),
+        looked=_looked(fed, paged, device),
+    )
+
+
+def _looked(fed: Sequence[FedSequence], paged: PagedBatch, device: torch.device) -> Looked | None:
+    """None where leaving rows out gains little."""
+    counts = tuple(each.num_looked_at for each in fed)
+    ends = tuple(accumulate(paged.num_queries))
+    if 2 * sum(counts) >= sum(paged.num_queries):
+        return None
+    indices = [row for end, count in zip(ends, counts, strict=True) for row in range(end - count, end)]
+    rows = to_device(torch.tensor(indices, dtype=torch.int64), device)
+    starts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
+    return Looked(
+        rows,
+        replace(
+            paged,
+            query_starts=to_device(starts, device),
+            write_slots=paged.write_slots[rows],
+            num_queries=counts,
+        ),
     )
 
 

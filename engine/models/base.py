@@ -69,6 +69,15 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """The rows of a step whose hidden states are looked at: `rows` int64 [some], the last ones of each
+    sequence; `paged` is the step of them alone. The others are fed for their keys and values."""
+
+    rows: Tensor
+    paged: PagedBatch
+
+
+@dataclass(frozen=True, slots=True)
 class StepBatch:
     """One ragged step: all sequences' fed tokens, one after the other.
 
@@ -80,6 +89,8 @@ class StepBatch:
     paged: PagedBatch
     media: tuple[MediaEmbedding, ...] = ()
     listeners: tuple[Listener, ...] = ()
+    looked: Looked | None = None
+    """None: all of them."""
 
 
 class Model(Protocol):
@@ -106,7 +117,8 @@ class Model(Protocol):
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] of prompts and answers alike; writes the rows' keys and values into
-        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded (`kv_codes.py`)."""
+        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded (`kv_codes.py`).
+        Rows that nobody looks at may hold anything."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""

@@ -6,7 +6,6 @@ which one it is: what the rest of the engine must know are facts here, or abilit
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ...protocols.generation import (
     NOTHING_SAID,
     SamplingDefaults,
 )
+from ..text.json_file import read_json
 
 _DEPTHS: Final = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer"})
 _MAX_LAYERS: Final = 1000
@@ -88,21 +88,6 @@ class Listens:
     `sensorium.actors.speech` (".whisper") or an absolute one."""
     text: Any
     """The family's own text side, which that module knows."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """One JSON object. Raises ModelLoadError naming the file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelLoadError(f"{path}: missing") from None
-    except RecursionError:
-        raise ModelLoadError(f"{path}: not readable JSON (nested too deeply)") from None
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path}: not readable JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path}: not a JSON object")
-    return value
 
 
 def check_numbers(config: dict[str, Any], path: Path) -> None:

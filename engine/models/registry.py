@@ -14,9 +14,10 @@ from typing import Any, Protocol, cast, get_args
 from ...kernels.codes import GRIDS, Quantization
 from ...kernels.kv_codes import KvDtype
 from ...protocols.errors import ModelLoadError
+from ..text.json_file import read_json
 from . import families
 from .embedded import embedded_models
-from .info import check_numbers, read_json
+from .info import check_numbers
 from .published import read_published
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, find_folder

@@ -22,8 +22,8 @@ from ...kernels.linear import LinearWeight, arrange_linear, arrange_parts
 from ...kernels.linear_bits import num_packed_bytes
 from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
+from ..text.json_file import read_json
 from .embedded import embedded_folder, not_embedded
-from .info import read_json
 from .memory import host_bytes
 from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
 from .packed_weights import Shape as Shape

@@ -3,7 +3,8 @@
 Pure bookkeeping over slots (integers that name an encoding and are never used again; the tensors belong to
 the runner) within a budget of bytes. Each content is encoded once, however many ask for it while it is
 encoded or kept; claims are made by name, and features asked of one claimant only. It knows no scheduler and
-no tasks: it answers with effects. `actors/engine/encoder_cache.py` performs them.
+no tasks: it answers with effects (`engine/planning/cache_effects.py`), which `actors/engine/encoder_cache.py`
+performs.
 """
 
 from __future__ import annotations
@@ -15,51 +16,10 @@ from typing import Final, Literal
 
 from ...protocols.errors import BadRequestError, OverloadedError
 from ...protocols.messages import ContentHash, Features, ItemKey, Service
+from .cache_effects import Ask, CacheEffect, Drop, Encode, Free, Grant
 from .claim_line import MAX_OVERTAKES, ClaimLine, Ticket, WaitingClaim
 from .lanes import SERVICES
 from .plan import Slot
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """`ticket` holds `slots` (one per item it needs) from now on; their encodes are ordered before anything
-    that will use them."""
-
-    ticket: Ticket
-    slots: tuple[Slot, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """`ticket` is to `supply` the features of these, which nobody has sent yet."""
-
-    ticket: Ticket
-    missing: tuple[ContentHash, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Encode:
-    """Encode `features` into `slot` before the first use of it; with no use it may stay undone."""
-
-    slot: Slot
-    features: Features
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Forget the encode of `slot` if it has not started; answered by `dropped`, else by `encoded`."""
-
-    slot: Slot
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """The content of `slot` is no longer needed."""
-
-    slot: Slot
-
-
-CacheEffect = Grant | Ask | Encode | Drop | Free
 
 # missing: its features are asked of `sender` · encoding: holders may already use the slot ·
 # dropping: nobody wants it, `Drop` is on its way ·

@@ -50,8 +50,11 @@ def message_strings(message: ChatMessage) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     else:
-        yield from (part.text for part in content or () if isinstance(part, TextPart))
-    yield from strings_in(message.extra)
+        for part in content or ():
+            if isinstance(part, TextPart):
+                yield part.text
+    if message.extra:
+        yield from strings_in(message.extra)
 
 
 def _fields(conversation: Conversation) -> dict[str, Iterable[str]]:

@@ -180,14 +180,16 @@ class _Hider:
 
     def hide_parts(self, parts: Iterable[Part], names: re.Pattern[str]) -> list[dict[str, str]]:
         """Parts as templates take them. Neighbouring texts do not form a name together either."""
+        if not self._may_hide:
+            return [_shown(part) for part in parts]
         found: list[dict[str, str]] = []
         for kind, group in groupby(parts, type):
             run = list(group)
             texts = [self.hide(part.text, names) for part in run if isinstance(part, TextPart)]
             if kind is TextPart and names.search("".join(texts)):
                 texts = [self._stand_in("") + text for text in texts]
-            found += [{"type": "text", "text": text} for text in texts]
-            found += [{"type": part.kind} for part in run if isinstance(part, MediaPart)]
+            found += [_shown(TextPart(text)) for text in texts]
+            found += [_shown(part) for part in run if isinstance(part, MediaPart)]
         return found
 
     def is_in(self, piece: str) -> bool:
@@ -206,6 +208,10 @@ class _Hider:
             self._stand_ins[name] = stand_in
             self._names[stand_in] = name
         return self._stand_ins[name]
+
+
+def _shown(part: Part) -> dict[str, str]:
+    return {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": part.kind}
 
 
 def _pattern(names: Iterable[str]) -> re.Pattern[str]:

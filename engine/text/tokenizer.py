@@ -16,7 +16,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Tokenizer
 
 from ...protocols.errors import ModelLoadError
-from ..models.info import read_json
+from .json_file import read_json
 from .token_bytes import byte_table
 
 _NAMED: Final = ("bos_token", "eos_token", "pad_token", "unk_token")

@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from sensorium.engine.models import registry
 from sensorium.engine.models.base import Model, StepBatch
-from sensorium.engine.models.info import read_json
 from sensorium.engine.models.source import Opening
 from sensorium.engine.models.transformers.model import open_source
+from sensorium.engine.text.json_file import read_json
 from sensorium.kernels.kv_codes import CODED
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 

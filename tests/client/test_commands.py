@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,14 @@ import msgspec
 import pytest
 from sensorium.actors.commands import app, run
 from sensorium.client import commands
-from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.requests import SpeechOptions
-from sensorium.client.terminal import LiveText, milliseconds, timestamp
 from sensorium.client.transcribe_files import side_by_side
-from sensorium.protocols.codec import encode_event
-from sensorium.protocols.realtime import Error, ErrorDetail, SessionUpdate
+from sensorium.protocols.realtime import SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
 NOWHERE = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """One second of audio."""
-    path = tmp_path / "talk.wav"
-    path.write_bytes(wav_bytes(Audio(array("h", range(16_000)).tobytes(), 16_000)))
-    return path
-
-
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,14 +85,6 @@ def test_no_server_is_1_and_one_line(recording: Path, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().err.splitlines()
     assert all(line.endswith(f"no server at {NOWHERE}; start one with: sensorium serve") for line in lines)
     assert len(lines) == 2
-
-
-def test_no_microphone_says_to_name_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
-    assert commands.listen() == 2
-    assert "name a WAV file: sensorium listen FILE" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -234,59 +207,6 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
         assert b"Ada Lovelace" in request.body
 
 
-class Deaf(FakeDialog):
-    """Refuses what it hears with one code after the other."""
-
-    codes: tuple[str, ...] = ("invalid_audio", "audio_stream_broken")
-
-    def _hear(self, audio: bytes) -> list[str]:
-        code, *rest = self.codes
-        self.codes = tuple(rest)
-        return [encode_event(Error(error=ErrorDetail(code=code, message=f"no: {code}")))]
-
-
-def test_a_recording_that_is_refused_is_no_success(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = tmp_path / "one.webm", tmp_path / "two.webm"
-    one.write_bytes(b"?")
-    two.write_bytes(b"?" * 20_000)  # two appends
-    for file, code, said in (
-        (one, 1, ""),
-        (two, 2, "sensorium: the server takes no more of this recording\n"),
-    ):
-        with serve_realtime(Deaf) as url:
-            assert commands.listen(file, audio_format="audio/webm", base_url=url) == code
-        shown = capsys.readouterr()
-        assert shown.out.startswith("(the server refused a message: no: invalid_audio)\n")
-        assert shown.err == said
-
-
-@pytest.mark.slow
-def test_listening_to_a_file_prints_finals_and_latencies(
-    recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serve_realtime() as url:
-        assert commands.listen(recording, base_url=url) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "0:00.0  one two"
-    assert lines[2] == "audio          1.0 s, 1 turn"
-    assert lines[3].startswith("first partial  ")
-    assert lines[4].startswith("final          ")
-
-
-@pytest.mark.slow
-def test_listening_as_json_is_the_sessions_events_and_nothing_else(
-    recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serve_realtime() as url:
-        assert commands.listen(recording, base_url=url, json=True) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kinds = [event["type"].rsplit(".", 1)[1] for event in events]
-    assert "delta" in kinds
-    assert kinds[-1] == "completed"
-
-
 @pytest.mark.slow
 def test_several_json_documents_are_lines_that_name_their_files(
     recording: Path, capsys: pytest.CaptureFixture[str]
@@ -345,13 +265,6 @@ def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: in
 
 
 @pytest.mark.slow
-def test_a_session_that_breaks_is_1(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serve_realtime(lambda: FakeDialog(close_at_ms=600)) as url:
-        assert commands.listen(recording, base_url=url) == 1
-    assert "code 1011 (server fault), reason: the fake broke" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = recording.with_name("result.json")
     with serve_rest({"/v1/audio/transcriptions": Answer(b'{"text":"one two"}')}) as (url, _):
@@ -359,32 +272,6 @@ def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.C
         assert bench([recording], json=dump, **arguments) == 0  # type: ignore[arg-type]
     assert "whole files: latencies in ms" in capsys.readouterr().out
     assert json.loads(dump.read_text())["files"][0]["concurrency"] == 1
-
-
-def test_partial_text_grows_in_place_on_a_terminal_only() -> None:
-    screen, file = Terminal(), io.StringIO()
-    for out in (screen, file):
-        live = LiveText(out)
-        live.partial("good")
-        live.line("good day")
-    assert screen.getvalue() == "\r\x1b[K\x1b[2mgood\x1b[0m\r\x1b[Kgood day\n"
-    assert file.getvalue() == "good day\n"
-
-
-def test_a_long_partial_shows_its_end_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    screen = Terminal()
-    LiveText(screen).partial("a" * 50 + "end")
-    shown = screen.getvalue().split("\x1b[2m")[1].removesuffix("\x1b[0m")
-    assert shown.startswith("…")
-    assert shown.endswith("end")
-    assert len(shown) < 20
-
-
-def test_times_for_people() -> None:
-    assert timestamp(83.25) == "1:23.2"
-    assert milliseconds([0.1, None, 0.3, 0.2]) == "200 ms (worst 300 ms)"
-    assert milliseconds([]) == "–"
 
 
 def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,15 @@ import base64
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import live_camera
 import pytest
 import trio
 from sensorium.actors.text.generation import TextModel, answer_one
-from sensorium.client import camera
+from sensorium.client import Client, camera
+from sensorium.client.dialogue_core import DialogueOptions
+from sensorium.client.watch import watch_it
 from sensorium.media.frames import look_at_frame
 from sensorium.media.images import patch_item
 from sensorium.media.vision_config import read_vision_config
@@ -176,6 +179,25 @@ def test_a_film_is_watched_from_the_command_line(text_server: Server, run: Run, 
     )
     assert answer.returncode == 0, answer
     assert 2 <= sum(line.startswith("0:0") for line in answer.stdout.splitlines()) <= 4
+
+
+def test_watching_does_not_remember_everything_that_was_ever_said(
+    text_server: Server, tmp_path: Path
+) -> None:
+    truncation: list[Any] = []
+
+    class Noting(Client):
+        def realtime(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+            session = super().realtime(*args, **options)
+            truncation.append(options["truncation"])
+            return session
+
+    film = tmp_path / "film.mp4"
+    film.write_bytes(movie([picture(48, 64, seed) for seed in range(5)], fps=10))
+    with Noting(text_server.url) as client:
+        assert watch_it(client, str(film), "?", "vision", 0.0, DialogueOptions(max_output_tokens=4)) == 0
+    (kept,) = truncation
+    assert kept["token_limits"] == {"post_instructions": 8192}
 
 
 @pytest.mark.parametrize(

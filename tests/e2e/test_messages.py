@@ -188,6 +188,23 @@ def test_the_form_of_an_answer_and_how_much_is_thought(server: Server) -> None:
     assert post(server, "/count_tokens", **effort).json()["input_tokens"] > 0
 
 
+def test_an_answer_that_is_begun_is_gone_on_with(server: Server) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "The best is ("}]}]
+    off: dict[str, Any] = {"thinking": {"type": "disabled"}}
+    answer = post(server, said="A)", messages=begun, **off).json()
+    assert answer["content"][0]["text"] == "A)"
+    # Neither an end of the turn nor another beginning is read behind it.
+    asked: dict[str, Any] = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
+    chat = httpx.post(
+        f"{server.url}/tokenize",
+        json={**asked, "continue_final_message": True, "enable_thinking": False},
+        headers={"x-api-key": KEY},
+        timeout=60,
+    ).json()
+    counted = post(server, "/count_tokens", **asked, **off).json()
+    assert counted["input_tokens"] == chat["count"]
+
+
 def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
     system = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     options: dict[str, Any] = {"system": system, "tools": [WEATHER], "thinking": {"type": "disabled"}}

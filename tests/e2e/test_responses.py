@@ -237,6 +237,7 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
     failing: Any = client.responses.create(model="chat", input="word " * 5000, background=True, stream=True)
     *_, last = failing
     assert last.type == "response.failed"
+    assert last.response.error.code == "invalid_prompt"
     assert client.responses.retrieve(last.response.id).status == "failed"
 
 
@@ -311,6 +312,22 @@ def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str
     answer = httpx.post(f"{server.api}/responses", json=body, headers=headers, timeout=60)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+def test_input_tokens_are_counted_as_they_are_read(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"tools": [NOW], "instructions": "Be kind.", "input": "Hello"}
+    first = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    assert first.usage is not None
+    counted = client.responses.input_tokens.count(model="chat", **asked)
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", first.usage.input_tokens)
+    asked |= {"input": "And then?", "previous_response_id": first.id}
+    more = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    assert more.usage is not None
+    counted = client.responses.input_tokens.count(model="chat", **asked)
+    assert counted.input_tokens == more.usage.input_tokens > first.usage.input_tokens
+    with pytest.raises(BadRequestError) as caught:
+        client.responses.input_tokens.count(model="chat", input="word " * 5000)
+    assert caught.value.param == "input"
 
 
 def test_an_unknown_previous_response(server: Server) -> None:

@@ -31,7 +31,8 @@ from sensorium.protocols.container_format import StreamContainer, parse_containe
 from sensorium.protocols.data_uri import read_data_text
 from sensorium.protocols.errors import ClientError, MediaError, SensoriumError, TooLargeError
 from sensorium.protocols.frame_list import is_frame_list, pack_frames, unpack_frames
-from sensorium.realtime.call import CallEffect, CallMachine, Hang, Tell
+from sensorium.realtime.call import CallMachine
+from sensorium.realtime.call_effects import CallEffect, Hang, Tell
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 

@@ -62,6 +62,20 @@ def test_parts() -> None:
     )
 
 
+def test_an_image_in_a_functions_result_is_shown_behind_the_results() -> None:
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}
+    shot = {**RESULT, "output": [{"type": "input_text", "text": "The screen:"}, image]}
+    results = [shot, {**RESULT, "call_id": "b"}]
+    calls = [CALL, {**CALL, "call_id": "b"}]
+    file = MediaPart("image", b"bytes", "input[2].output[1]")
+    for more in ([], [{"role": "user", "content": "And?"}]):
+        said, first, second, shown, *rest = read([*calls, *results, *more])
+        assert [each.role for each in (said, first, second)] == ["assistant", "tool", "tool"]
+        assert first.content == (TextPart("The screen:"),)
+        assert (shown.role, shown.content) == ("user", (file,))
+        assert [each.content for each in rest] == (["And?"] if more else [])
+
+
 @pytest.mark.parametrize(
     ("items", "param"),
     [

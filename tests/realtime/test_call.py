@@ -19,18 +19,8 @@ from sensorium.protocols.realtime import (
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.realtime.call import (
-    FINISH_S,
-    MAX_ERRORS,
-    START_S,
-    CallEffect,
-    CallMachine,
-    EndTrack,
-    Hang,
-    HearTrack,
-    OpenTrack,
-    Tell,
-)
+from sensorium.realtime.call import FINISH_S, MAX_ERRORS, START_S, CallMachine
+from sensorium.realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 
 Frame = dict[str, Any]
 START: Frame = {"event": "start", "start": {"callSid": "CA1", "tracks": ["inbound", "outbound"]}}

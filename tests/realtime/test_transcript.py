@@ -295,16 +295,44 @@ def test_what_was_released_is_not_doubted_again() -> None:
     assert policy.observe("press four to go", 1100, tokens=later) == " to"
 
 
-@pytest.mark.parametrize(("word", "released"), [("the", ""), ("The", "The leader"), ("\u043e\u043d", "")])
-def test_a_turn_begins_with_a_capital_unless_the_model_is_very_sure(word: str, released: str) -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=300))
-    for speech_ms in (1000, 1200, 1400):
-        tokens = said((word, 0.75), ("leader", 0.9), ("has", 0.9))
+@pytest.mark.parametrize(
+    ("word", "sure", "released"),
+    [
+        ("the", 0.75, "The leader"),
+        ("The", 0.75, "The leader"),
+        ("the", 0.85, "the leader"),
+        ("\u043e\u043d", 0.75, "\u041e\u043d leader"),
+        ("\u00dfa", 0.75, "\u00dfa leader"),
+    ],
+)
+def test_a_turn_begins_with_a_capital_unless_the_model_is_very_sure(
+    word: str, sure: float, released: str
+) -> None:
+    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8))
+    for speech_ms in (1000, 1200):
+        tokens = said((word, sure), ("leader", 0.9), ("has", 0.9))
         policy.observe(f"{word} leader has", speech_ms, tokens=tokens)
     assert policy.released == released
-    sure = said((word, 0.85), ("leader", 0.9), ("has", 0.9))
-    policy.observe(f"{word} leader has", 1600, tokens=sure)
-    assert policy.released == f"{word} leader"
+
+
+def test_a_first_word_with_and_without_its_capital_is_the_same_word() -> None:
+    policy = TranscriptPolicy(config(first_sure=0.5, sure=0.8, agree=2))
+    assert (
+        policy.observe("the leader has", 1000, tokens=said(("the", 0.6), ("leader", 0.9), ("has", 0.9))) == ""
+    )
+    tokens = said(("The", 0.6), ("leader", 0.9), ("has", 0.9))
+    assert policy.observe("The leader has", 1200, tokens=tokens) == "The leader"
+    tokens = said(("the", 0.9), ("leader", 0.9), ("has", 0.9), ("four", 0.9), ("of", 0.9))
+    assert policy.observe("the leader has four of", 1400, tokens=tokens) == " has"
+    assert policy.observe("the leader has four of", 1600, tokens=tokens) == " four"
+    assert policy.finish("The leader has four of them.") == " of them."
+    assert not policy.corrected
+
+
+def test_in_front_of_a_pause_a_small_letter_stays_small() -> None:
+    policy = TranscriptPolicy(config(first_agree=3, pause_sure=0.3, sure=0.9))
+    tokens = said(("or", 0.6), ("nine", 0.9))
+    assert policy.observe("or nine", LATE, tokens=tokens, is_paused=True) == "or nine"
 
 
 def test_a_first_word_is_not_shown_alone_while_it_is_doubtful() -> None:
@@ -335,14 +363,14 @@ def test_a_language_in_doubt_keeps_the_first_text_back_in_a_pause_too() -> None:
     assert policy.observe("Ja", 900, language_probability=0.6, is_paused=True) == "Ja"
 
 
-def test_in_a_hurry_the_first_text_need_not_be_sure_nor_begin_with_a_capital() -> None:
+def test_in_a_hurry_the_first_text_need_not_be_sure() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, hurry_ms=1000))
-    tokens = said(("that", 0.4), ("one", 0.4), ("is", 0.4), ("full", 0.4))
+    tokens = said(("That", 0.4), ("one", 0.4), ("is", 0.4), ("full", 0.4))
     for speech_ms in (600, 900):
-        assert policy.observe("that one is", speech_ms, tokens=tokens[:3]) == ""
-    assert policy.observe("that one is", 1000, tokens=tokens[:3]) == "that one"
-    assert policy.observe("that one is full", 1200, tokens=tokens) == "", "later text waits as always"
-    assert policy.finish("that one is full") == " is full"
+        assert policy.observe("That one is", speech_ms, tokens=tokens[:3]) == ""
+    assert policy.observe("That one is", 1000, tokens=tokens[:3]) == "That one"
+    assert policy.observe("That one is full", 1200, tokens=tokens) == "", "later text waits as always"
+    assert policy.finish("That one is full") == " is full"
 
 
 def test_a_wild_guess_is_not_shown_in_a_hurry() -> None:

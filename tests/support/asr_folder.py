@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save_file
-from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, qwen3_config, randomise
+from support.text_folder import (
+    END,
+    END_OF_MESSAGE,
+    SENTENCES,
+    QwenShape,
+    byte_level_tokenizer,
+    qwen3_config,
+    randomise,
+)
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from transformers import (
     Qwen3ASRConfig,
@@ -74,9 +82,10 @@ class AsrShape:
 
 
 @functools.cache
-def asr_tokenizer() -> Tokenizer:
+def asr_tokenizer(num_text_tokens: int = 320, sentences: tuple[str, ...] = SENTENCES) -> Tokenizer:
     """Qwen's way to split words, the control tokens of audio, and the answer's tag, which shows as text."""
-    tokenizer = Tokenizer.from_str(byte_level_tokenizer(extra=tuple(AUDIO_TOKENS.values())).to_str())
+    plain = byte_level_tokenizer(num_text_tokens, tuple(AUDIO_TOKENS.values()), sentences)
+    tokenizer = Tokenizer.from_str(plain.to_str())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -88,10 +97,11 @@ def asr_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def asr_config(shape: AsrShape) -> Qwen3ASRConfig:
+def asr_config(shape: AsrShape, tokenizer: Tokenizer | None = None) -> Qwen3ASRConfig:
     """The config of a shape."""
-    tokenizer = asr_tokenizer()
-    text = qwen3_config(shape.text, tokenizer.get_vocab_size(with_added_tokens=True) + 3)
+    tokenizer = tokenizer or asr_tokenizer()
+    padded = shape.text.vocab_size or tokenizer.get_vocab_size(with_added_tokens=True) + 3
+    text = qwen3_config(shape.text, padded)
     return Qwen3ASRConfig(
         audio_config={
             "num_mel_bins": shape.num_mel_bins,
@@ -124,14 +134,16 @@ def make_asr_folder(
     seed: int = 0,
     shape: AsrShape | None = None,
     model: Qwen3ASRForConditionalGeneration | None = None,
+    tokenizer: Tokenizer | None = None,
     max_shard_size: str = "5GB",
 ) -> Path:
-    """Write a checkpoint (random, unless `model` is given) with all that belongs to it; return its path."""
+    """Write a checkpoint (random, unless `model` is given, which `tokenizer` is for) with all that belongs to
+    it; return its path."""
     shape = shape or AsrShape()
     path.mkdir(parents=True, exist_ok=True)
     model = model or make_asr_model(shape, seed)
     model.save_pretrained(path, max_shard_size=max_shard_size)
-    asr_tokenizer().save(str(path / "tokenizer.json"))
+    (tokenizer or asr_tokenizer()).save(str(path / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sensorium.engine.planning.cache_effects import Ask, CacheEffect
 from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
-from sensorium.engine.planning.encoder_cache import Ask, CacheEffect, EncoderCache
+from sensorium.engine.planning.encoder_cache import EncoderCache
 from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Service
 
 

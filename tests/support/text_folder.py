@@ -79,8 +79,11 @@ QWEN3_0_6B = QwenShape(
 
 
 @functools.cache
-def byte_level_tokenizer(num_text_tokens: int = 320, extra: Sequence[str] = ()) -> Tokenizer:
-    """Bytes, some merges, words no text has up to `num_text_tokens`, then the added tokens and `extra`."""
+def byte_level_tokenizer(
+    num_text_tokens: int = 320, extra: Sequence[str] = (), sentences: Sequence[str] = SENTENCES
+) -> Tokenizer:
+    """Bytes, merges as in `sentences`, words no text has up to `num_text_tokens`, then the added tokens and
+    `extra`."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -90,7 +93,7 @@ def byte_level_tokenizer(num_text_tokens: int = 320, extra: Sequence[str] = ()) 
         special_tokens=[],
         show_progress=False,
     )
-    bpe.train_from_iterator((f" {sentence}" for sentence in SENTENCES), trainer)
+    bpe.train_from_iterator((f" {sentence}" for sentence in sentences), trainer)
     if num_text_tokens > bpe.get_vocab_size():
         description = json.loads(bpe.to_str())
         vocabulary = description["model"]["vocab"]

@@ -131,25 +131,35 @@ class Decoder:
         still = table
         if not all(c.has_rotary):
             still = RotaryTable(torch.ones_like(table.cos), torch.zeros_like(table.sin))
+        last = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
             turns = table if layer.has_rotary else still
-            mixed = self._attend(
+            query = self._query(
                 layer, rms_norm(x, layer.attention_norm, c.norm_eps), turns, cache[i], batches
             )
-            x = linear(mixed, layer.out, residual=x)
-            gate_up = linear(rms_norm(x, layer.mlp_norm, c.norm_eps), layer.gate_up)
-            x = linear(silu_mul(gate_up), layer.down, residual=x)
+            if i == last and batch.looked is not None and _num_levels(batch.media) <= last:
+                rows, batches = batch.looked.rows, batch.looked.paged
+                all_rows = torch.zeros_like(x)
+                all_rows[rows] = self._rest(layer, query[rows], x[rows], cache[i], batches)
+                return all_rows
+            x = self._rest(layer, query, x, cache[i], batches)
             _add_deepstack(x, batch.media, i)
         return x
 
-    def _attend(
+    def _query(
         self, layer: _Layer, x: Tensor, table: RotaryTable, cache: Tensor, batch: PagedBatch
     ) -> Tensor:
+        """Queries [rows, heads, dim]; keys and values are in the cache then."""
         c = self.config
-        rows = x.shape[0]
-        qkv = linear(x, layer.qkv).view(rows, c.num_heads + 2 * c.num_kv_heads, c.head_dim)
-        query = attention_inputs(qkv, layer.head_norms, table, cache, batch.write_slots)
-        return paged_attention(query, cache, batch, window=layer.window).reshape(rows, -1)
+        qkv = linear(x, layer.qkv).view(x.shape[0], c.num_heads + 2 * c.num_kv_heads, c.head_dim)
+        return attention_inputs(qkv, layer.head_norms, table, cache, batch.write_slots)
+
+    def _rest(self, layer: _Layer, query: Tensor, x: Tensor, cache: Tensor, batch: PagedBatch) -> Tensor:
+        """The rows `x` behind a layer, from their queries on."""
+        mixed = paged_attention(query, cache, batch, window=layer.window).reshape(x.shape[0], -1)
+        x = linear(mixed, layer.out, residual=x)
+        gate_up = linear(rms_norm(x, layer.mlp_norm, self.config.norm_eps), layer.gate_up)
+        return linear(silu_mul(gate_up), layer.down, residual=x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""
@@ -193,6 +203,11 @@ def _place(x: Tensor, media: Sequence[MediaEmbedding]) -> Tensor:
         rows = _embedded(span.output).rows[span.offset : span.offset + span.num_rows]
         x[span.first_row : span.first_row + span.num_rows] = rows
     return x
+
+
+def _num_levels(media: Sequence[MediaEmbedding]) -> int:
+    """Layers behind which encodings are added."""
+    return max((len(_embedded(span.output).deepstack) for span in media), default=0)
 
 
 def _add_deepstack(x: Tensor, media: Sequence[MediaEmbedding], layer: int) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ....kernels.attention import attend
 from ....kernels.linear import Activation, LinearWeight, linear
+from ..layer_norm import LayerNorm, take_biased, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens
 
@@ -73,22 +74,13 @@ class AudioTowerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
-
-
-@dataclass(frozen=True, slots=True)
 class _Layer:
     """One encoder layer; `qkv` is one projection to queries, keys and values."""
 
-    attention_norm: _Norm
+    attention_norm: LayerNorm
     qkv: LinearWeight
     out: LinearWeight
-    ffn_norm: _Norm
+    ffn_norm: LayerNorm
     up: LinearWeight
     down: LinearWeight
 
@@ -116,8 +108,8 @@ class AudioTower:
         positions = _sinusoids(config.chunk_tokens, config.hidden_size)
         self._positions = positions.to(device=self.device, dtype=self.dtype)
         self._layers = [_layer(tensors, f"audio_tower.layers.{i}") for i in range(config.num_layers)]
-        self._norm = _norm(tensors, "audio_tower.ln_post")
-        self._project = [_linear(tensors, f"multi_modal_projector.linear_{i}") for i in (1, 2)]
+        self._norm = take_norm(tensors, "audio_tower.ln_post")
+        self._project = [take_biased(tensors, f"multi_modal_projector.linear_{i}") for i in (1, 2)]
 
     def encode(self, windows: Sequence[Tensor]) -> list[Tensor]:
         """Windows [mels, frames], of any lengths up to a whole one → [rows, output size] of each."""
@@ -207,23 +199,15 @@ def _convolution(tensors: TensorReader, name: str) -> tuple[Tensor, Tensor]:
     return weight, tensors.take(f"{name}.bias")
 
 
-def _norm(tensors: TensorReader, name: str) -> _Norm:
-    return _Norm(tensors.take(f"{name}.weight"), tensors.take(f"{name}.bias"))
-
-
-def _linear(tensors: TensorReader, name: str) -> LinearWeight:
-    return tensors.take_linear(f"{name}.weight", bias=tensors.take(f"{name}.bias"))
-
-
 def _layer(tensors: TensorReader, name: str) -> _Layer:
     weights, biases = (
         [f"{name}.self_attn.{part}_proj.{kind}" for part in "qkv"] for kind in ("weight", "bias")
     )
     return _Layer(
-        attention_norm=_norm(tensors, f"{name}.self_attn_layer_norm"),
+        attention_norm=take_norm(tensors, f"{name}.self_attn_layer_norm"),
         qkv=tensors.take_linear(*weights, bias=tensors.take_all(*biases)),
-        out=_linear(tensors, f"{name}.self_attn.out_proj"),
-        ffn_norm=_norm(tensors, f"{name}.final_layer_norm"),
-        up=_linear(tensors, f"{name}.fc1"),
-        down=_linear(tensors, f"{name}.fc2"),
+        out=take_biased(tensors, f"{name}.self_attn.out_proj"),
+        ffn_norm=take_norm(tensors, f"{name}.final_layer_norm"),
+        up=take_biased(tensors, f"{name}.fc1"),
+        down=take_biased(tensors, f"{name}.fc2"),
     )

@@ -18,8 +18,8 @@ from typing import Final
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
+from ...text.json_file import read_json
 from ...text.tokenizer import TextTokenizer
-from ..info import read_json
 from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 
 _ID_FIELDS: Final = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
@@ -92,12 +92,13 @@ def expand_vision(
         builder.left[token_id] = deque(each for each in media if each.kind == kind)
     given = {token_id: len(each) for token_id, each in builder.left.items()}
     places = dict.fromkeys(given, 0)
-    for token_id in token_ids:
-        if token_id in places:
-            places[token_id] += 1
-            builder.add_media(token_id)
-        else:
-            builder.ids.append(token_id)
+    ids, end = tuple(token_ids), 0
+    for index, token_id in [(index, each) for index, each in enumerate(ids) if each in places]:
+        builder.ids += ids[end:index]
+        places[token_id] += 1
+        builder.add_media(token_id)
+        end = index + 1
+    builder.ids += ids[end:]
     for token_id, word in ((tokens.image, "image"), (tokens.video, "video")):
         if places[token_id] != given[token_id]:
             raise BadRequestError(

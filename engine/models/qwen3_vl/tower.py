@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ....kernels.attention import attend, attention_choice
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
+from ..layer_norm import LayerNorm, take_biased, take_norm
 from ..weights import Shape, TensorReader
 
 _NORM_EPS = 1e-6
@@ -81,20 +81,11 @@ class VisionTowerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, _NORM_EPS)
-
-
-@dataclass(frozen=True, slots=True)
 class _Layer:
-    attention_norm: _Norm
+    attention_norm: LayerNorm
     qkv: LinearWeight
     out: LinearWeight
-    mlp_norm: _Norm
+    mlp_norm: LayerNorm
     up: LinearWeight
     down: LinearWeight
 
@@ -103,7 +94,7 @@ class _Layer:
 class _Merger:
     """Joins the `merge_size`² patches of a token; `norm` sees one patch or, with its size, all of them."""
 
-    norm: _Norm
+    norm: LayerNorm
     up: LinearWeight
     down: LinearWeight
 
@@ -229,28 +220,24 @@ def _taps(index: Tensor, size: Tensor, side: int) -> tuple[Tensor, Tensor, Tenso
     return first, (first + 1).clamp(max=side - 1), place - floor
 
 
-def _norm(tensors: TensorReader, name: str) -> _Norm:
-    return _Norm(tensors.take(f"{name}.weight"), tensors.take(f"{name}.bias"))
-
-
-def _linear(tensors: TensorReader, name: str) -> LinearWeight:
-    return tensors.take_linear(f"{name}.weight", bias=tensors.take(f"{name}.bias"))
+def _norm(tensors: TensorReader, name: str) -> LayerNorm:
+    return take_norm(tensors, name, _NORM_EPS)
 
 
 def _layer(tensors: TensorReader, name: str) -> _Layer:
     return _Layer(
         attention_norm=_norm(tensors, f"{name}.norm1"),
-        qkv=_linear(tensors, f"{name}.attn.qkv"),
-        out=_linear(tensors, f"{name}.attn.proj"),
+        qkv=take_biased(tensors, f"{name}.attn.qkv"),
+        out=take_biased(tensors, f"{name}.attn.proj"),
         mlp_norm=_norm(tensors, f"{name}.norm2"),
-        up=_linear(tensors, f"{name}.mlp.linear_fc1"),
-        down=_linear(tensors, f"{name}.mlp.linear_fc2"),
+        up=take_biased(tensors, f"{name}.mlp.linear_fc1"),
+        down=take_biased(tensors, f"{name}.mlp.linear_fc2"),
     )
 
 
 def _merger(tensors: TensorReader, name: str) -> _Merger:
     return _Merger(
         _norm(tensors, f"{name}.norm"),
-        _linear(tensors, f"{name}.linear_fc1"),
-        _linear(tensors, f"{name}.linear_fc2"),
+        take_biased(tensors, f"{name}.linear_fc1"),
+        take_biased(tensors, f"{name}.linear_fc2"),
     )

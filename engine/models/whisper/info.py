@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ....protocols.errors import ModelLoadError
 from ....protocols.transcript import Task
-from ..info import ModelInfo, read_json
+from ...text.json_file import read_json
+from ..info import ModelInfo
 
 _LANGUAGE_TOKEN: Final = re.compile(r"<\|([a-z]{2,3})\|>")
 _ENGLISH_ONLY_VOCAB_SIZE: Final = 51864  # openai/whisper-*.en, whose tokenizer still lists languages

@@ -24,9 +24,10 @@ from ....kernels.logits import head_logits, likeliest_in_float32
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
+from ..layer_norm import LayerNorm
 from .alignment import token_boundaries
+from .checkpoint import Checkpoint, step_bytes
 from .info import WhisperInfo
-from .source import Checkpoint, step_bytes
 
 _MAX_WINDOWS_PER_PASS = 4
 """Full ones: bounds the activations. On CPUs 1 to 8 cost the same each (bench_engine.py's shape)."""
@@ -35,33 +36,24 @@ _ALIGNMENT_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
-
-
-@dataclass(frozen=True, slots=True)
 class _Attention:
     """Self-attention: `qkv` is one projection to queries, keys and values."""
 
-    norm: _Norm
+    norm: LayerNorm
     qkv: LinearWeight
     out: LinearWeight
 
 
 @dataclass(frozen=True, slots=True)
 class _CrossAttention:
-    norm: _Norm
+    norm: LayerNorm
     query: LinearWeight
     out: LinearWeight
 
 
 @dataclass(frozen=True, slots=True)
 class _FeedForward:
-    norm: _Norm
+    norm: LayerNorm
     up: LinearWeight
     down: LinearWeight
     activation: Activation
@@ -138,8 +130,8 @@ class WhisperModel:
         # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
         self._tensors = {}
 
-    def _norm(self, name: str) -> _Norm:
-        return _Norm(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+    def _norm(self, name: str) -> LayerNorm:
+        return LayerNorm(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
 
     def _linear(self, name: str) -> LinearWeight:
         return self._arrange(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])

@@ -1,82 +1,32 @@
-"""What a Whisper checkpoint must hold, and its reading; `engine/models/whisper/model.py` arranges it for
-speed.
+"""Reading a Whisper checkpoint: its config is checked, then its tensors are taken.
 
-Tensors keep their Hugging Face names without the `model.` prefix. `engine/models/whisper/text.py` is the
-tokenizer's side.
+What it must hold is `engine/models/whisper/checkpoint.py`; `engine/models/whisper/model.py` arranges it for
+speed, `engine/models/whisper/text.py` is the tokenizer's side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import WhisperConfig
 
-from ....kernels.codes import HEAD_GRID, Quantization
-from ....kernels.kv_codes import CODED, MULTIPLE, KvDtype
+from ....kernels.codes import HEAD_GRID
+from ....kernels.kv_codes import CODED, MULTIPLE
 from ....kernels.linear import Activation
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
-from ..base import KvShape, Model
+from ..base import Model
 from ..info import generation_config
 from ..source import ModelSource, Opening
-from ..weights import Shape, TensorReader, num_bytes, read_tensors
+from ..weights import TensorReader, num_bytes, read_tensors
+from .checkpoint import Checkpoint, WhisperArchitecture, expected_tensors
+from .model import WhisperModel
 from .side import side_of
 from .text import WhisperText
 
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "relu": "relu"}
-
-
-@dataclass(frozen=True, slots=True)
-class WhisperArchitecture:
-    """The numbers of a Whisper config that shape the computation.
-
-    `scale_embedding` is not among them: neither openai/whisper nor transformers applies it.
-    """
-
-    d_model: int
-    encoder_layers: int
-    encoder_heads: int
-    encoder_ffn: int
-    decoder_layers: int
-    decoder_heads: int
-    decoder_ffn: int
-    num_mel_bins: int
-    num_positions: int
-    max_target_positions: int
-    vocab_size: int
-    activation: Activation
-    tied: bool
-    median_filter_width: int
-
-    @property
-    def num_frames(self) -> int:
-        """Mel frames per window."""
-        return 2 * self.num_positions
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """A checked Whisper checkpoint in memory. The model takes what it needs out of `tensors`."""
-
-    architecture: WhisperArchitecture
-    tensors: dict[str, Tensor]
-    text: WhisperText
-    alignment_heads: tuple[tuple[int, int], ...]
-    """(layer, head) pairs whose cross-attention follows the audio."""
-    device: torch.device
-    dtype: torch.dtype
-    quantization: Quantization
-    kv_dtype: KvDtype = "auto"
-    """Of the encodings that the decoder attends to."""
-
-    @property
-    def kv_shape(self) -> KvShape:
-        """Of the decoder's self-attention."""
-        return _kv_shape(self.architecture)
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -88,8 +38,6 @@ def open_source(opening: Opening) -> ModelSource:
     _reader(opening, architecture)
 
     def load() -> Model:
-        from .model import WhisperModel
-
         tensors = _tensors(opening, architecture)
         checkpoint = Checkpoint(
             architecture,
@@ -104,23 +52,19 @@ def open_source(opening: Opening) -> ModelSource:
         return WhisperModel(checkpoint)
 
     a = architecture
-    window_bytes = a.num_positions * _kv_shape(a).num_bytes(opening.dtype)
+    window_bytes = a.num_positions * a.kv_shape.num_bytes(opening.dtype)
     if opening.kv_dtype == "int8":
-        window_bytes = -(-a.num_positions // MULTIPLE) * MULTIPLE * _kv_shape(a).num_bytes(CODED)
+        window_bytes = -(-a.num_positions // MULTIPLE) * MULTIPLE * a.kv_shape.num_bytes(CODED)
     return ModelSource(
         info=text.info,
         device=opening.device,
         dtype=opening.dtype,
-        kv_shape=_kv_shape(architecture),
+        kv_shape=architecture.kv_shape,
         weight_bytes=_loaded_bytes(architecture, opening),
         side=side_of(text),
         load=load,
         encoder_bytes=lambda _: window_bytes,
     )
-
-
-def _kv_shape(a: WhisperArchitecture) -> KvShape:
-    return KvShape(a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
 
 
 def _loaded_bytes(a: WhisperArchitecture, opening: Opening) -> int:
@@ -130,17 +74,6 @@ def _loaded_bytes(a: WhisperArchitecture, opening: Opening) -> int:
         return num
     head = a.vocab_size * a.d_model * opening.dtype.itemsize
     return num + (num_packed_bytes(a.vocab_size, a.d_model, HEAD_GRID) if a.tied else head)
-
-
-def step_bytes(a: WhisperArchitecture, dtype: torch.dtype, quantization: Quantization) -> int:
-    """Bytes a decode step reads."""
-    shapes = {
-        name: shape
-        for name, shape in expected_tensors(a).items()
-        if name.startswith("decoder.") and "embed_positions" not in name
-    }
-    shapes["proj_out.weight"] = shapes.pop("decoder.embed_tokens.weight")
-    return num_bytes(shapes, dtype, quantization)
 
 
 def _reader(opening: Opening, architecture: WhisperArchitecture) -> TensorReader:
@@ -208,41 +141,3 @@ def _alignment_heads(folder: Path, architecture: WhisperArchitecture) -> tuple[t
         if not (0 <= layer < architecture.decoder_layers and 0 <= head < architecture.decoder_heads):
             raise ModelLoadError(f"{folder}: alignment_heads names layer {layer}, head {head}; there is none")
     return tuple((int(layer), int(head)) for layer, head in heads)
-
-
-def expected_tensors(a: WhisperArchitecture) -> dict[str, Shape]:
-    """Name (without `model.`) and shape of every tensor a checkpoint must hold."""
-    d = a.d_model
-    shapes: dict[str, Shape] = {
-        "encoder.conv1.weight": (d, a.num_mel_bins, 3),
-        "encoder.conv1.bias": (d,),
-        "encoder.conv2.weight": (d, d, 3),
-        "encoder.conv2.bias": (d,),
-        "encoder.embed_positions.weight": (a.num_positions, d),
-        "decoder.embed_tokens.weight": (a.vocab_size, d),
-        "decoder.embed_positions.weight": (a.max_target_positions, d),
-    }
-    for side, layers, ffn in (
-        ("encoder", a.encoder_layers, a.encoder_ffn),
-        ("decoder", a.decoder_layers, a.decoder_ffn),
-    ):
-        shapes |= _norm(f"{side}.layer_norm", d)
-        for layer in range(layers):
-            prefix = f"{side}.layers.{layer}"
-            attentions = ("self_attn",) if side == "encoder" else ("self_attn", "encoder_attn")
-            for attention in attentions:
-                shapes |= _norm(f"{prefix}.{attention}_layer_norm", d)
-                for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                    shapes[f"{prefix}.{attention}.{part}.weight"] = (d, d)
-                    if part != "k_proj":  # Whisper's keys have no bias
-                        shapes[f"{prefix}.{attention}.{part}.bias"] = (d,)
-            shapes |= _norm(f"{prefix}.final_layer_norm", d)
-            shapes[f"{prefix}.fc1.weight"], shapes[f"{prefix}.fc1.bias"] = (ffn, d), (ffn,)
-            shapes[f"{prefix}.fc2.weight"], shapes[f"{prefix}.fc2.bias"] = (d, ffn), (d,)
-    if not a.tied:
-        shapes["proj_out.weight"] = (a.vocab_size, d)
-    return shapes
-
-
-def _norm(name: str, size: int) -> dict[str, Shape]:
-    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}

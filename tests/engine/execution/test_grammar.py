@@ -12,7 +12,8 @@ import pytest
 import torch
 from sensorium.engine.execution import grammar as grammar_module
 from sensorium.engine.execution.grammar import GrammarError, GrammarStore
-from sensorium.engine.execution.logits import RowSpan, RuleBook
+from sensorium.engine.execution.logits import RowSpan
+from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import accept, choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.graphs import DecodeGraphs, batch_sizes
-from sensorium.engine.execution.logits import RuleBook
+from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.step import FedSequence, Limits, step_batch

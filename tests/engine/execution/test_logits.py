@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.engine.execution.logits import RowSpan, RuleBook, apply_rules, unpack_mask
+from sensorium.engine.execution.logits import RowSpan, apply_rules, unpack_mask
+from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import SequenceStart
 from sensorium.protocols.messages import RequestId, SamplingParams

@@ -15,7 +15,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.engine.execution.logits import RowSpan, RuleBook
+from sensorium.engine.execution.logits import RowSpan
+from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import accept, choose, draw, logprobs, prompt_logprobs, uniform
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from sensorium.engine.planning.cache_effects import CacheEffect, Encode, Free, Grant
 from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
-from sensorium.engine.planning.encoder_cache import CacheEffect, Encode, Free, Grant
 from sensorium.protocols.errors import OverloadedError
 from sensorium.protocols.messages import Service
 from support.ledger import Ledger, item, make

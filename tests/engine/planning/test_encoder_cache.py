@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sensorium.engine.planning.cache_effects import Ask, CacheEffect, Drop, Encode, Free, Grant
 from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
-from sensorium.engine.planning.encoder_cache import Ask, CacheEffect, Drop, Encode, Free, Grant
 from sensorium.engine.planning.lanes import SERVICES
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import ContentHash, EncoderItem

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sensorium.engine.planning.cache_effects import Ask, Encode, Grant
 from sensorium.engine.planning.claim_line import Ticket
-from sensorium.engine.planning.encoder_cache import Ask, Encode, Grant
 from sensorium.protocols.messages import ContentHash
 from support.ledger import features, item, make
 

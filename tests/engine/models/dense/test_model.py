@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from sensorium.engine.models.base import MediaEmbedding, Model, StepBatch
+from sensorium.engine.models.base import Looked, MediaEmbedding, Model, StepBatch
 from sensorium.engine.models.dense.config import decoder_config, decoder_tensors
 from sensorium.engine.models.dense.model import Decoder, EmbeddedRows
 from sensorium.engine.models.registry import open_model
@@ -153,6 +154,32 @@ def test_deepstack_and_three_axes_equal_qwen3_vl(tmp_path: Path) -> None:
     hidden = decoder.forward(step(token_ids, positions, media), torch.zeros(3, 9, 2, 2, 16, 16))
     normed = rms_norm(hidden, reference.norm.weight, config.rms_norm_eps)
     torch.testing.assert_close(normed, expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("num_levels", [0, 1, 2], ids="deepstack of {}".format)
+def test_rows_that_are_looked_at_are_as_in_a_whole_step(
+    tmp_path: Path, window: int | None, num_levels: int
+) -> None:
+    """Of three sequences the last 1, 4 and all rows, behind what is cached already."""
+    torch.manual_seed(1)
+    model, _ = load(make_qwen3_folder(tmp_path, shape=QwenShape(window=window)))
+    counts, wanted = (19, 7, 2), (1, 4, 2)
+    fed = [PagedSequence((4 * n, 4 * n + 1, 4 * n + 2), 6 * n, rows) for n, rows in enumerate(counts)]
+    paged = paged_batch(fed, 16, torch.device("cpu"))
+    rows = torch.tensor([18, 22, 23, 24, 25, 26, 27])
+    starts = torch.tensor([0, 1, 5, 7], dtype=torch.int32)
+    alone = replace(paged, query_starts=starts, write_slots=paged.write_slots[rows], num_queries=wanted)
+    levels = tuple(torch.randn(3, 32) for _ in range(num_levels))
+    media = (MediaEmbedding(EmbeddedRows(torch.randn(3, 32), levels), 17, 3, 0),)
+    token_ids = torch.randint(0, 300, (28,))
+    batch = StepBatch(token_ids, torch.arange(28), paged, media)
+    caches = [torch.randn(2, 12, 2, 2, 16, 8, generator=torch.Generator().manual_seed(2)) for _ in range(2)]
+    whole = model.forward(batch, caches[0])
+    some = model.forward(replace(batch, looked=Looked(rows, alone)), caches[1])
+    torch.testing.assert_close(some[rows], whole[rows], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(caches[1], caches[0], rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()

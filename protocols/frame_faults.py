@@ -1,0 +1,120 @@
+"""Why a frame of a live session was refused: an `InvalidEvent` that names the field.
+
+`protocols/codec.py` asks about frames that its decoders did not take.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .faults import read_fault, shortened
+from .realtime import DIALOGUE_CLIENT_EVENTS, UNSUPPORTED_CLIENT_EVENTS, InvalidEvent
+from .realtime_lifecycle import MAX_EVENT_ID
+
+MALFORMED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What a decoder raises."""
+_SERVED: Final = frozenset(
+    {
+        "input_audio_buffer.append",
+        "input_audio_buffer.clear",
+        "input_audio_buffer.commit",
+        "input_audio_buffer.flush",
+        "session.resume",
+        "session.update",
+    }
+)
+_FLAT_SERVED: Final = _SERVED - {"input_audio_buffer.clear", "input_audio_buffer.flush", "session.resume"}
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What an explanation needs of a refused object. Still undecoded: 20 MB of `[],[],…` would become
+    millions of lists, and hold the loop for seconds.
+    """
+
+    type: msgspec.Raw | UnsetType = UNSET
+    event_id: msgspec.Raw | UnsetType = UNSET
+
+
+_raw_decoder: Final = msgspec.json.Decoder(msgspec.Raw)
+_head_decoder: Final = msgspec.json.Decoder(_Head)
+_text_decoder: Final = msgspec.json.Decoder(str)
+
+
+def explain(
+    frame: str | bytes, error: Exception, *, flat: bool = False, answers: bool = False
+) -> InvalidEvent:
+    """Say why the frame was refused, naming its event where it has one."""
+    try:
+        data = _raw_decoder.decode(frame)
+    except RecursionError:
+        return InvalidEvent("invalid_json", "the frame is nested too deeply")
+    except MALFORMED:
+        return InvalidEvent("invalid_json", "the frame is not valid JSON")
+    try:
+        head = _head_decoder.decode(data)
+    except msgspec.ValidationError:
+        return InvalidEvent("invalid_event", "the frame is not a JSON object")
+    event_id = _text(head.event_id)
+    if event_id is not None and len(event_id) > MAX_EVENT_ID:
+        event_id = None  # too long to be echoed
+    if head.type is UNSET or bytes(head.type) == b"null":
+        code = "unknown_event" if flat else "missing_required_parameter"
+        return InvalidEvent(code, "`type` is missing", "type", event_id)
+    match _text(head.type):
+        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
+            return InvalidEvent("unsupported_event", f"{name} is not served here", "type", event_id)
+        case str() as name if name in DIALOGUE_CLIENT_EVENTS and not flat and not answers:
+            return InvalidEvent(
+                "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
+            )
+        case str() as name if name not in _served(flat=flat, answers=answers):
+            return InvalidEvent("unknown_event", f"{shortened(name)} is not an event", "type", event_id)
+    explained = invalid(error, "", event_id)
+    if flat and explained.code != "invalid_audio":
+        return msgspec.structs.replace(explained, code="invalid_event")
+    return explained
+
+
+def invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEvent:
+    """Translate msgspec's message: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
+    if isinstance(error, RecursionError):
+        return InvalidEvent("invalid_json", "the frame is nested too deeply", prefix or None, event_id)
+    fault = read_fault(str(error), prefix)
+    param, code, problem = fault.param, "invalid_value", fault.problem
+    match fault.kind:
+        case "missing":
+            code, problem = "missing_required_parameter", "required and missing"
+        case "unknown":
+            code, problem = "unknown_parameter", "not a known field"
+        case "invalid" if param == "audio":
+            code = "invalid_audio"
+        case _:
+            pass
+    if "base64" in problem:
+        problem += "; allowed: the standard alphabet, padded, without `data:` in front"
+    message = f"`{param}`: {problem}" if param else problem
+    return InvalidEvent(code, shortened(message, 300), param or None, event_id)
+
+
+def type_of(data: msgspec.Raw) -> str | None:
+    """The `type` of an object, if it is a string. Raises one of MALFORMED if it is no object."""
+    return _text(_head_decoder.decode(data).type)
+
+
+def _served(*, flat: bool, answers: bool) -> frozenset[str]:
+    if flat:
+        return _FLAT_SERVED
+    return _SERVED | DIALOGUE_CLIENT_EVENTS if answers else _SERVED
+
+
+def _text(raw: msgspec.Raw | UnsetType) -> str | None:
+    """The string that `raw` is; None for anything else."""
+    if raw is UNSET:
+        return None
+    try:
+        return _text_decoder.decode(raw)
+    except MALFORMED:
+        return None

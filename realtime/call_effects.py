@@ -1,0 +1,49 @@
+"""What a call (`realtime/call.py`) asks `actors/live/calls.py` to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..protocols.audio import AudioFormat
+from ..protocols.calls import CallEvent
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTrack:
+    """Begin a session for this track."""
+
+    track: str
+    format: AudioFormat
+
+
+@dataclass(frozen=True, slots=True)
+class HearTrack:
+    """Have the track's session hear this."""
+
+    track: str
+    audio: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndTrack:
+    """Have everything answered that was said: nothing more comes."""
+
+    track: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Say this of the call."""
+
+    event: CallEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The call is over."""
+
+    code: int
+    reason: str
+
+
+CallEffect = OpenTrack | HearTrack | EndTrack | Tell | Hang

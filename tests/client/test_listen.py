@@ -1,0 +1,81 @@
+"""`sensorium listen`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from sensorium.client import commands
+from sensorium.protocols.codec import encode_event
+from sensorium.protocols.realtime import Error, ErrorDetail
+from support.fake_server import FakeDialog, serve_realtime
+
+
+class Deaf(FakeDialog):
+    """Refuses what it hears with one code after the other."""
+
+    codes: tuple[str, ...] = ("invalid_audio", "audio_stream_broken")
+
+    def _hear(self, audio: bytes) -> list[str]:
+        code, *rest = self.codes
+        self.codes = tuple(rest)
+        return [encode_event(Error(error=ErrorDetail(code=code, message=f"no: {code}")))]
+
+
+def test_no_microphone_says_to_name_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert commands.listen() == 2
+    assert "name a WAV file: sensorium listen FILE" in capsys.readouterr().err
+
+
+def test_a_recording_that_is_refused_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = tmp_path / "one.webm", tmp_path / "two.webm"
+    one.write_bytes(b"?")
+    two.write_bytes(b"?" * 20_000)  # two appends
+    for file, code, said in (
+        (one, 1, ""),
+        (two, 2, "sensorium: the server takes no more of this recording\n"),
+    ):
+        with serve_realtime(Deaf) as url:
+            assert commands.listen(file, audio_format="audio/webm", base_url=url) == code
+        shown = capsys.readouterr()
+        assert shown.out.startswith("(the server refused a message: no: invalid_audio)\n")
+        assert shown.err == said
+
+
+@pytest.mark.slow
+def test_listening_to_a_file_prints_finals_and_latencies(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_realtime() as url:
+        assert commands.listen(recording, base_url=url) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "0:00.0  one two"
+    assert lines[2] == "audio          1.0 s, 1 turn"
+    assert lines[3].startswith("first partial  ")
+    assert lines[4].startswith("final          ")
+
+
+@pytest.mark.slow
+def test_listening_as_json_is_the_sessions_events_and_nothing_else(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_realtime() as url:
+        assert commands.listen(recording, base_url=url, json=True) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [event["type"].rsplit(".", 1)[1] for event in events]
+    assert "delta" in kinds
+    assert kinds[-1] == "completed"
+
+
+@pytest.mark.slow
+def test_a_session_that_breaks_is_1(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve_realtime(lambda: FakeDialog(close_at_ms=600)) as url:
+        assert commands.listen(recording, base_url=url) == 1
+    assert "code 1011 (server fault), reason: the fake broke" in capsys.readouterr().err

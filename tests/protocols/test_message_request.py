@@ -1,0 +1,33 @@
+"""Requests of `/v1/messages` become conversations; `tests/e2e/test_messages.py` sends them over sockets."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.message_request import parse_message
+
+CALL = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"x").decode()}
+
+
+def read(*messages: dict[str, Any]) -> tuple[ChatMessage, ...]:
+    body = {"max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}, *messages]}
+    return parse_message(json.dumps(body).encode()).conversation.messages
+
+
+def test_an_image_in_a_tools_result_is_shown_behind_the_results() -> None:
+    shot = [{"type": "text", "text": "The screen:"}, {"type": "image", "source": SOURCE}]
+    results = [
+        {"type": "tool_result", "tool_use_id": "a", "content": shot},
+        {"type": "tool_result", "tool_use_id": "b", "content": "2"},
+    ]
+    *_, first, second, shown = read(
+        {"role": "assistant", "content": [CALL, CALL | {"id": "b"}]},
+        {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]},
+    )
+    assert [(each.role, each.content) for each in (first, second)] == [("tool", "The screen:"), ("tool", "2")]
+    image = MediaPart("image", b"x", "messages[2].content[0].content[1]")
+    assert (shown.role, shown.content) == ("user", (image, TextPart("And?")))
