@@ -105,6 +105,7 @@ def openai_responses() -> None:
     assert "response.function_call_arguments.done" in kinds
     parsed = client.responses.parse(model=MODEL, input=QUESTION, text_format=Light, max_output_tokens=LIMIT)
     assert isinstance(parsed.output_parsed, Light)
+    assert client.responses.input_tokens.count(model=MODEL, input=QUESTION).input_tokens
 
 
 def anthropic_messages() -> None:
@@ -117,6 +118,8 @@ def anthropic_messages() -> None:
         assert "".join(stream.text_stream)
         assert stream.get_final_message().usage.output_tokens
     assert client.messages.count_tokens(model=MODEL, messages=HELLO).input_tokens
+    parsed = client.messages.parse(**options, messages=HELLO, output_format=Light)
+    assert isinstance(parsed.parsed_output, Light)
     tool = {"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}
     forced = {"type": "any", "disable_parallel_tool_use": True}
     with client.messages.stream(**options, messages=HELLO, tools=[tool], tool_choice=forced) as stream:
@@ -191,7 +194,7 @@ def instructor_modes() -> None:
 
 
 def pydantic_ai_agents() -> None:
-    from pydantic_ai import Agent
+    from pydantic_ai import Agent, NativeOutput
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -208,6 +211,9 @@ def pydantic_ai_agents() -> None:
         assert Agent(model, model_settings=settings).run_sync(QUESTION).output
         agent: Any = Agent(model, model_settings=settings, output_type=Light)
         assert isinstance(agent.run_sync(QUESTION).output, Light)
+    for model in models[:2]:  # of Anthropic's models it knows by name which have a form
+        native: Any = Agent(model, model_settings=settings, output_type=NativeOutput(Light))
+        assert isinstance(native.run_sync(QUESTION).output, Light)
 
 
 def _openai() -> Any:  # noqa: ANN401 (a package that may be absent)
