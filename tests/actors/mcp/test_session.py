@@ -40,8 +40,8 @@ def clients(
     return McpClients(config, Names(resolve), metrics or Metrics())
 
 
-def session_of(host: FileHost, asked: McpClients, **more: tuple[tuple[str, str], ...]) -> McpSession:
-    return McpSession(asked, McpServer(label="a", url=host.url("/mcp"), param="", **more), "me")
+def session_of(host: FileHost, asked: McpClients, *, fields: tuple[tuple[str, str], ...] = ()) -> McpSession:
+    return McpSession(asked, McpServer(label="a", url=host.url("/mcp"), param="", fields=fields), "me")
 
 
 def replies(*given: bytes | Behave) -> Behave:
