@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 # Tests run in a process for each core, up to four: more would be more copies of torch than are worth it.
 WORKERS := -n auto --maxprocesses 4 --dist worksteal
 TYPED := actors client engine kernels media protocols realtime
+# Where it is set, each worker and each of the hundred servers they start would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick fuzz fuzz-parsers check format lines bench gpu clean help
 .DEFAULT_GOAL := help

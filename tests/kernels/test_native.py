@@ -116,12 +116,16 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
     assert native.user_cache() == folder
 
 
-def test_another_openmp_runtime_is_left_to_whom_it_belongs() -> None:
+def test_another_openmp_runtime_is_left_to_whom_it_belongs(tmp_path: Path) -> None:
     """scikit-learn brings one, for example, which may be loaded before ours is looked for."""
+    other = tmp_path / "libgomp-other.so"
+    subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
     code = """
-import sklearn.cluster
+import ctypes, sys
+ctypes.CDLL(sys.argv[1])
 from sensorium.kernels.native import _openmp_runtime
 assert "torch" in str(_openmp_runtime()), _openmp_runtime()
+assert sys.argv[1] in open("/proc/self/maps").read()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(other)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
