@@ -25,6 +25,7 @@ from torch import Tensor
 
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
+from .host_memory import use_large_pages
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .native import CODES, native_for
 from .unpack import Unpacked
@@ -109,6 +110,8 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight:
     """Prepare a weight [out, in] and bias [out] for many calls of `linear`."""
     if can_pack(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        if (memory := _memory_of(packed)) is not None:
+            use_large_pages(*memory)
         tiles = _find_tiles(packed, weight.contiguous())
         if tiles is None:
             return DenseWeight(packed, bias, packed=True)
@@ -159,13 +162,12 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
     oneDNN chooses as it likes, by processor, type and shape, so what it chose is compared, not assumed: in
     the first tile, the last, and one that is surely not all zeros.
     """
-    operators = torch.ops.mkldnn
-    size = weight.shape[1]
-    if native_for(weight) is None or not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
+    memory, size = _memory_of(packed), weight.shape[1]
+    if native_for(weight) is None or memory is None:
         return None
     if not weight.numel() or size % (4 // weight.itemsize):
         return None
-    address, num_bytes = int(operators.data_ptr(packed)), operators._nbytes(packed)
+    address, num_bytes = memory
     for width in _TILES:
         for depth in {size, -(-size // _DEPTH) * _DEPTH}:
             tiles = Tiles(address, width, depth)
@@ -174,6 +176,14 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
             ):
                 return tiles
     return None
+
+
+def _memory_of(packed: Tensor) -> tuple[int, int] | None:
+    """Where it lies, and how many bytes; None where torch does not say."""
+    operators = torch.ops.mkldnn
+    if not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
+        return None
+    return int(operators.data_ptr(packed)), int(operators._nbytes(packed))
 
 
 def _num_tiles(weight: Tensor, tiles: Tiles) -> int:

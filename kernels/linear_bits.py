@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from .codes import Codes, Grid, NumBits, quantize
+from .host_memory import use_large_pages
 from .native import CODES, native_for
 
 MAX_GROUP: Final = 65_536
@@ -109,6 +110,7 @@ def _pack(parts: Iterable[Codes], out: int, size: int, grid: Grid, bias: Tensor 
             into[:, :, begin : begin + as_bytes.shape[2]] = as_bytes
         first += rows
         assert not rows % _WIDTH or first == out, "parts are whole tiles"
+    use_large_pages(packed.data_ptr(), packed.nbytes)
     return BitsWeight(packed, bias, out, size, grid.bits, group)
 
 
