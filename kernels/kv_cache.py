@@ -57,7 +57,7 @@ def write_kv(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_slots(slots: Tensor, cache: Tensor) -> None:
-    """Torch would take a negative slot from the end. On a GPU looking would wait for it: nothing is checked."""
+    """Torch would take a negative slot from the end. A GPU would have to be waited for."""
     if slots.is_cpu:
         outside = ((slots < 0) | (slots >= cache.shape[0] * cache.shape[3])).nonzero()
         check_written(int(outside[0]) if len(outside) else -1, slots, cache)

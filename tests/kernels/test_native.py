@@ -15,7 +15,6 @@ import torch
 from sensorium.kernels import native
 from sensorium.kernels.rms_norm import rms_norm
 
-
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="there is no C compiler: install one, and this runs"
 )
