@@ -1,7 +1,7 @@
 """Draw where turns and words were found: `python examples/plot_words.py talk.wav out.svg [URL]`.
 
-The picture is the recording's mel spectrogram as Whisper sees it (this needs `sensorium[serve]`), with a bar
-over each turn and each word under where it was said. Of a live session, sent as fast as the server takes it.
+The picture is the recording's mel spectrogram (librosa, a development dependency), with a bar over each turn
+and each word under where it was said. Of a live session, sent as fast as the server takes it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import io
 import sys
 from html import escape
 
+import librosa
 import numpy as np
 from PIL import Image
 from sensorium.client import Client, Committed, Completed, SDKError
 from sensorium.client.audio import read_wav
-from sensorium.media.features import FeatureConfig, IncrementalLogMel
-from sensorium.media.resample import StreamingResampler
 from sensorium.protocols.transcript import Word
 
 PX_PER_S = 120
@@ -47,17 +46,13 @@ def listen(path: str, url: str | None) -> tuple[list[tuple[float, float]], list[
 
 def spectrogram(path: str) -> tuple[str, float]:
     """The picture as a data URI, and the seconds it lasts."""
-    audio = read_wav(path)
-    pcm = np.frombuffer(audio.pcm, np.int16).astype(np.float32) / np.float32(32768)
-    samples = StreamingResampler(audio.rate).push(pcm, last=True)
-    stream = IncrementalLogMel(FeatureConfig(num_mel_bins=NUM_MELS, window_samples=len(samples)))
-    stream.append(samples)
-    energies = stream.features()[::-1]
-    energies -= energies.max() - 2.0  # of 8 decades, each a quarter
-    grey = (127.5 * energies.clip(0, 2)).astype(np.uint8)
+    samples, rate = librosa.load(path, sr=16_000)
+    power = librosa.feature.melspectrogram(y=samples, sr=rate, n_fft=400, hop_length=160, n_mels=NUM_MELS)
+    decibels = librosa.power_to_db(power, ref=np.max, top_db=70.0)
+    grey = np.uint8(255 + decibels[::-1] * (-255 / -70.0))
     data = io.BytesIO()
-    Image.fromarray(grey).save(data, "png")
-    return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}", audio.duration_s
+    Image.fromarray(255 - grey).save(data, "png")
+    return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}", len(samples) / rate
 
 
 def main(path: str, out: str, url: str | None = None) -> None:

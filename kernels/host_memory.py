@@ -45,7 +45,7 @@ def _madvise() -> Callable[[int, int, int], int] | None:
         return None
     function = ctypes.CDLL(None).madvise
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -182,7 +182,8 @@ def linear_bits_native(
 def round_inputs(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """x [rows, in] → whole numbers float64 [rows, groups, group], filled up with zeros, and the scales of
     their groups, float32 [rows, groups]."""
-    grouped = F.pad(x.float(), (0, -x.shape[1] % group)).view(x.shape[0], -1, group)
+    rows, size = x.shape
+    grouped = F.pad(x.float(), (0, -size % group)).view(rows, -(-size // group), group)
     largest = grouped.abs().amax(2)
     is_finite, is_some = torch.isfinite(largest), largest > _SMALLEST
     # A number divided by a tensor would be multiplied by its reciprocal.

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.media.segments import HOP_SAMPLES, best_cut, find_cut, split
@@ -149,23 +148,3 @@ def test_a_stream_and_a_file_hear_alike() -> None:
         assert first == start
         start += find_cut(samples[first : first + 20_000], search_samples=12_000, activity=model)
         assert last == start
-
-
-def sounding(samples: FloatArray, hop: int = 512, length: int = 2048, decibels: float = 30) -> list[bool]:
-    """Of each hop, whether the power around its beginning is near the loudest, as librosa's `effects.split`
-    has it."""
-    frames = np.lib.stride_tricks.sliding_window_view(np.pad(samples, length // 2), length)[::hop]
-    power = np.square(frames).mean(axis=1)
-    return list(power > power.max() / 10 ** (decibels / 10))
-
-
-def test_speech_is_cut_where_there_is_a_pause() -> None:
-    samples = np.asarray(soundfile.read(CONVERSATION, dtype="float32")[0], np.float32)
-    sounds = sounding(samples)
-    segments = split(
-        samples, window_samples=12 * 16_000, search_samples=8 * 16_000, activity=VoiceActivityModel()
-    )
-    assert len(segments) > 2
-    for _, cut in segments[:-1]:
-        hop, behind = divmod(cut, 512)
-        assert not (sounds[hop] and (behind or sounds[hop - 1]))
