@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .before import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
 from .host_memory import use_large_pages
@@ -32,7 +33,7 @@ from .unpack import Unpacked
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
-MAX_NATIVE_ROWS = 64
+MAX_NATIVE_ROWS = MOST_ROWS
 """The most rows our own loop is asked for; by default it serves as many where there is no AMX."""
 NUM_ALIKE_ROWS = 32
 """Beside AMX, oneDNN sums long rows in parts when there are more."""
@@ -211,22 +212,33 @@ def tile_memory(tiles: Tiles, number: int, dtype: torch.dtype) -> Tensor:
 
 
 def linear(
-    x: Tensor, weight: LinearWeight, *, activation: Activation = "none", residual: Tensor | None = None
+    x: Tensor,
+    weight: LinearWeight,
+    *,
+    activation: Activation = "none",
+    residual: Tensor | None = None,
+    before: Before | None = None,
 ) -> Tensor:
-    """x [rows, in] → [rows, out]; `residual` [rows, out] is added last and excludes an activation."""
+    """x [rows, in], or what becomes such rows by `before` → [rows, out]; `residual` [rows, out] is added last
+    and excludes an activation."""
     if isinstance(weight, PartedWeight):
+        x = prepared(x, before)
         y = _FUNCTIONS[activation](torch.cat([linear(x, part) for part in weight.parts], 1))
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
-        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual))
+        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual, before=before))
+    # The activation is not fused, so that both ways for few rows round alike.
+    is_few = weight.tiles is not None and x.dtype is weight.weight.dtype and 0 < x.shape[0] <= MAX_NATIVE_ROWS
+    is_c = is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c"
+    along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
+    if before is not None and (not is_c or along is None):
+        x, along = prepared(x, before), AS_IT_IS
+    if is_c and along is not None and (along.how or x.shape[1] == weight.weight.shape[1]):
+        return _FUNCTIONS[activation](_linear_c(x, weight, residual, along))
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
-    known = x.shape[1] == weight.weight.shape[1] and x.dtype is weight.weight.dtype
-    is_few = weight.tiles is not None and known and 0 < x.shape[0] <= MAX_NATIVE_ROWS
-    if is_few and activation != "none":  # not fused, so that both ways round alike
-        return _FUNCTIONS[activation](linear(x, weight))
-    if is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c":
-        return _linear_c(x, weight, residual)
+    if is_few:
+        return _FUNCTIONS[activation](_linear_onednn(x, weight, residual))
     return _linear_onednn(x, weight, residual, activation)
 
 
@@ -240,12 +252,11 @@ def _linear_onednn(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None) -> Tensor:
+def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None, before: Told = AS_IT_IS) -> Tensor:
     native, tiles = native_for(x), weight.tiles
     assert native is not None, "the weight has tiles"
     assert tiles is not None
-    rows, size = x.shape
-    out = weight.weight.shape[0]
+    rows, (out, size) = x.shape[0], weight.weight.shape
     if x.stride(1) != 1 or x.stride(0) % 2:
         x = x.contiguous()
     if residual is not None:
@@ -264,6 +275,7 @@ def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None) -> Tensor
         out,
         tiles.width,
         tiles.depth,
+        *before,
         torch.get_num_threads(),
     )
     return y

@@ -18,9 +18,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .before import AS_IT_IS, Before, Told, prepared, told
 from .codes import Codes, Grid, NumBits, quantize
 from .host_memory import use_large_pages
 from .native import CODES, native_for
+from .silu_mul import LANES
 
 MAX_GROUP: Final = 65_536
 """Inputs up to which the sum of a group fits into 32 bits, whatever the numbers."""
@@ -134,8 +136,16 @@ def _codes_of(weight: BitsWeight, ids: Tensor) -> Codes:
     return Codes(bits, group, flat, scales, zeros)
 
 
-def linear_bits(x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None) -> Tensor:
-    """x [rows, in], float32 or bfloat16 → [rows, out]; `residual` [rows, out] is added."""
+def linear_bits(
+    x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None, before: Before | None = None
+) -> Tensor:
+    """x [rows, in], float32 or bfloat16, or what becomes such rows by `before` → [rows, out]; `residual`
+    [rows, out] is added."""
+    if before is not None and weight.order is None and weight.group % LANES == 0:
+        native, along = native_for(x), told(x, before, weight.size)
+        if native is not None and along is not None:
+            return linear_bits_native(native.linear_bits, x, weight, residual, along)
+    x = prepared(x, before)
     if x.ndim != 2 or x.shape[1] != weight.size:
         raise RuntimeError(f"rows {list(x.shape)} do not fit a weight of {weight.size} inputs")
     if weight.order is not None:
@@ -147,7 +157,11 @@ def linear_bits(x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None
 
 
 def linear_bits_native(
-    loop: Callable[..., int], x: Tensor, weight: BitsWeight, residual: Tensor | None
+    loop: Callable[..., int],
+    x: Tensor,
+    weight: BitsWeight,
+    residual: Tensor | None,
+    before: Told = AS_IT_IS,
 ) -> Tensor:
     """The same by a build of our loop."""
     rows = x.shape[0]
@@ -173,6 +187,7 @@ def linear_bits_native(
         weight.size,
         weight.out,
         weight.group,
+        *before,
         scratch.data_ptr(),
         torch.get_num_threads(),
     )
