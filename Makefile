@@ -6,13 +6,16 @@ READY := $(VENV)/.ready
 # Tests run in a process for each core, up to four: more would be more copies of torch than are worth it.
 WORKERS := -n auto --maxprocesses 4 --dist worksteal
 TYPED := actors client engine kernels media protocols realtime
+# Where it is set, each worker and each of the hundred servers they start would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick fuzz fuzz-parsers check format lines bench gpu clean help
+.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it, show it pictures"
 	@echo "make test    set up, run every test"
+	@echo "make test-avx2, test-bare  the same as on a processor without AVX-512, and without a compiler"
 	@echo "make quick   the tests that need no real clock, process or model"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
@@ -41,6 +44,20 @@ demo: $(READY)
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+
+# Kernels compiled for Haswell, and torch and oneDNN held to what that processor can do (in bfloat16, too).
+test-avx2: $(READY)
+	mkdir -p build/avx2
+	HOME=$(CURDIR)/build/avx2 PATH=$(CURDIR)/tests/support/haswell:$(PATH) OMP_NUM_THREADS=1 \
+	  ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/python -m pytest $(WORKERS)
+
+# Everything that is installed but compilers: all kernels are torch's.
+test-bare: $(READY)
+	mkdir -p build/bare/bin
+	find $(subst :, ,$(PATH)) -maxdepth 1 ! -type d ! -name '*cc' ! -name '*cc-[0-9]*' ! -name 'c[89]9*' \
+	  -exec ln -sf -t build/bare/bin {} +
+	HOME=$(CURDIR)/build/bare PATH=$(CURDIR)/build/bare/bin OMP_NUM_THREADS=1 \
+	  $(BIN)/python -m pytest $(WORKERS)
 
 quick: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not heavy"

@@ -12,9 +12,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -108,8 +107,7 @@ def _launch(
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
     if config is not None and tokens:
-        of_models = frozenset(field.name for field in fields(EngineConfig))
-        said = read_options(config, command, _known_options(), of_models)
+        said = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
         app.config = [*app.config, Dict({command: said.own}, source=str(config))]
     if not said.models:
         return app(tokens, result_action="return_value")
@@ -117,11 +115,11 @@ def _launch(
     return serve(*bound.args, **bound.kwargs, model_tables=said.models)
 
 
-def _known_options() -> dict[str, set[str]]:
-    """The names of every command's options, as a file has them."""
+def _known_options() -> dict[str, dict[str, Any]]:
+    """Every command's options as a file has them, and their types."""
     return {
         name: {
-            argument.name.strip("-").replace("-", "_").lower()
+            argument.name.strip("-").replace("-", "_").lower(): argument.hint
             for argument in app[name].assemble_argument_collection()
             if argument.name != "*" and argument.parse
         }

@@ -9,21 +9,26 @@
     kv-memory = "256MiB"
 
 Everything in it must mean something, for the commands that are not run too: an option that would be passed
-over might have been the one that asks for a key. Knows no command; `actors/commands.py` says what there is.
+over might have been the one that asks for a key. And it must be of its option's type, since 5 is no path, nor
+8000.5 a port. Knows no command; `actors/commands.py` says what there is.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from .option_checks import ConfigError
 
 _SERVE: Final = "serve"
 _MODEL: Final = "model"
+Types = Mapping[str, Any]
+"""Of options, by their names with `_`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,11 @@ class FileOptions:
     """What it says of single models, each as `--model` takes it; only of `serve`."""
 
 
-def read_options(
-    file: Path, command: str, known: Mapping[str, Container[str]], of_models: Container[str]
-) -> FileOptions:
+def read_options(file: Path, command: str, known: Mapping[str, Types], of_models: Types) -> FileOptions:
     """The options a file has for `command`.
 
-    `known` has the names of every command's options, `of_models` those that may be said of one model. Raises
-    ConfigError for a file that cannot be read, and for the first table or option nobody knows.
+    `known` has every command's options, `of_models` those that may be said of one model. Raises ConfigError
+    for a file that cannot be read, and for the first table, option or type of a value that nobody knows.
     """
     reader = _Reader(file, known, of_models)
     content = reader.read()
@@ -52,7 +55,7 @@ def read_options(
     for name, value in content.items():
         if not isinstance(value, dict):
             options[name] = value
-            reader.check(name, command, "")
+            reader.check(name, value, command, "")
             continue
         if name not in known:
             allowed = ", ".join(f"[{each}]" for each in sorted((*known, f"{_MODEL}.NAME")))
@@ -60,9 +63,7 @@ def read_options(
         if name == _SERVE:
             models += reader.models_of(value, f"{name}.")
         for option, said in value.items():
-            reader.check(option, name, f"[{name}] ")
-            if isinstance(said, dict):
-                raise reader.error(f"it has a table [{name}.{option}]; allowed below [{name}]: options")
+            reader.check(option, said, name, f"[{name}] ")
         if name == command:
             own = value
     return FileOptions(options | own, models if command == _SERVE else ())
@@ -73,8 +74,8 @@ class _Reader:
     """One file, and what it may say."""
 
     file: Path
-    known: Mapping[str, Container[str]]
-    of_models: Container[str]
+    known: Mapping[str, Types]
+    of_models: Types
 
     def read(self) -> dict[str, object]:
         """What is in it."""
@@ -103,22 +104,43 @@ class _Reader:
 
     def _said(self, where: str, option: str, value: object) -> str:
         """What a table of one model says of one option, as the command line would have it."""
-        if option.replace("-", "_") not in self.of_models:
+        name = option.replace("-", "_")
+        if name not in self.of_models:
             raise self.error(f"{where} {option} is no option of one model; a name with dots goes in quotes")
-        if isinstance(value, bool):
-            return str(value).lower()
-        if not isinstance(value, str | int | float):
-            raise self.error(f"{where} {option} is no option of one model with such a value")
-        return str(value)
+        self._check_type(f"{where} {option}", value, self.of_models[name])
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
-    def check(self, option: str, command: str, where: str) -> None:
-        """Raises ConfigError unless the command has that option."""
-        if option.replace("-", "_") not in self.known.get(command, ()):
+    def check(self, option: str, value: object, command: str, where: str) -> None:
+        """Raises ConfigError unless the command has that option, and of such a type."""
+        types, name = self.known.get(command, {}), option.replace("-", "_")
+        if name not in types:
             raise self.error(
                 f"{where}{option} is no option of `sensorium {command}`; what belongs to another command "
                 "goes under a table of its name"
             )
+        if isinstance(value, dict):
+            raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")
+        self._check_type(f"{where}{option}", value, types[name])
+
+    def _check_type(self, name: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)
+        """One value stands for a list of it."""
+        problem = ""
+        for whole in (value, [value]):
+            try:
+                msgspec.convert(whole, kind, dec_hook=_path)
+            except msgspec.ValidationError as error:
+                problem = problem or str(error)
+            else:
+                return
+        raise self.error(f"{name} is {value!r}: {problem}")
 
     def error(self, problem: str) -> ConfigError:
         """The error for a problem with this file."""
         return ConfigError(f"--config is {str(self.file)!r}: {problem}")
+
+
+def _path(kind: type, value: object) -> object:
+    """For msgspec, which knows no paths."""
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    return kind(value)

@@ -37,6 +37,7 @@ def write_kv(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
         for each in (key, value)
     )
     if native is None or not known or not cache.is_contiguous() or not slots.is_contiguous():
+        _check_slots(slots, cache)
         write_kv_reference(cache, slots, key, value)
         return
     bad = native.write_kv(
@@ -53,6 +54,13 @@ def write_kv(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
         dim * size,
     )
     check_written(bad, slots, cache)
+
+
+def _check_slots(slots: Tensor, cache: Tensor) -> None:
+    """Torch would take a negative slot from the end. A GPU would have to be waited for."""
+    if slots.is_cpu:
+        outside = ((slots < 0) | (slots >= cache.shape[0] * cache.shape[3])).nonzero()
+        check_written(int(outside[0]) if len(outside) else -1, slots, cache)
 
 
 def check_written(bad: int, slots: Tensor, cache: Tensor) -> None:
@@ -74,8 +82,7 @@ def _write_codes(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> No
         each.shape == shape and each.stride()[1:] == (dim, 1) for each in (key, value)
     )
     if native is None or not takes_codes(native, cache) or not known or not slots.is_contiguous():
-        outside = ((slots < 0) | (slots >= cache.shape[0] * cache.shape[3])).nonzero()
-        check_written(int(outside[0]) if len(outside) else -1, slots, cache)
+        _check_slots(slots, cache)
         write_codes(cache, slots, key, value)
         return
     bad = native.write_codes(

@@ -23,15 +23,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .before import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
+from .host_memory import use_large_pages
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .native import CODES, native_for
 from .unpack import Unpacked
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
-MAX_NATIVE_ROWS = 64
+MAX_NATIVE_ROWS = MOST_ROWS
 """The most rows our own loop is asked for; by default it serves as many where there is no AMX."""
 NUM_ALIKE_ROWS = 32
 """Beside AMX, oneDNN sums long rows in parts when there are more."""
@@ -109,6 +111,8 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight:
     """Prepare a weight [out, in] and bias [out] for many calls of `linear`."""
     if can_pack(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        if (memory := _memory_of(packed)) is not None:
+            use_large_pages(*memory)
         tiles = _find_tiles(packed, weight.contiguous())
         if tiles is None:
             return DenseWeight(packed, bias, packed=True)
@@ -159,13 +163,12 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
     oneDNN chooses as it likes, by processor, type and shape, so what it chose is compared, not assumed: in
     the first tile, the last, and one that is surely not all zeros.
     """
-    operators = torch.ops.mkldnn
-    size = weight.shape[1]
-    if native_for(weight) is None or not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
+    memory, size = _memory_of(packed), weight.shape[1]
+    if native_for(weight) is None or memory is None:
         return None
     if not weight.numel() or size % (4 // weight.itemsize):
         return None
-    address, num_bytes = int(operators.data_ptr(packed)), operators._nbytes(packed)
+    address, num_bytes = memory
     for width in _TILES:
         for depth in {size, -(-size // _DEPTH) * _DEPTH}:
             tiles = Tiles(address, width, depth)
@@ -174,6 +177,14 @@ def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
             ):
                 return tiles
     return None
+
+
+def _memory_of(packed: Tensor) -> tuple[int, int] | None:
+    """Where it lies, and how many bytes; None where torch does not say."""
+    operators = torch.ops.mkldnn
+    if not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
+        return None
+    return int(operators.data_ptr(packed)), int(operators._nbytes(packed))
 
 
 def _num_tiles(weight: Tensor, tiles: Tiles) -> int:
@@ -201,22 +212,33 @@ def tile_memory(tiles: Tiles, number: int, dtype: torch.dtype) -> Tensor:
 
 
 def linear(
-    x: Tensor, weight: LinearWeight, *, activation: Activation = "none", residual: Tensor | None = None
+    x: Tensor,
+    weight: LinearWeight,
+    *,
+    activation: Activation = "none",
+    residual: Tensor | None = None,
+    before: Before | None = None,
 ) -> Tensor:
-    """x [rows, in] → [rows, out]; `residual` [rows, out] is added last and excludes an activation."""
+    """x [rows, in], or what becomes such rows by `before` → [rows, out]; `residual` [rows, out] is added last
+    and excludes an activation."""
     if isinstance(weight, PartedWeight):
+        x = prepared(x, before)
         y = _FUNCTIONS[activation](torch.cat([linear(x, part) for part in weight.parts], 1))
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
-        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual))
+        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual, before=before))
+    # The activation is not fused, so that both ways for few rows round alike.
+    is_few = weight.tiles is not None and x.dtype is weight.weight.dtype and 0 < x.shape[0] <= MAX_NATIVE_ROWS
+    is_c = is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c"
+    along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
+    if before is not None and (not is_c or along is None):
+        x, along = prepared(x, before), AS_IT_IS
+    if is_c and along is not None and (along.how or x.shape[1] == weight.weight.shape[1]):
+        return _FUNCTIONS[activation](_linear_c(x, weight, residual, along))
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
-    known = x.shape[1] == weight.weight.shape[1] and x.dtype is weight.weight.dtype
-    is_few = weight.tiles is not None and known and 0 < x.shape[0] <= MAX_NATIVE_ROWS
-    if is_few and activation != "none":  # not fused, so that both ways round alike
-        return _FUNCTIONS[activation](linear(x, weight))
-    if is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c":
-        return _linear_c(x, weight, residual)
+    if is_few:
+        return _FUNCTIONS[activation](_linear_onednn(x, weight, residual))
     return _linear_onednn(x, weight, residual, activation)
 
 
@@ -230,12 +252,11 @@ def _linear_onednn(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None) -> Tensor:
+def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None, before: Told = AS_IT_IS) -> Tensor:
     native, tiles = native_for(x), weight.tiles
     assert native is not None, "the weight has tiles"
     assert tiles is not None
-    rows, size = x.shape
-    out = weight.weight.shape[0]
+    rows, (out, size) = x.shape[0], weight.weight.shape
     if x.stride(1) != 1 or x.stride(0) % 2:
         x = x.contiguous()
     if residual is not None:
@@ -254,6 +275,7 @@ def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None) -> Tensor
         out,
         tiles.width,
         tiles.depth,
+        *before,
         torch.get_num_threads(),
     )
     return y

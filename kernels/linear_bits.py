@@ -18,8 +18,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .before import AS_IT_IS, Before, Told, prepared, told
 from .codes import Codes, Grid, NumBits, quantize
+from .host_memory import use_large_pages
 from .native import CODES, native_for
+from .silu_mul import LANES
 
 MAX_GROUP: Final = 65_536
 """Inputs up to which the sum of a group fits into 32 bits, whatever the numbers."""
@@ -109,6 +112,7 @@ def _pack(parts: Iterable[Codes], out: int, size: int, grid: Grid, bias: Tensor 
             into[:, :, begin : begin + as_bytes.shape[2]] = as_bytes
         first += rows
         assert not rows % _WIDTH or first == out, "parts are whole tiles"
+    use_large_pages(packed.data_ptr(), packed.nbytes)
     return BitsWeight(packed, bias, out, size, grid.bits, group)
 
 
@@ -132,8 +136,16 @@ def _codes_of(weight: BitsWeight, ids: Tensor) -> Codes:
     return Codes(bits, group, flat, scales, zeros)
 
 
-def linear_bits(x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None) -> Tensor:
-    """x [rows, in], float32 or bfloat16 → [rows, out]; `residual` [rows, out] is added."""
+def linear_bits(
+    x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None, before: Before | None = None
+) -> Tensor:
+    """x [rows, in], float32 or bfloat16, or what becomes such rows by `before` → [rows, out]; `residual`
+    [rows, out] is added."""
+    if before is not None and weight.order is None and weight.group % LANES == 0:
+        native, along = native_for(x), told(x, before, weight.size)
+        if native is not None and along is not None:
+            return linear_bits_native(native.linear_bits, x, weight, residual, along)
+    x = prepared(x, before)
     if x.ndim != 2 or x.shape[1] != weight.size:
         raise RuntimeError(f"rows {list(x.shape)} do not fit a weight of {weight.size} inputs")
     if weight.order is not None:
@@ -145,7 +157,11 @@ def linear_bits(x: Tensor, weight: BitsWeight, *, residual: Tensor | None = None
 
 
 def linear_bits_native(
-    loop: Callable[..., int], x: Tensor, weight: BitsWeight, residual: Tensor | None
+    loop: Callable[..., int],
+    x: Tensor,
+    weight: BitsWeight,
+    residual: Tensor | None,
+    before: Told = AS_IT_IS,
 ) -> Tensor:
     """The same by a build of our loop."""
     rows = x.shape[0]
@@ -171,6 +187,7 @@ def linear_bits_native(
         weight.size,
         weight.out,
         weight.group,
+        *before,
         scratch.data_ptr(),
         torch.get_num_threads(),
     )
@@ -180,7 +197,8 @@ def linear_bits_native(
 def round_inputs(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """x [rows, in] → whole numbers float64 [rows, groups, group], filled up with zeros, and the scales of
     their groups, float32 [rows, groups]."""
-    grouped = F.pad(x.float(), (0, -x.shape[1] % group)).view(x.shape[0], -1, group)
+    rows, size = x.shape
+    grouped = F.pad(x.float(), (0, -size % group)).view(rows, -(-size // group), group)
     largest = grouped.abs().amax(2)
     is_finite, is_some = torch.isfinite(largest), largest > _SMALLEST
     # A number divided by a tensor would be multiplied by its reciprocal.

@@ -35,8 +35,12 @@ _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fope
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, ...]] = {
-    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT),
-    "linear_bits": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4, _POINTER, _INT),
+    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT, _POINTER, _FLOAT, _INT),
+    "linear_bits": (
+        *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4),
+        *(_INT, _POINTER, _FLOAT, _POINTER, _INT),
+    ),
+    "silu_mul": (_POINTER, _LONG, _LONG, _POINTER, _LONG, _INT),
     "attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),
@@ -65,6 +69,7 @@ class Native:
         self.linear = _function(library, "linear", None)
         self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)
+        self.silu_mul = _function(library, "silu_mul", None)
         self.rms_norm = _function(library, "rms_norm", None)
         self.rotary = _function(library, "rotary", None)
         self.write_kv = _function(library, "write_kv", _LONG)

@@ -1,15 +1,21 @@
 """silu(gate) · up over one projection that holds both: the middle of a gated feed-forward.
 
-On CPUs torch's two operations are as fast as one pass of our own (`examples/benchmarks/bench_kernels.py`), so
-they stay.
+In float32 it is torch's on CPUs; in bfloat16 one pass of our own.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .native import native_for
 from .triton_jit import has_triton
+
+LANES: Final = 16
+"""Our own takes multiples of it."""
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -18,7 +24,16 @@ def silu_mul(gate_up: Tensor) -> Tensor:
         from .triton_silu_mul import silu_mul as on_gpu
 
         return on_gpu(gate_up)
-    return silu_mul_reference(gate_up)
+    native, size = native_for(gate_up), gate_up.shape[-1] // 2
+    known = gate_up.dtype is torch.bfloat16 and gate_up.shape[-1] == 2 * size and size % LANES == 0
+    if native is None or not known or gate_up.dim() != 2 or gate_up.stride(1) != 1:
+        return silu_mul_reference(gate_up)
+    rows = gate_up.shape[0]
+    out = torch.empty((rows, size), dtype=gate_up.dtype)
+    native.silu_mul(
+        gate_up.data_ptr(), rows, gate_up.stride(0), out.data_ptr(), size, torch.get_num_threads()
+    )
+    return out
 
 
 def silu_mul_reference(gate_up: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
 from .resample import StreamingResampler
+from .streams.ogg import parts_by_decoder
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -135,10 +136,11 @@ def measure_audio(
             with soundfile.SoundFile(_Source(data)) as sound:
                 seconds, num_channels = sound.frames / sound.samplerate, sound.channels
         else:
-            with _opened(data, container) as (file, stream):
-                packets = sum(packet.duration or 0 for packet in file.demux(stream))
-                seconds = float(packets * (stream.time_base or 0))
-                num_channels = stream.codec_context.channels
+            for part in _parts(data, container):
+                with _opened(part, container) as (file, stream):
+                    packets = sum(packet.duration or 0 for packet in file.demux(stream))
+                    seconds += float(packets * (stream.time_base or 0))
+                    num_channels = max(num_channels, stream.codec_context.channels)
     except (_UnreadableError, soundfile.SoundFileError, av.FFmpegError, RuntimeError, ValueError):
         pass  # decoding will say what is wrong, or get by
     seconds *= min(num_channels, MAX_CHANNELS) if are_channels_kept else 1
@@ -270,11 +272,17 @@ def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
 
 def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
     try:
-        with _opened(data, container) as (file, stream):
-            _decode_packets(file.demux(stream), sink.push)
+        for part in _parts(data, container):
+            with _opened(part, container) as (file, stream):
+                _decode_packets(file.demux(stream), sink.push)
     except (av.FFmpegError, ValueError) as error:
         if not sink.num_channels:
             raise _UnreadableError("The file could not be decoded.") from error
+
+
+def _parts(data: bytes, container: Container) -> list[bytes]:
+    """What is opened one after the other."""
+    return parts_by_decoder(data) if container == "ogg" else [data]
 
 
 @contextmanager

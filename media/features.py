@@ -10,6 +10,7 @@ length; for Qwen3-ASR's windows of an utterance of any length see `media/windows
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,19 +36,15 @@ _BLOCK_FRAMES: Final = 256
 """Frames transformed at once: their float64 samples (0.8 MB) stay in the processor's cache."""
 
 _FILES: Final = (("preprocessor_config.json", None), ("processor_config.json", "feature_extractor"))
-_COMMON: Final = {
+_DEFAULTS: Final = {
     "sampling_rate": INTERNAL_RATE,
     "hop_length": 160,
     "chunk_length": 30,
     "n_fft": 400,
     "min_length": 8_000,
 }
-_DEFAULTS: Final[dict[str, dict[str, int]]] = {
-    "WhisperFeatureExtractor": {"feature_size": 80, **_COMMON},
-    "Qwen3ASRFeatureExtractor": {"feature_size": 128, **_COMMON},
-}
-"""What the extractors of `transformers` assume for fields that a file leaves out. Whisper's has no minimum:
-that is what was put in front of it where Qwen3-ASR was first published with it."""
+"""What the extractors of `transformers` assume for fields that a file leaves out, beside how many mel bins.
+Whisper's has no minimum: that is what was put in front of it where Qwen3-ASR was first published with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +73,20 @@ class FeatureConfig:
         return self.window_samples / self.sampling_rate
 
     @classmethod
-    def from_folder(cls, folder: str | Path) -> FeatureConfig:
+    def from_folder(cls, folder: str | Path, extractors: Mapping[str, int]) -> FeatureConfig:
         """Read a model folder's preprocessor_config.json, or processor_config.json with a nested extractor.
 
+        `extractors` are the family's, with the mel bins that each assumes; the first where a file names none.
         Raises ModelLoadError naming the file and the field at fault.
         """
         path, values = _read_extractor(Path(folder))
-        kind = values.get("feature_extractor_type", "WhisperFeatureExtractor")
-        if kind not in _DEFAULTS:
-            raise ModelLoadError(f"{path}: feature_extractor_type {kind!r} is not {' or '.join(_DEFAULTS)}")
+        kind = values.get("feature_extractor_type", next(iter(extractors), ""))
+        if kind not in extractors:
+            names = " or ".join(extractors) or "known to this family"
+            raise ModelLoadError(f"{path}: feature_extractor_type {kind!r} is not {names}")
         if values.get("dither"):
             raise ModelLoadError(f"{path}: dither {values['dither']!r} is not supported, only 0.0")
-        defaults = _DEFAULTS[kind]
+        defaults = {"feature_size": extractors[kind], **_DEFAULTS}
         numbers = {name: _positive_int(path, name, values.get(name, defaults[name])) for name in defaults}
         if numbers["sampling_rate"] != INTERNAL_RATE:
             raise ModelLoadError(

@@ -301,13 +301,13 @@ def _read_clip(url: Raw, param: str) -> bytes:
     """A clip, or the pictures of one: of the type video/jpeg, with commas between them."""
     text = inside(memoryview(url), param)
     head = DATA_URI.match(bytes(text[:HEAD_CHARS]).decode("utf-8", "replace"))
-    if head is None or head["type"] != "video/jpeg":
+    if head is None or (head["type"] or "").lower() != "video/jpeg":
         return from_data_uri(text, param)
     whole = bytes(text[head.end() :])
     num_frames = whole.count(b",") + 1
     if num_frames > MAX_FRAMES:
         raise TooLargeError(f"`{param}` has {num_frames} frames; the limit is {MAX_FRAMES}.", param=param)
-    fields = dict(field.split("=", 1) for field in head["params"].split(";") if field)
+    fields = dict(field.lower().split("=", 1) for field in head["params"].split(";") if field)
     frames = [from_base64(memoryview(frame), param) for frame in whole.split(b",")]
     return pack_frames(frames, _rate(fields.get("fps"), param))
 

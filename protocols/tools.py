@@ -122,6 +122,8 @@ def read_allowed(choice: dict[str, Any], *, is_nested: bool) -> tuple[list[dict[
         raise refuse(f"{where}.mode", mode, "auto, required")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise refuse(f"{where}.tools", tools, "a list of tools by their names")
+    if len(tools) > MAX_TOOLS:
+        raise refuse(f"{where}.tools", f"a list of {len(tools):,}", f"up to {MAX_TOOLS}")
     return tools, mode
 
 

@@ -87,3 +87,18 @@ def test_nobody_asks_what_class_an_info_or_a_text_side_is() -> None:
                     ):
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not found
+
+
+def test_a_family_brings_its_own_feature_extractors() -> None:
+    """What reads their files (`media/features.py`) knows none of them by name."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.value}"
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if path.parent.parent != MODELS
+        for node in nodes(path)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"\w+FeatureExtractor", node.value)
+    ]
+    assert not found

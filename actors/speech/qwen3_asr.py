@@ -60,7 +60,8 @@ def open_family(engine: EngineClient, info: ModelInfo, text: Qwen3AsrText) -> Qw
 
     `info.max_context` is what is served of the model's.
     """
-    return Qwen3Asr(engine, text, FeatureConfig.from_folder(info.folder), max_context=info.max_context)
+    features = FeatureConfig.from_folder(info.folder, info.extractors)
+    return Qwen3Asr(engine, text, features, max_context=info.max_context)
 
 
 class _Windows(WindowedLogMel):

@@ -59,7 +59,7 @@ ODD_LANGUAGES: Final = frozenset(
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
     """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
-    return Whisper(engine, text, FeatureConfig.from_folder(info.folder))
+    return Whisper(engine, text, FeatureConfig.from_folder(info.folder, info.extractors))
 
 
 class _Window(IncrementalLogMel):

@@ -119,7 +119,7 @@ class MediaOpening:
             found = read_vision_config(builder.info.folder).bounded(limits.max_image_pixels)
             self._vision = found.on(limits.background)
         if builder.media.audio is not None:
-            self._audio = FeatureConfig.from_folder(builder.info.folder)
+            self._audio = FeatureConfig.from_folder(builder.info.folder, builder.info.extractors)
         ways = (self._video_limits, self._audio, builder.media.audio)
         self._way = repr((ways, self._audio_limits))
 

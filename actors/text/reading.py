@@ -88,6 +88,7 @@ class AnswerReading:
             schemas,
             thinking=self._thinking,
             max_calls=self._use.max_calls,
+            only_calls=self._use.is_forced,
             asides=asides,
             traces=traces,
         )

@@ -203,7 +203,30 @@ class GrammarStore:
 
 
 def _compile(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
-    """A matcher at its start that has some token to offer."""
+    """A matcher at its start that has some token to offer. Raises BadRequestError naming what is at fault."""
+    try:
+        return _compile_whole(tokenizer, grammar)
+    except BadRequestError:
+        form = _form_in(grammar)
+        if form is not None:
+            _compile_whole(tokenizer, form)
+        raise
+
+
+def _form_in(grammar: Grammar) -> Grammar | None:
+    """What text must be, where calls may come beside it or thoughts in front."""
+    if grammar.kind != "answer":
+        return None
+    for part in json.loads(grammar.source)["parts"].values():
+        match part:
+            case {"kind": kind, "source": str(source)}:
+                return Grammar(kind, source)
+            case {"kind": kind, "source": schema}:
+                return Grammar(kind, json.dumps(schema))
+    return None
+
+
+def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
     size = _num_bytes(grammar)
     limit = _LIMIT_OF.get(grammar.kind, MAX_SOURCE_BYTES)
     if size > limit:
@@ -306,8 +329,8 @@ def _patterns(schema: object) -> Iterator[str]:
 
 def _bad(grammar: Grammar, reason: str) -> BadRequestError:
     if grammar.kind == "answer":
-        return BadRequestError(f"these tools or this format cannot be used: {reason}", param="tools")
-    return BadRequestError(f"this {grammar.kind} cannot be used: {reason}", param=_PARAM)
+        return BadRequestError(f"`tools`: these cannot be used: {reason}", param="tools")
+    return BadRequestError(f"`{_PARAM}`: this {grammar.kind} cannot be used: {reason}", param=_PARAM)
 
 
 def _first_line(message: str) -> str:

@@ -18,7 +18,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...kernels.transfer import lazy_zeros, to_device
+from ...kernels.host_memory import lazy_zeros
+from ...kernels.transfer import to_device
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
 from ..models.base import AligningModel, EncoderOutput, Model

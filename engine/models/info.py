@@ -7,10 +7,10 @@ which one it is: what the rest of the engine must know are facts here, or abilit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from ...protocols.errors import ModelLoadError
 from ...protocols.generation import (
@@ -51,6 +51,9 @@ class ModelInfo:
     prompts."""
     attended_tokens: int = 0
     """Rows of its encoding, of features of that shape; shorter ones have fewer."""
+    extractors: ClassVar[Mapping[str, int]] = {}
+    """Of a family that listens: the feature extractors that its checkpoints may name (the first where one
+    names none), and how many mel bins each assumes."""
 
     @property
     def frames_per_row(self) -> float:

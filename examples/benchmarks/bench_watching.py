@@ -9,7 +9,7 @@ is asked once more as a chat completion with one frame of each pair that the ses
 pictures, and with a salt of its own: what a server does that keeps nothing. A row is of `--row` seconds: the
 median of the questions' times to their first text, the longest, tokens that they had to read (their median)
 and that the last one's prompt had, pairs shown and encoded, tokens prefilled, keys and values in use, the
-server's memory. Then a second question about one picture. `--talk` bounds the conversation's tokens.
+server's memory. Then two questions about each of some pictures. `--talk` bounds the conversation's tokens.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from sensorium.client import Client, DialogueSession
 FPS: Final = 2.0
 ANSWER: Final = 4
 """Tokens of an answer."""
+PICTURES: Final = 12
+"""That are asked about twice, at the end."""
 WORDS: Final = "What is going on there now, and what has changed?"
 HEAD: Final = (
     "until s",
@@ -130,13 +132,21 @@ def watch(client: Client, options: argparse.Namespace, model: str) -> None:
             medians.append(statistics.median(first_s for first_s, _, _ in found))
             before, found = client.metrics(), []
         print(f"the last row's median over the first's: {medians[-1] / medians[0]:.2f}")
-    with client.realtime(model, type="realtime") as session:
-        picture = next(frames)
-        one = asked(session, (picture,))
-        two = asked(session)
-        print(
-            f"one picture: {1000 * one[0]:.0f} ms, asked again {1000 * two[0]:.0f} ms: {two[0] / one[0]:.2f}"
-        )
+    again(client, model, [next(frames) for _ in range(PICTURES)])
+
+
+def again(client: Client, model: str, pictures: list[bytes]) -> None:
+    """Two questions about each picture, in a session of its own."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for picture in pictures:
+        with client.realtime(model, type="realtime") as session:
+            times[0].append(asked(session, (picture,))[0])
+            times[1].append(asked(session)[0])
+    first_ms, second_ms = (1000 * statistics.median(each) for each in times)
+    print(
+        f"{len(pictures)} pictures: {first_ms:.0f} ms, asked again {second_ms:.1f} ms: "
+        f"{second_ms / first_ms:.2f} (medians)"
+    )
 
 
 def row(

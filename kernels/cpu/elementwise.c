@@ -5,46 +5,11 @@
  * equal up to the order of sums. A vector is `size` contiguous elements; outer ones have strides in
  * elements.
  */
-#include <math.h>
 #include "codes.h"
+#include "rows.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
 
-INLINE float rounded(const int bf16, float x) { return bf16 ? widen(narrow(x)) : x; }
-
-INLINE void store(const int bf16, void *to, long i, float x) {
-    if (bf16)
-        ((uint16_t *)to)[i] = narrow(x);
-    else
-        ((float *)to)[i] = x;
-}
-
-INLINE const void *past(const int bf16, const void *from, long elements) {
-    return (const char *)from + elements * (bf16 ? 2 : 4);
-}
-
-INLINE floats load_each(const int bf16, const void *from, long i) {
-    return bf16 ? widen_each(*(const halves *)((const uint16_t *)from + i))
-                : *(const floats *)((const float *)from + i);
-}
-
 INLINE floats round_each(const int bf16, floats x) { return bf16 ? widen_each(narrow_each(x)) : x; }
-
-INLINE float norm_factor(const int bf16, const void *x, long size, float eps) {
-    floats sums[2] = {};
-    long i = 0;
-    for (; i + 2 * LANES <= size; i += 2 * LANES)
-        for (int j = 0; j < 2; j++) {
-            floats part = load_each(bf16, x, i + j * LANES);
-            sums[j] += part * part;
-        }
-    sums[0] += sums[1];
-    float squares = 0.0f, eight[8], four[4];
-    for (int j = 0; j < 8; j++) eight[j] = sums[0][j] + sums[0][j + 8];
-    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
-    squares = (four[0] + four[2]) + (four[1] + four[3]);
-    for (; i < size; i++) squares += load(bf16, x, i) * load(bf16, x, i);
-    return 1.0f / sqrtf(squares / (float)size + eps);
-}
 
 INLINE void rms_norm(const int bf16, const void *x, long outer, long outer_stride, long inner,
                      long inner_stride, const void *weight, float eps, void *y, long size, int threads) {
@@ -52,10 +17,7 @@ INLINE void rms_norm(const int bf16, const void *x, long outer, long outer_strid
     for (long row = 0; row < outer * inner; row++) {
         const void *from = past(bf16, x, row / inner * outer_stride + row % inner * inner_stride);
         void *to = (void *)past(bf16, y, row * size);
-        float factor = norm_factor(bf16, from, size, eps);
-#pragma omp simd
-        for (long i = 0; i < size; i++)
-            store(bf16, to, i, load(bf16, weight, i) * rounded(bf16, load(bf16, from, i) * factor));
+        scale_row(bf16, from, weight, norm_factor(bf16, from, size, eps), to, size);
     }
 }
 
@@ -65,6 +27,19 @@ void sensorium_rms_norm(int bf16, const void *x, long outer, long outer_stride, 
         rms_norm(1, x, outer, outer_stride, inner, inner_stride, weight, eps, y, size, threads);
     else
         rms_norm(0, x, outer, outer_stride, inner, inner_stride, weight, eps, y, size, threads);
+}
+
+/* x [rows, 2 · size] in bfloat16, with stride elements from row to row, gates first → y [rows, size]; size is a
+ * multiple of LANES. */
+void sensorium_silu_mul(const void *x, long rows, long stride, void *y, long size, int threads) {
+    long pieces = (size + PIECE - 1) / PIECE;
+#pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
+    for (long each = 0; each < rows * pieces; each++) {
+        long row = each / pieces, first = each % pieces * PIECE;
+        long count = size - first < PIECE ? size - first : PIECE;
+        const void *gate = past(1, x, row * stride + first);
+        gate_row(gate, past(1, gate, size), (void *)past(1, y, row * size + first), count);
+    }
 }
 
 INLINE void rotary(const int bf16, const void *x, long rows, long row_stride, long heads, long head_stride,

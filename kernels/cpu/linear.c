@@ -1,11 +1,12 @@
-/* y = x Wᵀ (+ bias) (+ residual) for few rows: a decode step, which reads every weight once.
+/* y = x Wᵀ (+ bias) (+ residual) for few rows: a decode step, which reads every weight once. Rows may go
+ * through a norm or a gate first (rows.h).
  *
  * W lies as oneDNN packs it, in tiles of `tile` outputs, 64 or 32: [out/tile, depth/2, tile, 2] in bfloat16,
  * [out/tile, depth, tile] in float, where `depth` is `in` or a little more. While the rows meet 64 outputs,
  * the next 64 are fetched, so that reading and computing overlap. Tiles of 32 are what oneDNN wants where
  * the processor has AMX.
  */
-#include "tile.h"
+#include "rows.h"
 #define WIDTH 64
 #define AMX_WORDS 16
 #define AMX_ROWS 3 /* 3 × 8 sums and what meets them fit AVX-512's 32 registers */
@@ -108,41 +109,71 @@ INLINE void finish(const int bf16, long rows, long width, long out, const float 
     }
 }
 
-INLINE void run(const int bf16, const void *x, long x_stride, const void *w, const void *bias,
-                const void *residual, void *y, long rows, long in, long out, long tile, long depth,
-                int threads) {
-    long size = bf16 ? 2 : 4, stride = bf16 ? x_stride / 2 : x_stride;
-    long words = (bf16 ? depth / 2 : depth) * WIDTH, half = tile == WIDTH ? WIDTH / 2 : words / 2;
-    long tiles = (out + WIDTH - 1) / WIDTH;
-    float *wide = 0;
-    if (bf16 && tile < WIDTH) {
-        wide = malloc((size_t)(rows * in) * sizeof *wide);
-        for (long i = 0; i < rows; i++)
-            for (long k = 0; k < in; k++) wide[i * in + k] = widen(((const uint16_t *)x)[i * x_stride + k]);
+typedef struct {
+    const char *x;
+    long x_stride;
+    const void *w;
+    const char *bias, *residual;
+    char *y;
+    long rows, in, out, tile, depth;
+    Before before;
+    int threads;
+} Call;
+
+/* The rows as they are multiplied: prepared in `ready`, and as floats in `wide`, where there are these. */
+INLINE void make_ready(const int bf16, const Call *c, char *ready, float *wide) {
+    long size = bf16 ? 2 : 4, piece = c->before.how == GATED ? PIECE : c->in,
+         pieces = (c->in + piece - 1) / piece;
+#pragma omp for schedule(static)
+    for (long each = 0; each < c->rows * pieces; each++) {
+        long row = each / pieces, first = each % pieces * piece, at = row * c->in + first;
+        long count = c->in - first < piece ? c->in - first : piece;
+        const char *from = c->x + row * c->x_stride * size;
+        if (ready) prepare(bf16, &c->before, from, c->in, first, count, ready + at * size);
+        const uint16_t *whole = (const uint16_t *)(ready ? ready + at * size : from + first * size);
+        for (long k = 0; wide && k < count; k++) wide[at + k] = widen(whole[k]);
     }
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long t = 0; t < tiles; t++) {
-        float sums[rows * WIDTH];
-        long width = out - t * WIDTH < WIDTH ? out - t * WIDTH : WIDTH, at = t * WIDTH * size;
-        Tiles own = {(const uint32_t *)w + t * words, bf16 ? in / 2 : in, tile, half, words};
-        if (width <= tile && tile < WIDTH) own.half = 0; /* there are no second 32 */
-        if (wide)
-            one_amx_tile(rows, wide, in, own, sums);
-        else
-            one_tile(bf16, rows, x, stride, own, sums);
-        finish(bf16, rows, width, out, sums, bias ? (const char *)bias + at : 0,
-               residual ? (const char *)residual + at : 0, (char *)y + at);
-    }
-    free(wide);
 }
 
-/* x [rows, in] with x_stride elements from row to row (even in bfloat16); y and residual [rows, out]
- * contiguous. */
+INLINE void run(const int bf16, const Call *c) {
+    long size = bf16 ? 2 : 4, rows = c->rows, tile = c->tile;
+    long words = (bf16 ? c->depth / 2 : c->depth) * WIDTH, half = tile == WIDTH ? WIDTH / 2 : words / 2;
+    long tiles = (c->out + WIDTH - 1) / WIDTH;
+    int is_wide = bf16 && tile < WIDTH;
+    float *wide = is_wide ? malloc((size_t)(rows * c->in) * sizeof *wide) : 0;
+    char *ready = c->before.how ? malloc((size_t)(rows * c->in * size)) : 0;
+    const void *x = ready ? ready : c->x;
+    long x_stride = ready ? c->in : c->x_stride, stride = bf16 ? x_stride / 2 : x_stride;
+#pragma omp parallel num_threads(c->threads)
+    {
+        if (ready || wide) make_ready(bf16, c, ready, wide);
+#pragma omp for schedule(static)
+        for (long t = 0; t < tiles; t++) {
+            float sums[rows * WIDTH];
+            long width = c->out - t * WIDTH < WIDTH ? c->out - t * WIDTH : WIDTH, at = t * WIDTH * size;
+            Tiles own = {(const uint32_t *)c->w + t * words, bf16 ? c->in / 2 : c->in, tile, half, words};
+            if (width <= tile && is_wide) own.half = 0; /* there are no second 32 */
+            if (wide)
+                one_amx_tile(rows, wide, c->in, own, sums);
+            else
+                one_tile(bf16, rows, x, stride, own, sums);
+            finish(bf16, rows, width, c->out, sums, c->bias ? c->bias + at : 0,
+                   c->residual ? c->residual + at : 0, c->y + at);
+        }
+    }
+    free(wide);
+    free(ready);
+}
+
+/* x [rows, in] with x_stride elements from row to row (even in bfloat16), [rows, 2 · in] if it is gated; y and
+ * residual [rows, out] contiguous. `how`, `norm` [in] and `eps` are a `Before`; gates are bfloat16 and `in`
+ * then a multiple of LANES. */
 void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
                       const void *residual, void *y, long rows, long in, long out, long tile, long depth,
-                      int threads) {
+                      int how, const void *norm, float eps, int threads) {
+    Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, {how, norm, eps}, threads};
     if (bf16)
-        run(1, x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, threads);
+        run(1, &call);
     else
-        run(0, x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, threads);
+        run(0, &call);
 }

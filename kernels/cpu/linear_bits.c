@@ -4,13 +4,14 @@
  * scale. W lies in tiles of 64 outputs, and in a tile group after group: for every four inputs the 64 outputs'
  * four bytes each (in 4 bits outputs 0–15 are the lower halves of 16–31's, 32–47 of 48–63's), then 64 scales
  * as floats and 64 zero points as bytes. So a tile is read once, from end to end, and meets all rows there.
- * `kernels/linear_bits.py` says what is computed, in which order, and nothing else may be.
+ * `kernels/linear_bits.py` says what is computed, in which order, and nothing else may be. Rows may go through a
+ * norm or a gate first (rows.h).
  */
-#include <math.h>
-#include "tile.h"
+#include "rows.h"
 #define WIDTH 64
 #define MOST_ROWS 48 /* that meet a tile before the next rows do: their sums stay near */
 #define SMALLEST 1e-30f
+#define SOON 4096 /* bytes */
 #ifdef __AVX512F__
 #define ROWS_EACH MAX_ROWS
 #else
@@ -82,13 +83,15 @@ INLINE void few(const int bits, const int rows, Bits w, Inputs x, float *y, Ahea
 #define BITS_CASE(R) \
     case R: few(bits, R, w, own, to, ahead); break;
 
-/* One tile times some rows. Where they are all there is, the next tile is fetched meanwhile. */
+/* One tile times some rows. Where they are all there is, the next tile is fetched meanwhile; by the only pass
+ * what comes soon, since the processor's own fetching ends with each page. (4 bits gain nothing by that.) */
 INLINE void one_tile(const int bits, long rows, int are_all, Bits w, Inputs x, float *y) {
     long passes = (rows + ROWS_EACH - 1) / ROWS_EACH, bytes = x.groups * w.block;
-    int lines = are_all && passes > 1 ? (int)((bits / 2 + passes - 1) / passes) : 0;
+    int lines = are_all && (passes > 1 || bits == 8) ? (int)((bits / 2 + passes - 1) / passes) : 0;
+    const char *next = (const char *)w.from + (passes > 1 ? bytes : SOON);
     for (long pass = 0; pass < passes; pass++) {
         long first = pass * rows / passes, count = (pass + 1) * rows / passes - first;
-        Ahead ahead = {(const char *)w.from + bytes + pass * (bytes / passes), 32 * bits / passes, lines};
+        Ahead ahead = {next + pass * (bytes / passes), 32 * bits / passes, lines};
         Inputs own = {x.bytes + first * x.depth, x.scales + first * x.groups, x.totals + first * x.groups,
                       x.depth, x.groups};
         float *to = y + first * WIDTH;
@@ -167,6 +170,7 @@ typedef struct {
     const char *bias, *residual;
     char *y;
     long rows, in, out, group;
+    Before before;
     int8_t *bytes;
     float *scales;
     int32_t *totals;
@@ -183,8 +187,14 @@ INLINE void run(const int bf16, int bits, const Call *c) {
         for (long each = 0; each < c->rows * groups; each++) {
             long row = each / groups, at = each % groups * c->group;
             long left = c->in - at < c->group ? c->in - at : c->group;
-            round_group(bf16, c->x + (row * c->x_stride + at) * size, left, c->group,
-                        c->bytes + row * depth + at, c->scales + each, c->totals + each);
+            const char *whole = c->x + row * c->x_stride * size, *own = whole + at * size;
+            char ready[c->before.how ? left * size : 1];
+            if (c->before.how) {
+                prepare(bf16, &c->before, whole, c->in, at, left, ready);
+                own = ready;
+            }
+            round_group(bf16, own, left, c->group, c->bytes + row * depth + at, c->scales + each,
+                        c->totals + each);
         }
 #pragma omp for schedule(static)
         for (long each = 0; each < tiles * parts; each++) {
@@ -206,15 +216,17 @@ INLINE void run(const int bf16, int bits, const Call *c) {
     }
 }
 
-/* x [rows, in] with x_stride elements from row to row, y and residual [rows, out] contiguous, in float or
- * bfloat16; `group` is a multiple of 4 and `in` its groups' inputs, the last of which may be incomplete.
+/* x [rows, in] with x_stride elements from row to row, [rows, 2 · in] if it is gated, y and residual [rows, out]
+ * contiguous, in float or bfloat16; `group` is a multiple of 4 and `in` its groups' inputs, the last of which
+ * may be incomplete.
+ * `how`, `norm` [in] and `eps` are a `Before`; gates are bfloat16, `in` and `group` then multiples of LANES.
  * `scratch` holds rows · groups · (group + 8) bytes. */
 void sensorium_linear_bits(int bf16, int bits, const void *x, long x_stride, const void *w, const void *bias,
-                           const void *residual, void *y, long rows, long in, long out, long group,
-                           char *scratch, int threads) {
+                           const void *residual, void *y, long rows, long in, long out, long group, int how,
+                           const void *norm, float eps, char *scratch, int threads) {
     long groups = (in + group - 1) / group, bytes = rows * groups * 4;
     Call call = {x,  x_stride, w,   bias,  residual, y, rows,
-                 in, out,      group, (int8_t *)scratch + 2 * bytes, (float *)scratch,
+                 in, out,      group, {how, norm, eps}, (int8_t *)scratch + 2 * bytes, (float *)scratch,
                  (int32_t *)(scratch + bytes), threads};
     if (bf16)
         run(1, bits, &call);

@@ -77,14 +77,19 @@ INLINE floats pick(words mask, floats a, floats b) {
     return (floats)(((words)a & mask) | ((words)b & ~mask));
 }
 
-/* The same of 16 at once; the instruction takes what is below 2^-126 for 0. */
+/* The same of 16 at once. */
+INLINE halves narrow_plainly(floats x) {
+    words bits = (words)x, rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    words kept = (words)(x == x);
+    return __builtin_convertvector((rounded & kept) | (0x7FC0u & ~kept), halves);
+}
+
+/* By the instruction where there is one, which takes what is below 2^-126 for 0. */
 INLINE halves narrow_each(floats x) {
 #ifdef __AVX512BF16__
     return (halves)_mm512_cvtneps_pbh((__m512)x);
 #else
-    words bits = (words)x, rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    words kept = (words)(x == x);
-    return __builtin_convertvector((rounded & kept) | (0x7FC0u & ~kept), halves);
+    return narrow_plainly(x);
 #endif
 }
 

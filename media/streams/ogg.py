@@ -7,12 +7,14 @@ What is padding at the end of a link follows from the position on its last page.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
-from .opus import HEAD, TAGS, num_frames
+from .opus import HEAD, TAGS, is_same, num_frames
 from .packets import MAX_HEADER_BYTES, MAX_PACKET_BYTES, Item, Packet, StreamError, Track
 
 _MAGIC: Final = b"OggS"
@@ -28,6 +30,8 @@ _OTHERS: Final = {
     b"\x7fFLAC": "FLAC",
     b"Speex   ": "Speex",
 }
+_OPUS_BEGINS: Final = re.compile(rb"OggS\0[\x02\x03\x06\x07].{20}\x01(.)" + HEAD, re.DOTALL)
+"""A first page; it holds a head of less than 255 bytes, and nothing else."""
 _REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -35,6 +39,21 @@ def checksum(page: bytes) -> int:
     """Ogg's CRC-32 of a page whose own field is zero: zlib's polynomial, with the bits turned round."""
     turned = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int.from_bytes(turned.to_bytes(4, "little").translate(_REVERSED), "big")
+
+
+def parts_by_decoder(data: bytes) -> list[bytes]:
+    """A whole file, cut where an Opus stream begins that another decoder is needed for: libav's demuxer ends
+    there."""
+    starts, known, end = [0], b"", 0
+    for found in _OPUS_BEGINS.finditer(data):
+        start, body = found.start(), found.end() - len(HEAD)
+        head = data[body : body + found[1][0]]
+        if known and start > end and not is_same(known, head):
+            starts.append(start)
+        if not known or start > end:  # else it is beside the one before
+            known = head
+        end = body + len(head)
+    return [data[start:end] for start, end in pairwise([*starts, len(data)])]
 
 
 @dataclass(slots=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import httpx
 import pytest
+from sensorium.actors import commands
+from sensorium.actors.config_file import read_options
 from support.command_line import Run, serving
 
 pytestmark = pytest.mark.slow
@@ -38,8 +41,20 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path
         ("[model]\nkv-memory = '1GiB'\n", "[model] kv-memory is no table; allowed: [model.NAME]"),
         ("[model.tiny-whisper]\nkv-memry = '1GiB'\n", "[model.tiny-whisper] kv-memry is no option of one"),
         ("[model.tiny-whisper]\napi_key = 'k'\n", "[model.tiny-whisper] api_key is no option of one"),
-        ("[serve.model.x]\nmax-running = [1]\n", "[serve.model.x] max-running is no option of one"),
+        ("[serve.model.x]\nmax-running = [1]\n", "[serve.model.x] max-running is [1]: Expected `int`"),
         ("[transcribe.model.x]\nmax-running = 1\n", "[transcribe.model]"),
+        ("response-store = 5\n", "response-store is 5: Expected `str`, got `int`"),
+        ("host = 1979-05-27\n", "host is datetime.date(1979, 5, 27): Expected `str`"),
+        ("port = 8000.5\n", "port is 8000.5: Expected `int`"),
+        ("port = '8000'\n", "port is '8000': Expected `int`"),
+        ("port = true\n", "port is True: Expected `int`"),
+        ("drain-s = 'soon'\n", "drain-s is 'soon': Expected `float`"),
+        ("cuda-graphs = 'yes'\n", "cuda-graphs is 'yes': Expected `bool`"),
+        ("device = 'gpu'\n", "device is 'gpu': Invalid enum value"),
+        ("api-key = 5\n", "api-key is 5: Expected `array`"),
+        ("api-key = ['a', 5]\n", "api-key is ['a', 5]: Expected `str`, got `int` - at `$[1]`"),
+        ("[transcribe]\nfiles = [5]\n", "[transcribe] files is [5]: Expected `str`, got `int`"),
+        ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),
     ],
 )
 def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
@@ -53,6 +68,28 @@ def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
     assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_every_option_may_be_in_a_file_as_its_default_is(tmp_path: Path) -> None:
+    """So that no type of an option is one that a file cannot say."""
+    file, known = tmp_path / "server.toml", commands._known_options()
+    values = {bool: "true", int: "1", float: "0.5", str: "'a'", Path: "'a'"}
+    for command, types in known.items():
+        for name, kind in types.items():
+            plain = [each for each in (kind, *get_args(kind)) if each in values]
+            inner = [each for inner in get_args(kind) for each in get_args(inner) if each in values]
+            words = [repr(each) for each in _words(kind)]
+            (said, *_) = [*words, *(values[each] for each in (*plain, *inner))]
+            file.write_text(f"[{command}]\n{name} = {said}\n")
+            if name == "vad_parameters":  # a table
+                continue
+            read_options(file, command, known, {})
+
+
+def _words(kind: Any) -> list[str]:  # noqa: ANN401 (a type)
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for each in get_args(kind) for word in _words(each)]
 
 
 def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes, tmp_path: Path) -> None:
@@ -78,7 +115,7 @@ def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes,
     ("text", "message"),
     [
         ("[model.nobody]\nmax-running = 1\n", "'nobody:max-running=1'; allowed names: tiny-qwen3-vl, "),
-        ("[model.tiny-qwen3-asr]\nmax-running = true\n", "tiny-qwen3-asr:max-running=true': Expected `int`"),
+        ("[model.tiny-qwen3-asr]\nmax-running = true\n", "max-running is True: Expected `int`, got `bool`"),
         ("[serve.model.tiny-qwen3-asr]\nmax-running = 9999\n", "--max-running is 9999; allowed: 0 to 4096"),
     ],
 )

@@ -293,6 +293,7 @@ def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client
         ({"input": "a", "text": {"format": SCHEMA | {"schema": 1}}}, "text.format.schema"),
         ({"input": "a", "text": {"format": SCHEMA | {"schema": BROKEN}}}, "text.format"),
         ({"input": "a", "text": {"format": SCHEMA | {"schema": BROKEN}}, "stream": True}, "text.format"),
+        ({"input": "a", "text": {"format": SCHEMA | {"schema": BROKEN}}, "tools": [NOW]}, "text.format"),
         ({"input": "a", "structured_outputs": {"regex": "("}}, "structured_outputs"),
         (
             {

@@ -17,6 +17,7 @@ from sensorium.protocols.errors import ModelLoadError
 from support.features import log_mel
 from transformers import WhisperFeatureExtractor
 
+EXTRACTORS = {"WhisperFeatureExtractor": 80}
 FloatArray = npt.NDArray[np.float32]
 SMALL = FeatureConfig(window_samples=16_000)
 """One second: short enough to be fed one sample at a time."""
@@ -214,19 +215,24 @@ def write(folder: Path, name: str, value: object) -> Path:
 def test_config_is_read_from_either_file(tmp_path: Path) -> None:
     expected = FeatureConfig(num_mel_bins=128, window_samples=128_000)
     nested = write(tmp_path, "processor_config.json", {"feature_extractor": WHISPER})
-    assert FeatureConfig.from_folder(nested) == expected
+    assert FeatureConfig.from_folder(nested, EXTRACTORS) == expected
     assert (expected.window_frames, expected.window_s) == (800, 8.0)
     write(tmp_path, "preprocessor_config.json", {**WHISPER, "feature_size": 80})
-    assert FeatureConfig.from_folder(tmp_path).num_mel_bins == 80
+    assert FeatureConfig.from_folder(tmp_path, EXTRACTORS).num_mel_bins == 80
 
 
 def test_config_of_a_saved_extractor(tmp_path: Path) -> None:
     WhisperFeatureExtractor(feature_size=128, chunk_length=8).save_pretrained(tmp_path)
-    assert FeatureConfig.from_folder(tmp_path) == FeatureConfig(num_mel_bins=128, window_samples=128_000)
+    assert FeatureConfig.from_folder(tmp_path, EXTRACTORS) == FeatureConfig(
+        num_mel_bins=128, window_samples=128_000
+    )
 
 
 def test_fields_left_out_are_those_of_the_reference(tmp_path: Path) -> None:
-    assert FeatureConfig.from_folder(write(tmp_path, "preprocessor_config.json", {})) == FeatureConfig()
+    assert (
+        FeatureConfig.from_folder(write(tmp_path, "preprocessor_config.json", {}), EXTRACTORS)
+        == FeatureConfig()
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,18 +251,18 @@ def test_fields_left_out_are_those_of_the_reference(tmp_path: Path) -> None:
 def test_a_bad_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
     write(tmp_path, "preprocessor_config.json", {**WHISPER, **changes})
     with pytest.raises(ModelLoadError, match=rf"preprocessor_config\.json: {named}"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"no preprocessor_config\.json"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     write(tmp_path, "processor_config.json", {"processor_class": "WhisperProcessor"})
     with pytest.raises(ModelLoadError, match=r"no preprocessor_config\.json"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     write(tmp_path, "preprocessor_config.json", [1])
     with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: the file must be"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     (tmp_path / "preprocessor_config.json").write_text("{")
     with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json could not be read"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)

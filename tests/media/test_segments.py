@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from librosa.effects import split as sounding
 from sensorium.media.segments import HOP_SAMPLES, best_cut, find_cut, split
 from sensorium.media.voice_activity import VoiceActivityModel
 
@@ -150,14 +148,3 @@ def test_a_stream_and_a_file_hear_alike() -> None:
         assert first == start
         start += find_cut(samples[first : first + 20_000], search_samples=12_000, activity=model)
         assert last == start
-
-
-def test_speech_is_cut_where_librosa_hears_a_pause() -> None:
-    samples = np.asarray(soundfile.read(CONVERSATION, dtype="float32")[0], np.float32)
-    sounds = sounding(samples, top_db=30)
-    segments = split(
-        samples, window_samples=12 * 16_000, search_samples=8 * 16_000, activity=VoiceActivityModel()
-    )
-    assert len(segments) > 2
-    for _, cut in segments[:-1]:
-        assert not any(start < cut < end for start, end in sounds)

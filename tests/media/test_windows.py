@@ -17,6 +17,7 @@ from sensorium.protocols.errors import ModelLoadError
 from sensorium.protocols.messages import ContentHash, EncoderItem
 from transformers import Qwen3ASRFeatureExtractor
 
+EXTRACTORS = {"Qwen3ASRFeatureExtractor": 128}
 FloatArray = npt.NDArray[np.float32]
 CONFIG = FeatureConfig(num_mel_bins=128, min_samples=8_000)
 SMALL = FeatureConfig(num_mel_bins=8, min_samples=8_000)
@@ -205,11 +206,11 @@ def test_memory_is_the_raw_energies() -> None:
 
 def test_config_of_a_saved_extractor(tmp_path: Path) -> None:
     Qwen3ASRFeatureExtractor().save_pretrained(tmp_path)
-    assert FeatureConfig.from_folder(tmp_path) == CONFIG
+    assert FeatureConfig.from_folder(tmp_path, EXTRACTORS) == CONFIG
     (tmp_path / "preprocessor_config.json").write_text(
         json.dumps({"feature_extractor_type": "Qwen3ASRFeatureExtractor"})
     )
-    assert FeatureConfig.from_folder(tmp_path) == CONFIG
+    assert FeatureConfig.from_folder(tmp_path, EXTRACTORS) == CONFIG
 
 
 @pytest.mark.parametrize("length", [0, 200, "8000"])
@@ -217,4 +218,4 @@ def test_a_length_too_short_to_reflect_is_refused(tmp_path: Path, length: object
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps({"feature_extractor_type": "Qwen3ASRFeatureExtractor", "min_length": length}))
     with pytest.raises(ModelLoadError, match="min_length"):
-        FeatureConfig.from_folder(tmp_path)
+        FeatureConfig.from_folder(tmp_path, EXTRACTORS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from typing import Any
 
 import msgspec
@@ -213,7 +214,45 @@ def test_escapes_in_base64_are_understood() -> None:
     assert [part.data for part in message.content if isinstance(part, MediaPart)] == [data]
 
 
-@pytest.mark.parametrize("text", ["QQ==" + "QUFB" * 100_000, "QUFB" * 100_000 + "Q", "QU\nFB", "é"])
+@pytest.mark.parametrize("line", [0, 3, 76, 1023])
+@pytest.mark.parametrize("escape", ["\\n", "\\r\\n", "\\t", "\\u000a", " "])
+@pytest.mark.parametrize("size", [5, 300_000])
+def test_base64_in_lines_is_understood(line: int, escape: str, size: int) -> None:
+    """As `base64` prints it, and MIME has it; escapes lie across slices, too."""
+    data = random.Random(size).randbytes(size)
+    text = base64.b64encode(data).decode()
+    if line:
+        text = escape.join(text[at : at + line] for at in range(0, len(text), line))
+    content = '[{"type": "input_audio", "input_audio": {"data": "' + escape + text + 9 * escape + '"}}]'
+    (message,) = read_messages([msgspec.Raw(f'{{"role": "user", "content": {content}}}'.encode())])
+    assert isinstance(message.content, tuple)
+    assert [part.data for part in message.content if isinstance(part, MediaPart)] == [data]
+
+
+def test_schemes_and_types_are_read_in_capitals_too() -> None:
+    """RFC 2397 by RFC 3986, 3.1; and RFC 2045, 5.1."""
+    image = {"type": "image_url", "image_url": {"url": f"DATA:IMAGE/PNG;BASE64,{DATA}"}}
+    plain = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;fps=5;base64,{DATA},{DATA}"}}
+    loud = {"type": "video_url", "video_url": {"url": f"Data:Video/JPEG;FPS=5;Base64,{DATA},{DATA}"}}
+    first, second, third = parts(image, plain, loud)
+    assert isinstance(first, MediaPart)
+    assert isinstance(second, MediaPart)
+    assert isinstance(third, MediaPart)
+    assert first.data == b"bytes"
+    assert second.data == third.data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "QQ==" + "QUFB" * 100_000,
+        "QUFB" * 100_000 + "Q",
+        "QQ==\n" + "\n" * 400_000 + "QUFB",
+        "QU\vFB",
+        "QU\\FB",
+        "é",
+    ],
+)
 def test_what_is_no_base64_is_refused(text: str) -> None:
     """Padding in the middle, too, wherever the middle is."""
     for part, param in (

@@ -111,6 +111,7 @@ ALLOWED = "tool_choice.allowed_tools"
         ([tool()], allowed("f", mode="none"), "tool_choice.allowed_tools.mode"),
         ([tool()], {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}, f"{ALLOWED}.tools"),
         ([tool()], allowed("g"), f"{ALLOWED}.tools"),
+        ([tool()], allowed(*["f"] * (MAX_TOOLS + 1)), f"{ALLOWED}.tools"),
         ([tool()], {"type": "grammar"}, "tool_choice"),
         ([tool()], {"type": "function", "function": {"name": "g"}}, "tool_choice.function.name"),
         ([tool()], {"type": "function"}, "tool_choice.function.name"),

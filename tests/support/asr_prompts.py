@@ -50,7 +50,7 @@ def new_windows(source: ModelSource) -> WindowedLogMel:
     assert isinstance(source.info, Qwen3AsrInfo)
     n_window = source.info.n_window
     return WindowedLogMel(
-        FeatureConfig.from_folder(source.folder),
+        FeatureConfig.from_folder(source.folder, Qwen3AsrInfo.extractors),
         window_frames=source.info.window_frames,
         num_tokens=lambda frames: num_audio_tokens(frames, n_window),
     )

@@ -42,7 +42,7 @@ class CtcSpeech:
     def __init__(self, engine: EngineClient, info: ModelInfo, text: CtcText) -> None:
         self.engine = engine
         self._info, self._text = info, text
-        self._features = FeatureConfig.from_folder(info.folder)
+        self._features = FeatureConfig.from_folder(info.folder, info.extractors)
         size = self._features.window_samples
         self.facts = FamilyFacts(
             languages=("en",),

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ....kernels.attention_inputs import HeadNorms, attention_inputs
+from ....kernels.before import RmsNorm
 from ....kernels.codes import HEAD_GRID
 from ....kernels.linear import LinearWeight, arrange_linear, linear
 from ....kernels.linear_bits import BitsWeight
@@ -24,7 +25,6 @@ from ....kernels.logits import head_logits
 from ....kernels.paged_attention import PagedBatch, paged_attention
 from ....kernels.rms_norm import rms_norm
 from ....kernels.rotary import RotaryTable, rotary_table
-from ....kernels.silu_mul import silu_mul
 from ....protocols.messages import FLOAT_BYTES, Features, FloatType
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch
@@ -76,11 +76,11 @@ class EmbeddedRows:
 class _Layer:
     """`qkv` is one projection to queries, keys and values, `gate_up` one to both halves of the middle."""
 
-    attention_norm: Tensor
+    attention_norm: RmsNorm
     qkv: LinearWeight
     head_norms: HeadNorms | None
     out: LinearWeight
-    mlp_norm: Tensor
+    mlp_norm: RmsNorm
     gate_up: LinearWeight
     down: LinearWeight
     window: int | None
@@ -134,9 +134,7 @@ class Decoder:
         last = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
             turns = table if layer.has_rotary else still
-            query = self._query(
-                layer, rms_norm(x, layer.attention_norm, c.norm_eps), turns, cache[i], batches
-            )
+            query = self._query(layer, x, turns, cache[i], batches)
             if i == last and batch.looked is not None and _num_levels(batch.media) <= last:
                 rows, batches = batch.looked.rows, batch.looked.paged
                 all_rows = torch.zeros_like(x)
@@ -151,15 +149,16 @@ class Decoder:
     ) -> Tensor:
         """Queries [rows, heads, dim]; keys and values are in the cache then."""
         c = self.config
-        qkv = linear(x, layer.qkv).view(x.shape[0], c.num_heads + 2 * c.num_kv_heads, c.head_dim)
+        qkv = linear(x, layer.qkv, before=layer.attention_norm)
+        qkv = qkv.view(x.shape[0], c.num_heads + 2 * c.num_kv_heads, c.head_dim)
         return attention_inputs(qkv, layer.head_norms, table, cache, batch.write_slots)
 
     def _rest(self, layer: _Layer, query: Tensor, x: Tensor, cache: Tensor, batch: PagedBatch) -> Tensor:
         """The rows `x` behind a layer, from their queries on."""
         mixed = paged_attention(query, cache, batch, window=layer.window).reshape(x.shape[0], -1)
         x = linear(mixed, layer.out, residual=x)
-        gate_up = linear(rms_norm(x, layer.mlp_norm, self.config.norm_eps), layer.gate_up)
-        return linear(silu_mul(gate_up), layer.down, residual=x)
+        gate_up = linear(x, layer.gate_up, before=layer.mlp_norm)
+        return linear(gate_up, layer.down, before="silu_mul", residual=x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""
@@ -173,13 +172,13 @@ def _layer(c: DecoderConfig, tensors: TensorReader, name: str, number: int) -> _
         query, key = (tensors.take(f"{attention}.{part}_norm.weight") for part in ("q", "k"))
         head_norms = HeadNorms(query, key, c.norm_eps)
     return _Layer(
-        attention_norm=tensors.take(f"{name}.input_layernorm.weight"),
+        attention_norm=RmsNorm(tensors.take(f"{name}.input_layernorm.weight"), c.norm_eps),
         qkv=_linear(
             tensors, *(f"{attention}.{part}_proj" for part in ("q", "k", "v")), biased=c.has_qkv_bias
         ),
         head_norms=head_norms,
         out=_linear(tensors, f"{attention}.o_proj", biased=c.has_out_bias),
-        mlp_norm=tensors.take(f"{name}.post_attention_layernorm.weight"),
+        mlp_norm=RmsNorm(tensors.take(f"{name}.post_attention_layernorm.weight"), c.norm_eps),
         gate_up=_linear(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj", biased=c.has_mlp_bias),
         down=_linear(tensors, f"{mlp}.down_proj", biased=c.has_mlp_bias),
         window=c.windows[number],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ....protocols.errors import ModelLoadError
 from ..info import ModelInfo
@@ -46,6 +46,8 @@ class Qwen3AsrInfo(ModelInfo):
     """The placeholder of a row of an encoding."""
     languages: tuple[str, ...]
     """ISO codes the model can be told."""
+    extractors: ClassVar = {"Qwen3ASRFeatureExtractor": 128, "WhisperFeatureExtractor": 80}
+    """The second where it was first published."""
 
     def describe(self) -> str:
         """What it can do, for people."""

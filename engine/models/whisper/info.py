@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ....protocols.errors import ModelLoadError
 from ....protocols.transcript import Task
@@ -35,6 +35,7 @@ class WhisperInfo(ModelInfo):
     languages: tuple[str, ...]
     """ISO-639-1 codes the model can be told; empty for an English-only model."""
     tasks: tuple[Task, ...]
+    extractors: ClassVar = {"WhisperFeatureExtractor": 80}
 
     def describe(self) -> str:
         """What it can do, for people."""

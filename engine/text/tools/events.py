@@ -57,18 +57,20 @@ _NOTHING: Final = "{}"
 
 
 class EventSink:
-    """Collects events. At most `max_calls` are told, None: all. With `num_read`, which says how much of the
-    answer is read, it knows where each text was."""
+    """Collects events. At most `max_calls` are told, None: all; with `only_calls` no text is. With
+    `num_read`, which says how much of the answer is read, it knows where each text was."""
 
     def __init__(
         self,
         make_id: MakeId,
         *,
         max_calls: int | None = None,
+        only_calls: bool = False,
         num_read: Callable[[], int] | None = None,
     ) -> None:
         self._make_id = make_id
         self._max_calls = max_calls
+        self._only_calls = only_calls
         self._events: list[Event] = []
         self._pieces: list[str] = []
         """Of one event in the making, and what kind that is."""
@@ -95,6 +97,8 @@ class EventSink:
 
     def text(self, text: str, *, behind: int = 0) -> None:
         """What is no part of anything else; it was just read, but for `behind` characters behind it."""
+        if self._only_calls:
+            return
         if self._num_read is not None:
             self._note(text, self._num_read() - behind)
         if self._is_fresh:

@@ -68,9 +68,10 @@ class AnswerMachine:
     """Reads one answer.
 
     `tools` are the request's (None: calls are not looked for and stay text, but for channels); `thinking` is
-    how the answer begins; at most `max_calls` calls are told. `asides` are names of special tokens that show
-    in its text: they are told where they come, but inside of calls, and are read by no format. One that
-    `traces` knows where each text was; it takes no asides.
+    how the answer begins; at most `max_calls` calls are told. Where `only_calls` can come behind what is
+    thought, anything else is a piece of one that was cut, and is not told. `asides` are names of special
+    tokens that show in its text: they are told where they come, but inside of calls, and are read by no
+    format. One that `traces` knows where each text was; it takes no asides.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class AnswerMachine:
         *,
         thinking: Thinking = "may",
         max_calls: int | None = None,
+        only_calls: bool = False,
         asides: Sequence[str] = (),
         traces: bool = False,
     ) -> None:
@@ -88,7 +90,7 @@ class AnswerMachine:
         self._asides = Asides(asides) if asides else None
         make_id = kind.tools.make_id if kind.tools is not None else _no_id
         num_read = (lambda: source.num_read) if traces else None
-        self._sink = EventSink(make_id, max_calls=max_calls, num_read=num_read)
+        self._sink = EventSink(make_id, max_calls=max_calls, only_calls=only_calls, num_read=num_read)
         self._steps: Steps[None] | None = self._read(kind, tools, thinking)
         self._advance()
 

@@ -87,9 +87,14 @@ def test_forced_calls_are_a_grammar_and_others_are_not() -> None:
     forced = AnswerReading(made, must).fit(asked, PARAMS)
     assert forced.grammar is not None
     assert "<tool_call>" not in forced.grammar.source, "it is the token"
+    cut = AnswerReading(made, must).machine()
+    assert cut is not None
+    assert read_whole(cut, '<tool_call>\n{"na') == []
     free = AnswerReading(made, conversation(use=ToolUse((NOW,))))
     assert free.fit(asked, PARAMS) == PARAMS
-    assert free.machine() is not None
+    unsaid = free.machine()
+    assert unsaid is not None
+    assert said(read_whole(unsaid, '<tool_call>\n{"na')) == [("text", '<tool_call>\n{"na')]
 
 
 def test_a_grammar_waits_for_thoughts_that_the_prompt_has_begun() -> None:

@@ -40,7 +40,7 @@ def test_it_opens_encodes_and_is_read_out(
     windows = (speech[:32_000], speech[32_000:60_000])
     runner = Runner(source.load(), num_blocks=12)
     runner.warm_up()
-    config = FeatureConfig.from_folder(folder)
+    config = FeatureConfig.from_folder(folder, source.info.extractors)
     encode(runner, [torch.from_numpy(log_mel(config, window)) for window in windows])
     jobs = [Job((BLANK,), slot, SamplingParams(max_tokens=51, stop_token_ids=(END,))) for slot in (0, 1, 0)]
     run_jobs(runner, jobs, preempt_every=preempt_every)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.media.decode import decode_audio
+from sensorium.media.decode import decode_audio, measure_audio
 from sensorium.media.streams.decoder import MAX_TURN_SAMPLES, StreamDecoder
 from sensorium.media.streams.packets import StreamError
+from sensorium.protocols.errors import MediaError
 from support.audio_files import FloatArray, encoded, sound_file
 from support.sound_streams import FRAGMENTED, OPUS_RATE, ogg, streamed, voice, webm
 
@@ -30,6 +31,12 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "ogg": lambda: ogg(SOUND),
     "ogg of libsndfile": lambda: sound_file(SOUND, rate=OPUS_RATE, kind="OGG", subtype="OPUS"),
     "chain": lambda: ogg(SOUND) + ogg(voice(0.731, hz=500.0), serial=2) + ogg(voice(0.4), serial=3),
+    "chain of layouts": lambda: (
+        ogg(SOUND)
+        + ogg(voice(0.731, hz=500.0), serial=2, layout="stereo")
+        + ogg(voice(0.4), serial=3, layout="stereo")
+        + ogg(voice(0.9), serial=4)
+    ),
     "mp4": lambda: encoded(SOUND, container="mp4", codec="aac", rate=48_000, format_options=FRAGMENTED),
     "mp4 opus stereo": lambda: encoded(
         SOUND,
@@ -108,7 +115,11 @@ def test_a_stream_goes_on_in_another_process() -> None:
 
 def test_another_layout_in_a_chain_goes_on() -> None:
     first, second = ogg(SOUND), ogg(SOUND, layout="stereo", serial=2)
-    assert len(streamed(first + second)) == pytest.approx(2 * len(decode_audio(first).samples), abs=2)
+    length, chain = len(decode_audio(first).samples), first + second
+    assert len(streamed(chain)) == pytest.approx(2 * length, abs=2)
+    assert measure_audio(chain) == pytest.approx(2 * measure_audio(first), abs=0.1)
+    with pytest.raises(MediaError, match="number of channels changes"):
+        decode_audio(chain, are_channels_kept=True)
 
 
 def test_samples_that_are_no_numbers_end_the_stream() -> None:

@@ -11,7 +11,7 @@ from sensorium.engine.models.families import FamilyEntry
 from sensorium.media.features import FeatureConfig
 from support.asr_folder import FloatArray
 from support.ctc.model import STRIDE
-from support.ctc.text import CHARACTERS, END, FIRST
+from support.ctc.text import CHARACTERS, END, FIRST, CtcInfo
 from support.features import log_mel
 from transformers import WhisperFeatureExtractor
 
@@ -39,7 +39,7 @@ def make_ctc_folder(path: Path, seed: int = 0) -> Path:
 
 def said(folder: Path, samples: FloatArray) -> str:
     """What a checkpoint says of one window, computed by hand."""
-    features = torch.from_numpy(log_mel(FeatureConfig.from_folder(folder), samples))
+    features = torch.from_numpy(log_mel(FeatureConfig.from_folder(folder, CtcInfo.extractors), samples))
     tensors = load_file(folder / "model.safetensors")
     hidden = torch.conv1d(features[None], tensors["encoder.weight"], stride=STRIDE, padding=1)[0].t().tanh()
     best = (hidden @ tensors["head.weight"].t()).argmax(-1).tolist()

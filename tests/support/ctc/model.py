@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
-from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.models.source import ModelSource, Opening, tensor_reader
 from sensorium.engine.models.weights import Shape, TensorReader, num_bytes
 from sensorium.protocols.messages import Align, Features
-from support.ctc.text import BLANK, END, VOCAB_SIZE, open_side
+from support.ctc.text import BLANK, END, VOCAB_SIZE, CtcInfo, open_side
 from torch import Tensor
 
 STRIDE = 4
@@ -42,7 +41,7 @@ class CtcModel:
     rotary_axes = 1
     kv_shape = KvShape(1, 1, 1)
 
-    def __init__(self, info: ModelInfo, tensors: TensorReader) -> None:
+    def __init__(self, info: CtcInfo, tensors: TensorReader) -> None:
         self.info = info
         self.device, self.dtype = tensors.device, tensors.dtype
         self._kernel = tensors.take("encoder.weight")
@@ -98,7 +97,7 @@ def open_source(opening: Opening) -> ModelSource:
         "head.weight": (END, size),
     }
     num_labels = num_frames // STRIDE
-    info = ModelInfo(
+    info = CtcInfo(
         name=opening.name,
         folder=opening.folder,
         family="random_ctc",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sensorium.engine.models.info import Listens, ModelInfo
 from sensorium.engine.models.side import ModelSide
@@ -28,10 +29,17 @@ class CtcText:
         return b"".join(self.byte_table[token_id] for token_id in token_ids).decode()
 
 
-INFO = ModelInfo
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CtcInfo(ModelInfo):
+    """See `ModelInfo`."""
+
+    extractors: ClassVar = {"WhisperFeatureExtractor": 80}
 
 
-def open_side(info: ModelInfo) -> ModelSide:
+INFO = CtcInfo
+
+
+def open_side(info: CtcInfo) -> ModelSide:
     """It listens."""
     text = CtcText()
     return ModelSide(text=text, listens=Listens("support.ctc_speech", text))

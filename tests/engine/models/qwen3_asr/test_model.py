@@ -168,7 +168,8 @@ def test_windows_of_an_utterance_are_accepted(model: Model, source: ModelSource)
 
 
 def test_a_folder_brings_its_feature_config(folder: Path) -> None:
-    assert FeatureConfig.from_folder(folder) == FeatureConfig(num_mel_bins=128, min_samples=8_000)
+    found = FeatureConfig.from_folder(folder, Qwen3AsrInfo.extractors)
+    assert found == FeatureConfig(num_mel_bins=128, min_samples=8_000)
 
 
 def _audio(config: dict[str, Any], **changes: object) -> dict[str, Any]:

@@ -114,6 +114,22 @@ def test_whatever_is_sampled_is_calls(name: FormatName, has_tokens: bool) -> Non
                 assert len([each for each in found if each[0] == "call"]) == 1
 
 
+@pytest.mark.parametrize("name", get_args(FormatName))
+def test_of_calls_that_are_cut_anywhere_nothing_becomes_text(name: FormatName) -> None:
+    kind = AnswerFormat(FORMATS[name], None if name == "harmony" else THINK)
+    sampler = Sampler(kind, has_tokens=True)
+    grammar = call_grammar(kind, TOOLS, sampler.text.added_id, is_parallel=True, thinking="may")
+    assert grammar is not None
+    schemas = {tool.name: tool.parameters for tool in TOOLS}
+    kinds = set()
+    for seed in range(4):
+        text = sampler.sample(grammar, seed)
+        for end in range(len(text)):
+            found = said(read_whole(AnswerMachine(kind, schemas, only_calls=True), text[:end]))
+            kinds |= {each[0] for each in found}
+    assert kinds == {"thought", "call"}
+
+
 @pytest.mark.parametrize(
     ("name", "has_tokens"),
     [(name, has) for name in get_args(FormatName) for has in (True, False) if has or name != "harmony"],
@@ -136,6 +152,32 @@ def test_where_calls_may_come_beside_a_form_all_is_one_or_the_other(
         else:
             check(found, text)
     assert kinds == {"text", "call"}
+
+
+def test_what_is_at_fault_in_a_form_or_beside_it_is_named() -> None:
+    kind = AnswerFormat(FORMATS["hermes"], THINK)
+    sampler = Sampler(kind, has_tokens=True)
+    token_id, broken = sampler.text.added_id, '{"type": "string", "pattern": "("}'
+    good, bad = Grammar("json_schema", SCHEMA), Grammar("json_schema", broken)
+    crooked = Tool("f", {"type": "object", "properties": {"a": json.loads(broken)}})
+
+    def beside(tool: Tool, form: Grammar | None) -> Grammar | None:
+        return call_grammar(kind, (tool,), token_id, is_parallel=True, thinking="open", form=form)
+
+    for grammar, param in (
+        (beside(TOOLS[0], bad), "response_format"),
+        (beside(crooked, good), "tools"),
+        (beside(crooked, bad), "response_format"),
+        (beside(crooked, None), "tools"),
+        (behind_thinking(kind, bad, token_id, "open"), "response_format"),
+        (behind_thinking(kind, Grammar("regex", "("), token_id, "open"), "response_format"),
+    ):
+        assert grammar is not None
+        assert grammar.kind == "answer"
+        with pytest.raises(BadRequestError) as caught:
+            sampler.store.compile(grammar)
+        assert caught.value.param == param
+        assert f"`{param}`" in caught.value.message
 
 
 def test_a_named_tool_is_the_one_that_is_called() -> None:

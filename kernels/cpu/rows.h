@@ -1,0 +1,79 @@
+/* What a row goes through before it is multiplied: an RMS norm, or silu(gate) · up of its two halves.
+ *
+ * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds. Sums are always
+ * added up in one order, and nothing is left to the compiler's contraction, so that all processors agree, and
+ * a row is the same whether it goes through alone (elementwise.c) or within a product.
+ */
+#pragma once
+#include <math.h>
+#include "tile.h"
+#define PIECE 512 /* elements of a gated row that a thread takes at a time */
+
+enum { AS_IT_IS, NORMED, GATED };
+
+typedef struct {
+    int how;
+    const void *weight; /* of the norm */
+    float eps;
+} Before;
+
+INLINE float rounded(const int bf16, float x) { return bf16 ? widen(narrow(x)) : x; }
+
+INLINE void store(const int bf16, void *to, long i, float x) {
+    if (bf16)
+        ((uint16_t *)to)[i] = narrow(x);
+    else
+        ((float *)to)[i] = x;
+}
+
+INLINE const void *past(const int bf16, const void *from, long elements) {
+    return (const char *)from + elements * (bf16 ? 2 : 4);
+}
+
+INLINE floats load_each(const int bf16, const void *from, long i) {
+    return bf16 ? widen_each(*(const halves *)((const uint16_t *)from + i))
+                : *(const floats *)((const float *)from + i);
+}
+
+INLINE float norm_factor(const int bf16, const void *x, long size, float eps) {
+    floats sums[2] = {};
+    long i = 0;
+    for (; i + 2 * LANES <= size; i += 2 * LANES)
+        for (int j = 0; j < 2; j++) {
+            floats part = load_each(bf16, x, i + j * LANES);
+            sums[j] += part * part;
+        }
+    sums[0] += sums[1];
+    float squares = 0.0f, eight[8], four[4];
+    for (int j = 0; j < 8; j++) eight[j] = sums[0][j] + sums[0][j + 8];
+    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
+    squares = (four[0] + four[2]) + (four[1] + four[3]);
+    for (; i < size; i++) squares += load(bf16, x, i) * load(bf16, x, i);
+    return 1.0f / sqrtf(squares / (float)size + eps);
+}
+
+INLINE void scale_row(const int bf16, const void *x, const void *weight, float factor, void *y, long count) {
+#pragma omp simd
+    for (long i = 0; i < count; i++)
+        store(bf16, y, i, load(bf16, weight, i) * rounded(bf16, load(bf16, x, i) * factor));
+}
+
+/* In bfloat16; count is a multiple of LANES. */
+INLINE void gate_row(const void *gate, const void *up, void *y, long count) {
+    for (long i = 0; i < count; i += LANES) {
+        floats x = load_each(1, gate, i);
+        floats silu = widen_each(narrow_plainly(x / (exponential(-x) + 1.0f)));
+        *(halves *)((uint16_t *)y + i) = narrow_plainly(silu * load_each(1, up, i));
+    }
+}
+
+/* `count` elements of a row of `size`, from `first` on, to y. A gated row is as long again. */
+INLINE void prepare(const int bf16, const Before *before, const void *x, long size, long first, long count,
+                    void *y) {
+    const void *own = past(bf16, x, first);
+    if (before->how == NORMED)
+        scale_row(bf16, own, past(bf16, before->weight, first), norm_factor(bf16, x, size, before->eps), y,
+                  count);
+    else if (bf16)
+        gate_row(own, past(1, own, size), y, count);
+}

@@ -1,0 +1,92 @@
+"""Memory nobody has written to is not there yet; what moves into large pages stays what and where it was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from sensorium.kernels.codes import Grid
+from sensorium.kernels.host_memory import LARGE_PAGE, lazy_zeros, use_large_pages
+from sensorium.kernels.linear import linear, pack_linear
+from sensorium.kernels.linear_bits import quantize_linear
+from torch import Tensor
+
+CPU = torch.device("cpu")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/smaps").exists(), reason="what memory is there is read from /proc"
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_zeros_can_be_written(dtype: torch.dtype) -> None:
+    zeros = lazy_zeros((3, 5), dtype, CPU)
+    assert (zeros.shape, zeros.dtype) == ((3, 5), dtype)
+    assert not zeros.any()
+    zeros[1] = 2
+    assert zeros.sum() == 10
+
+
+@needs_proc
+def test_a_gibibyte_of_zeros_is_not_resident() -> None:
+    before = resident_bytes()
+    zeros = lazy_zeros((1 << 28,), torch.float32, CPU)
+    zeros[-1] = 1
+    assert zeros[0] == 0
+    assert resident_bytes() - before < 1 << 26
+
+
+@pytest.mark.parametrize("num_bytes", [1, 5000, 3 * LARGE_PAGE + 1])
+def test_what_is_moved_stays_what_and_where_it_was(num_bytes: int) -> None:
+    around = [torch.randint(0, 256, (num_bytes,), dtype=torch.uint8) for _ in range(3)]
+    before, addresses = [each.clone() for each in around], [each.data_ptr() for each in around]
+    use_large_pages(addresses[1], num_bytes)
+    assert all(map(torch.equal, around, before))
+    assert [each.data_ptr() for each in around] == addresses
+    around[1].zero_()
+    assert not around[1].any()
+    assert torch.equal(around[2], before[2])
+
+
+@needs_proc
+@pytest.mark.parametrize("bits", [8, 16])
+def test_weights_lie_in_large_pages_where_linux_has_any(bits: int) -> None:
+    probe = torch.ones(4 * LARGE_PAGE, dtype=torch.uint8)
+    use_large_pages(probe.data_ptr(), probe.nbytes)
+    if not large_bytes(probe):
+        pytest.skip("this machine gives none now")
+    weight = torch.randn(4096, 2048)
+    if bits == 8:
+        packed = quantize_linear(weight, None, Grid(8, 128))
+        assert large_bytes(packed.packed) >= LARGE_PAGE
+    else:
+        before = all_large_bytes()
+        made = pack_linear(weight.bfloat16())
+        if not made.packed:
+            pytest.skip("oneDNN packs nothing of this type here")
+        assert all_large_bytes() - before >= LARGE_PAGE
+        assert linear(torch.ones(1, 2048).bfloat16(), made).isfinite().all()
+
+
+def large_bytes(tensor: Tensor) -> int:
+    """Of the mappings it lies in."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if (found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
+            first, last = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+            inside = int(found[1], 16) < last and first < int(found[2], 16)
+        elif inside and line.startswith("AnonHugePages:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def all_large_bytes() -> int:
+    sizes = re.findall(r"AnonHugePages:\s+(\d+) kB", Path("/proc/self/smaps").read_text())
+    return 1024 * sum(map(int, sizes))
+
+
+def resident_bytes() -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
