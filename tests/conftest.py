@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
@@ -17,8 +17,9 @@ HEAVY: Final = ("engine/models/", "engine/execution/", "kernels/", "examples/", 
 """Models and kernels against their references, and sessions of many hours."""
 
 # No deadline: how long an example takes says something about the machine, not about the code.
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("random", print_blob=True, deadline=None)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", patient, derandomize=True)
+settings.register_profile("random", patient, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 

@@ -245,11 +245,14 @@ async def tune(arguments: argparse.Namespace) -> str:
             answers = Answers(arguments.remember and arguments.remember / f"{path.stem}.json")
             listening = Listening(loaded.speech, activity, audio, answers, arguments.answer_ms)
             before = loaded.engine.statistics()
-            await listening.run()
-            after = loaded.engine.statistics()
             name = f"{path.stem}, {delay}"
-            found = row(name, listening, spoken, is_verbose=arguments.verbose)
-            found += error_rates(spoken, await listening.finals(), await listening.whole())
+            try:
+                await listening.run()
+                after = loaded.engine.statistics()
+                found = row(name, listening, spoken, is_verbose=arguments.verbose)
+                found += error_rates(spoken, await listening.finals(), await listening.whole())
+            finally:
+                answers.save()
             encoded, busy_s = (
                 after.num_encoder_tokens - before.num_encoder_tokens,
                 after.busy_s - before.busy_s,
@@ -257,7 +260,6 @@ async def tune(arguments: argparse.Namespace) -> str:
             found += [f"{encoded / audio.duration_s:.0f}", f"{busy_s / audio.duration_s:.3f}"]
             print(", ".join(found), file=sys.stderr, flush=True)
             rows.append(found)
-            answers.save()
         nursery.cancel_scope.cancel()
     headers = [
         "recording, delay",

@@ -178,8 +178,9 @@ def test_updates_are_quick_until_text_was_released_or_none_comes() -> None:
 def test_more_delay_asks_less_often_and_trusts_less() -> None:
     table = [RELEASES[name] for name in get_args(Delay)]
     assert set(RELEASES) == set(get_args(Delay))
+    waits = ("first_agree", "agree", "withhold", "pause_sure", "doubt_ms")
     for sooner, later in itertools.pairwise(table):
-        for knob in ("first_agree", "agree", "withhold", "first_update_ms", "early_update_ms", "update_ms"):
+        for knob in (*waits, "first_update_ms", "early_update_ms", "update_ms"):
             assert getattr(sooner, knob) <= getattr(later, knob), knob
         assert sooner != later
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend, attention_choice
+from ....kernels.attention import attend_items, attention_choice
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.kv_cache import write_kv
@@ -208,8 +208,9 @@ class WhisperModel:
         x = torch.cat([self._positions_of(item) for item in items])
         for attention, feed_forward in self._encoder_layers:
             qkv = linear(attention.norm(x), attention.qkv)
-            mixed = torch.cat([self._attend(each) for each in torch.split(qkv, lengths)])
-            x = linear(mixed, attention.out, residual=x)
+            split = qkv.view(qkv.shape[0], 3, a.encoder_heads, -1).unbind(1)
+            mixed = attend_items(split, lengths, self._attention_choice)
+            x = linear(mixed.flatten(1), attention.out, residual=x)
             x = feed_forward(x)
             if x.dtype is torch.float16:
                 limit = torch.finfo(torch.float16).max - 1000
@@ -224,14 +225,6 @@ class WhisperModel:
         frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()[None]
         x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)[0]
         return x + self._encoder_positions[: x.shape[0]]
-
-    def _attend(self, qkv: Tensor) -> Tensor:
-        """Self-attention of one window: [positions, 3 × d_model] → [positions, d_model]."""
-        a = self._a
-        split = qkv.view(1, qkv.shape[0], 3, a.encoder_heads, a.d_model // a.encoder_heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        mixed = attend(query, key, value, choice=self._attention_choice)
-        return mixed.transpose(1, 2).reshape(qkv.shape[0], a.d_model)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
