@@ -17,6 +17,7 @@ from torch import Tensor
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
+from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
@@ -300,7 +301,9 @@ def _to_tensor(features: Features) -> Tensor:
 
 def _cross_key_values(projected: Tensor) -> CrossKeyValues:
     """projected [positions, 2, layers, heads, dim] of one window."""
-    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous(), projected.shape[0])
+    moved = projected.permute(2, 1, 3, 0, 4)
+    memory = lazy_zeros(tuple(moved.shape), moved.dtype, moved.device)  # each step reads it whole
+    return CrossKeyValues(memory.copy_(moved), projected.shape[0])
 
 
 def _coded_key_values(projected: Tensor) -> CrossKeyValues:
@@ -308,7 +311,7 @@ def _coded_key_values(projected: Tensor) -> CrossKeyValues:
     positions, _, layers, heads, dim = projected.shape
     size = -(-positions // MULTIPLE) * MULTIPLE
     shape = (layers, 2, heads, size, stored_size(dim, CODED))
-    memory = torch.zeros(shape, dtype=CODED, device=projected.device)
+    memory = lazy_zeros(shape, CODED, projected.device)
     slots = torch.arange(positions, device=projected.device)
     for layer in range(layers):
         write_kv(memory[layer : layer + 1], slots, projected[:, 0, layer], projected[:, 1, layer])
