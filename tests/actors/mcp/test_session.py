@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.actors.fetching.names import Names
-from sensorium.actors.mcp.client import McpClients, McpFailure
+from sensorium.actors.mcp.client import MAX_GOODBYES, McpClients, McpFailure
 from sensorium.actors.mcp.messages import EventData
 from sensorium.actors.mcp.session import MAX_ANSWER_BYTES, McpSession
 from sensorium.actors.mcp_config import McpConfig
@@ -231,6 +231,26 @@ async def test_a_session_that_the_server_forgot_begins_again() -> None:
         assert b"Mcp-Session-Id" not in host.heads[3]
         assert host.heads[-1].count(b"Mcp-Session-Id: ") == host.heads[-1].count(b"Mcp-Session-Id: s2") == 1
         assert host.heads[-1].count(b"MCP-Protocol-Version") == 1
+
+
+async def test_whoever_has_much_to_take_back_leaves_room_for_others(nursery: trio.Nursery) -> None:
+    num_told = 0
+
+    async def tell() -> None:
+        nonlocal num_told
+        num_told += 1
+        await trio.sleep_forever()
+
+    async with file_host() as host:
+        asked = clients(host)
+        await nursery.start(asked.run)
+        for _ in range(2 * MAX_GOODBYES):
+            asked.tell_later(tell, "me")
+        before = asked.num_goodbyes
+        assert before < MAX_GOODBYES
+        asked.tell_later(tell, "you")
+        assert asked.num_goodbyes == before + 1
+        await came(lambda: num_told == before + 1)
 
 
 async def came(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,27 @@
+"""What readers of a session's events are given, and when they are left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sensorium.client.answers import EventQueue
+from sensorium.client.errors import SDKError
+from sensorium.client.events import AnswerDelta
+from sensorium.client.options import MAX_QUEUED_EVENTS
+
+
+def test_one_who_reads_nothing_is_left_alone_and_told_so() -> None:
+    readers: list[EventQueue[Any]] = []
+    idle, busy = (EventQueue(readers, lambda event: event) for _ in range(2))
+    event = AnswerDelta(response_id="a", item_id="b", delta="text", event_id="c")
+    for _ in range(MAX_QUEUED_EVENTS + 2):
+        for each in tuple(readers):
+            each.put(event)
+        assert busy.take() is event
+    assert readers == [busy]
+    for _ in range(MAX_QUEUED_EVENTS):
+        assert idle.take() is event
+    assert idle.has_more()
+    with pytest.raises(SDKError, match="were not read"):
+        idle.take()
