@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +61,7 @@ def settle_kernels(name: str, runner: Runner, config: EngineConfig) -> None:
         return
     try:
         table = None if config.kernels == "auto" else Path(config.kernels)
-        settled = settle(runner.use_threads, _CLOCK, table=table)
+        settled = settle(runner.use_threads, _CLOCK, waited=_waited, table=table)
     except TableError as error:
         raise ModelLoadError(f"{name}: --kernels: {error}") from None
     if settled.measured or settled.left:
@@ -88,11 +90,15 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
     yield f"{here.processors[0]}: reads {read / 1e9:.1f} GB/s, multiplies {product / 1e9:.0f} GFLOP/s"
     is_busy = False
     for choice in choices():
-        times = _steady_times(choice, runner)
+        look = partial(measure, choice, _CLOCK, runner.use_threads, waited=_waited)
+        times = _steady_times(look)
         key = key_of(choice, runner.use_threads)
         is_busy |= not is_steady(times)
-        if is_auto and not choice.is_settled and not choice.is_fixed and is_steady(times):
-            entries[key] = entry_of(choice, times, runner.use_threads)
+        if is_auto and not choice.is_settled and not choice.is_fixed:
+            entry = entry_of(choice, times, runner.use_threads, look)
+            if entry is not None:
+                entries[key] = entry
+            is_busy |= entry is None
         yield from (
             "",
             f"{key}{' (fixed)' if choice.is_fixed else ''}",
@@ -109,11 +115,20 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
             raise ConfigError(f"--save is {str(save)!r}, which cannot be written: {error.strerror}") from None
 
 
-def _steady_times(choice: Choice, runner: Runner) -> Times:
+def _waited() -> float:
+    """Seconds that threads of this process waited for a processor, where the kernel counts that."""
+    waited = 0
+    for task in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError, IndexError):  # a thread may end, a kernel may not count
+            waited += int(task.read_text().split()[1])
+    return waited * 1e-9
+
+
+def _steady_times(look: Callable[[], Times | None]) -> Times:
     """Of the first try that nobody disturbed, or of the last one."""
     times: Times = {}
     for _ in range(_TRIES):
-        times = measure(choice, _CLOCK, runner.use_threads) or {}
+        times = look() or {}
         if is_steady(times):
             break
     return times

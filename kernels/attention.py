@@ -1,18 +1,16 @@
-"""Dense attention softmax(q kᵀ / √d) v for one padded batch: self-attention of encoder and decoder.
+"""Dense attention softmax(q kᵀ / √d) v of encoders: the rows of an item attend to all of that item.
 
-In bfloat16 on CPUs torch's fused attention is slow where it has no matrix instructions, and several times as
-fast as anything else where it has. Where it is slow, batched products of ever-changing lengths make oneDNN
-build a new primitive for each: so small problems run fused in float32, and large unmasked ones (an encoder
-window) as two products per head, for as many query rows at a time as keep the scores small: those of a large
-picture would take gigabytes. Those are defaults: an encoder says with `attention_choice` what it will ask
-for, so that it can be measured (`choice.py`). See `examples/benchmarks/bench_engine.py`.
+In bfloat16 on a CPU there are several ways. Ours (`cpu/attend_many.h`) is the fastest where products of
+bfloat16 are instructions on vectors, torch's fused attention where they are instructions on matrices, and
+elsewhere torch in float32. Those are defaults: an encoder says with `attention_choice` what it will ask for,
+so that it can be measured (`choice.py`). None of them holds all scores at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import groupby
 from typing import Final
 
 import torch
@@ -20,87 +18,129 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from .choice import Choice, Run, shared_choice
+from .native import CODES, native_for
 
-MIN_ROWS_PER_HEAD = 300
-"""Query rows from which two products per head beat the fused float32 kernel in bfloat16 on CPUs."""
-MAX_SCORES = 1 << 22
-"""Scores in memory at once: 8 MiB in bfloat16, as much for their softmax. A window of 30 s fits in whole."""
-
-_MEASURED_ROWS: Final = (128, MIN_ROWS_PER_HEAD - 1, 750, 1500)
+_MEASURED_ROWS: Final = (128, 299, 750, 1500)
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, choice: Choice | None = None
-) -> Tensor:
-    """[batch, heads, rows, dim] over [batch, heads, context, dim]; `mask` true where a query may look.
+def attend_items(vectors: Sequence[Tensor], lengths: Sequence[int], choice: Choice | None = None) -> Tensor:
+    """Queries, keys and values [rows, heads, dim] of items of so many rows, one behind the other → the same.
+
+    Neighbours of equal length run together.
+    """
+    mixed: list[Tensor] = []
+    first = 0
+    for length, alike in groupby(lengths):
+        end = first + length * len(list(alike))
+        shape = (-1, length, *vectors[0].shape[1:])
+        query, key, value = (each[first:end].view(shape).transpose(1, 2) for each in vectors)
+        mixed.append(attend(query, key, value, choice).transpose(1, 2).flatten(0, 1))
+        first = end
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, choice: Choice | None = None) -> Tensor:
+    """[batch, heads, rows, dim] over [batch, heads, context, dim], which lies [batch, rows, heads, dim] if C
+    made it.
 
     The way depends on rows, type and `choice` only, so an item has the same result beside any others.
     """
     if query.device.type != "cpu" or query.dtype is not torch.bfloat16:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    if mask is not None:
-        return _attend_in_float32(query, key, value, mask)
+        return F.scaled_dot_product_attention(query, key, value)
     rows = query.shape[2]
-    return CANDIDATES[_default(rows) if choice is None else choice.at(rows)](query, key, value)
+    name = _default(rows) if choice is None else choice.at(rows)
+    if name == "c" and not _has_c(query.shape[3]):
+        name = "in float32"
+    return CANDIDATES[name](query, key, value)
 
 
-def _default(rows: int) -> str:
+def _default(_: int) -> str:
     if torch.cpu._is_amx_tile_supported():
         return "fused"
-    return "by head" if rows >= MIN_ROWS_PER_HEAD else "in float32"
+    return "c" if torch.cpu._is_avx512_bf16_supported() else "in float32"
+
+
+def _has_c(dim: int) -> bool:
+    return dim % 2 == 0 and native_for(torch.empty(0, dtype=torch.bfloat16)) is not None
 
 
 def attention_choice(
     heads: int, dim: int, most_rows: int | None, dtype: torch.dtype, device: torch.device
 ) -> Choice | None:
-    """For an encoder whose items have up to `most_rows` rows, and never a mask: items that get one from their
-    neighbours would be computed by two ways. None where there is one way only."""
+    """For an encoder whose items have up to `most_rows` rows. None where there is one way only."""
     if device.type != "cpu" or dtype is not torch.bfloat16:
         return None
     fewer = [rows for rows in _MEASURED_ROWS if most_rows is not None and rows < most_rows]
     measured = _MEASURED_ROWS if most_rows is None else _MEASURED_ROWS[: len(fewer) + 1]
+    names = tuple(name for name in CANDIDATES if name != "c" or _has_c(dim))
     return shared_choice(
         Choice(
             operation="attention",
             shape=f"bfloat16 {heads}x{dim} up to {measured[-1]}",
-            candidates=tuple(CANDIDATES),
+            candidates=names,
             rows=measured,
-            default=_default,
-            runs=partial(_runs, heads, dim),
+            default=lambda rows: name if (name := _default(rows)) in names else "in float32",
+            runs=partial(_runs, names, heads, dim),
             cost=lambda rows: (8.0 * heads * dim * rows, 4.0 * heads * dim * rows * rows),
         )
     )
 
 
-def _runs(heads: int, dim: int, rows: int) -> dict[str, Run]:
+def _runs(names: Sequence[str], heads: int, dim: int, rows: int) -> dict[str, Run]:
     joined = torch.randn(1, rows, 3, heads, dim, generator=torch.Generator().manual_seed(rows))
     query, key, value = joined.bfloat16().permute(2, 0, 3, 1, 4)  # as it lies behind its projection
-    return {name: partial(way, query, key, value) for name, way in CANDIDATES.items()}
+    return {name: partial(CANDIDATES[name], query, key, value) for name in names}
 
 
-def _attend_in_float32(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    wide = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=mask)
+def _attend_c(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    native = native_for(query)
+    assert native is not None
+    batch, heads, rows, dim = query.shape
+    laid = [_in_rows(each) for each in (query, key, value)]
+    out = torch.empty((batch, rows, heads, dim), dtype=query.dtype)
+    native.attention_of_items(
+        CODES[query.dtype],
+        *(number for each, step in laid for number in (each.data_ptr(), step)),
+        batch,
+        rows,
+        key.shape[2],
+        heads,
+        dim,
+        dim**-0.5,
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out.transpose(1, 2)
+
+
+def _in_rows(x: Tensor) -> tuple[Tensor, int]:
+    """[batch, heads, rows, dim] → [batch, rows, heads, dim], and how far apart the rows of all items are."""
+    batch, heads, rows, dim = x.shape
+    x = x.transpose(1, 2)
+    step = x.stride(1) if rows > 1 else x.stride(0)  # that of one row says nothing
+    if x.stride()[2:] == (dim, 1) and (batch == 1 or x.stride(0) == rows * step):
+        return x, step
+    return x.contiguous(), heads * dim
+
+
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return _one_by_one(F.scaled_dot_product_attention, query, key, value)
+
+
+def _attend_in_float32(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    wide = _one_by_one(F.scaled_dot_product_attention, query.float(), key.float(), value.float())
     return wide.to(query.dtype)
 
 
-def _attend_by_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    batch, heads, rows, dim = query.shape
-    # Laid out [batch, rows, heads, dim], as the caller wants to read it.
-    out = torch.empty((batch, rows, heads, dim), dtype=query.dtype, device=query.device).transpose(1, 2)
-    scaled = query * dim**-0.5
-    most = max(1, MAX_SCORES // key.shape[2])
-    num_blocks = -(-rows // most)
-    for b in range(batch):
-        for h in range(heads):
-            for first, end in pairwise(rows * block // num_blocks for block in range(num_blocks + 1)):
-                weights = torch.mm(scaled[b, h, first:end], key[b, h].t()).softmax(-1)
-                out[b, h, first:end] = torch.mm(weights, value[b, h])
-    return out
+def _one_by_one(way: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """torch lays out keys or does not by all there is to do."""
+    items = [way(*each) for each in zip(*(tensor.unsqueeze(1) for tensor in given), strict=True)]
+    return items[0] if len(items) == 1 else torch.cat(items)
 
 
 CANDIDATES: Final[dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
-    "fused": F.scaled_dot_product_attention,
-    "by head": _attend_by_head,
+    "c": _attend_c,
+    "fused": _attend_fused,
     "in float32": _attend_in_float32,
 }
-"""Ways to attend to everything in bfloat16 on a CPU."""
+"""Ways to attend in bfloat16 on a CPU."""

@@ -4,14 +4,16 @@ A file with such ways (`linear.py`, `attention.py`) makes a `Choice` for each sh
 of rows. `measure` times the candidates in turn, `decide` keeps the default wherever no other is clearly
 faster. Two rules come before speed. float32 never changes. And where results may not depend on how many rows
 there are (`alike_rows`), candidates serve side by side only if their results are equal to the last bit, which
-is tried out. Knows no clock: it is an argument. `choice_table.py` says where choices are kept; read it next.
+is tried out. What was measured while others computed decides nothing, and what differs from the default is
+looked at twice. Knows no clock: it is an argument. `choice_table.py` says where choices are kept; read it
+next.
 """
 
 from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,15 +25,20 @@ from torch import Tensor
 Run = Callable[[], Tensor]
 Clock = Callable[[], float]
 """Seconds from any beginning."""
+Waited = Callable[[], float]
+"""Seconds that threads of this process could have run and did not since others did, in sum; 0 where no one
+knows."""
 UseThreads = Callable[[int], None]
 """Sets torch's threads as for a step of so many rows."""
 
 
 class Timed(NamedTuple):
-    """Seconds of a few rounds. Others who compute make the median larger than the fastest."""
+    """Seconds of a few rounds. Others who compute make the median larger than the fastest, or make wait."""
 
     median: float
     fastest: float
+    waited: float = 0.0
+    """Seconds that threads waited in a second of these rounds."""
 
     def gain(self, other: Timed) -> float:
         """How many times as fast this is as another: at least, by either measure."""
@@ -45,6 +52,8 @@ MARGIN: Final = 1.05
 """A candidate must be so many times as fast as the default, or noise would choose."""
 _UNSTEADY: Final = 1.4
 """Median ÷ fastest from which times say more of other programs than of candidates."""
+_CONTENDED: Final = 0.1
+"""Share of the time waited from which times say more of others, too. Waking up takes some hundredths."""
 _ROUNDS: Final = 5
 _SAMPLE_S: Final = 200e-6
 """What is shorter is repeated within a round."""
@@ -123,32 +132,51 @@ def threads_of(choice: Choice, use_threads: UseThreads) -> str:
     return "/".join(map(str, sorted(set(seen))))
 
 
+def nobody_waits() -> float:
+    """Where it is not known how long threads waited."""
+    return 0.0
+
+
 @torch.inference_mode()
-def measure(choice: Choice, clock: Clock, use_threads: UseThreads, end: float = float("inf")) -> Times | None:
-    """Medians of a few rounds, candidates in turn; None if that would not be over at `end`."""
+def measure(
+    choice: Choice,
+    clock: Clock,
+    use_threads: UseThreads,
+    among: Mapping[int, Collection[str]] | None = None,
+    *,
+    end: float = float("inf"),
+    waited: Waited = nobody_waits,
+) -> Times | None:
+    """Medians of a few rounds, candidates in turn; None if that would not be over at `end`. `among` says
+    which rows and candidates, unless it is all of them."""
     times: Times = {}
-    for rows in choice.rows:
+    for rows in choice.rows if among is None else among:
         if clock() >= end:
             return None
         use_threads(rows)
-        runs = choice.runs(rows)
+        runs = {name: run for name, run in choice.runs(rows).items() if among is None or name in among[rows]}
         once = {name: _time(run, 2, clock) for name, run in runs.items()}  # the first call sets up
         repeats = {name: max(1, min(16, int(_SAMPLE_S / max(once[name], 1e-9)))) for name in runs}
         rounds = _FEW_ROUNDS if max(once.values()) > _LONG_S else _ROUNDS
         if clock() + rounds * sum(once[name] * repeats[name] for name in runs) > end:
             return None
         samples: dict[str, list[float]] = {name: [] for name in runs}
+        begin, waited_before = clock(), waited()
         for _ in range(rounds):
             for name, run in runs.items():
                 samples[name].append(_time(run, repeats[name], clock))
-        times[rows] = {name: Timed(statistics.median(each), min(each)) for name, each in samples.items()}
+        share = (waited() - waited_before) / max(clock() - begin, 1e-9)
+        times[rows] = {
+            name: Timed(statistics.median(each), min(each), share) for name, each in samples.items()
+        }
     return times
 
 
 def is_steady(times: Times) -> bool:
     """Whether these are times of a machine that had nothing else to do."""
-    spreads = [each.median / each.fastest for by in times.values() for each in by.values()]
-    return statistics.median(spreads) < _UNSTEADY
+    every = [each for by in times.values() for each in by.values()]
+    waited = sum(each.waited * each.median for each in every) / max(sum(each.median for each in every), 1e-9)
+    return waited < _CONTENDED and statistics.median(each.median / each.fastest for each in every) < _UNSTEADY
 
 
 def _time(run: Run, repeats: int, clock: Clock) -> float:
@@ -204,6 +232,26 @@ def decide(choice: Choice, times: Times, groups: list[set[str]]) -> tuple[str, .
         if tied and _gain(times, plan, chosen) >= MARGIN:
             chosen |= plan
     return tuple(chosen[rows] for rows in choice.rows)
+
+
+def doubtful(choice: Choice, chosen: Sequence[str]) -> dict[int, set[str]]:
+    """What a second look is at: where another than the default was chosen, these two."""
+    pairs = zip(choice.rows, chosen, choice.defaults, strict=True)
+    return {rows: {name, default} for rows, name, default in pairs if name != default}
+
+
+def confirmed(choice: Choice, chosen: Sequence[str], second: Times) -> tuple[str, ...]:
+    """What is left of it after a second look: what is still clearly faster. Rows whose results must be alike
+    stay together or return to the default together."""
+    default = dict(zip(choice.rows, choice.defaults, strict=True))
+    plan = dict(zip(choice.rows, chosen, strict=True))
+    tied = {rows: plan[rows] for rows in second if rows in choice.tied_rows}
+    is_left = not tied or _gain(second, tied, default) >= MARGIN
+    for rows in second:
+        is_faster = second[rows][plan[rows]].gain(second[rows][default[rows]]) >= MARGIN
+        if not (is_left if rows in tied else is_faster):
+            plan[rows] = default[rows]
+    return tuple(plan[rows] for rows in choice.rows)
 
 
 def _fastest(times: Mapping[str, Timed], names: set[str], default: str) -> str:

@@ -13,8 +13,9 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,22 @@ import msgspec
 import torch
 
 from . import native
-from .choice import Choice, Clock, Times, UseThreads, alike, choices, decide, is_steady, measure, threads_of
+from .choice import (
+    Choice,
+    Clock,
+    Times,
+    UseThreads,
+    Waited,
+    alike,
+    choices,
+    confirmed,
+    decide,
+    doubtful,
+    is_steady,
+    measure,
+    nobody_waits,
+    threads_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -138,11 +154,24 @@ def apply(choice: Choice, entry: Entry) -> bool:
     return True
 
 
-def entry_of(choice: Choice, times: Times, use_threads: UseThreads) -> Entry:
-    """Decide by what was measured, and choose so."""
+Look = Callable[[Mapping[int, set[str]]], Times | None]
+"""Measures so many rows of these candidates; None if there is no time."""
+
+
+def entry_of(choice: Choice, times: Times, use_threads: UseThreads, look: Look) -> Entry | None:
+    """Decide by what was measured and by a second look at what differs from the default, and choose so. None,
+    and nothing chosen, if others disturbed either look or there was no time for the second."""
+    if not is_steady(times):
+        return None
     could_be = decide(choice, times, [set(choice.candidates)])
     groups = [] if could_be == choice.defaults else alike(choice, use_threads)
-    chosen = dict(zip(choice.rows, decide(choice, times, groups), strict=True))
+    decided = decide(choice, times, groups)
+    if among := doubtful(choice, decided):
+        second = look(among)
+        if second is None or not is_steady(second):
+            return None
+        decided = confirmed(choice, decided, second)
+    chosen = dict(zip(choice.rows, decided, strict=True))
     in_us = {
         rows: {name: (round(each.median * 1e6, 2), round(each.fastest * 1e6, 2)) for name, each in by.items()}
         for rows, by in times.items()
@@ -170,7 +199,9 @@ def pin(pins: Mapping[str, str]) -> None:
                 each.chosen, each.is_settled = (candidate,) * len(each.rows), True
 
 
-def settle(use_threads: UseThreads, clock: Clock, *, table: Path | None = None) -> Settled:
+def settle(
+    use_threads: UseThreads, clock: Clock, *, waited: Waited = nobody_waits, table: Path | None = None
+) -> Settled:
     """Settle what is not settled yet by a table, or by the cache and measuring. Raises TableError.
 
     float32 and what has one way only is left alone.
@@ -191,11 +222,13 @@ def settle(use_threads: UseThreads, clock: Clock, *, table: Path | None = None) 
     for choice in unknown:
         if num_unsteady == _MAX_UNSTEADY:
             break
-        times = measure(choice, clock, use_threads, end)
+        look = partial(measure, choice, clock, use_threads, end=end, waited=waited)
+        times = look()
         if times is None:  # a smaller one may still fit in
             continue
-        if is_steady(times):
-            fresh[key_of(choice, use_threads)] = entry_of(choice, times, use_threads)
+        entry = entry_of(choice, times, use_threads, look)
+        if entry is not None:
+            fresh[key_of(choice, use_threads)] = entry
         else:
             num_unsteady += 1
     if fresh:

@@ -46,6 +46,10 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *([_LONG] * 6),
         *(_INT, _FLOAT, _POINTER, _INT),
     ),
+    "attention_of_items": (
+        *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _LONG, *[_LONG] * 5),
+        *(_FLOAT, _POINTER, _INT),
+    ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
     "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
@@ -69,6 +73,7 @@ class Native:
         self.linear = _function(library, "linear", None)
         self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)
+        self.attention_of_items = _function(library, "attention_of_items", None)
         self.silu_mul = _function(library, "silu_mul", None)
         self.rms_norm = _function(library, "rms_norm", None)
         self.rotary = _function(library, "rotary", None)

@@ -1,22 +1,29 @@
-/* Attention for many query vectors, prompts and draft checks, as products of matrices: keys are turned so
- * that a word of all positions lies together, values so that two positions of one bfloat16 do. */
+/* Attention for many query vectors, those of prompts, draft checks and encoders, as products of matrices.
+ *
+ * Query vectors are columns, sixteen to a line: keys meet them where they lie, a word of each position at a
+ * time, and a softmax never sums across a line. Of values two positions of one dimension make a word in
+ * bfloat16, as they do of weights. A column's result does not depend on those beside it.
+ */
 #include "attention.h"
 #include "codes.h"
+#define SLACK 8.0f /* powers of two by which scores may exceed what they are taken relative to */
 
-/* Functions of their own, since a compiler that inlines them among the rest runs out of registers. */
-#define PRODUCT(NAME, BF16, ADD)                                                                   \
-    static __attribute__((noinline)) void NAME(long rows, long cols, const word *a, long a_stride, \
-                                               const uint32_t *b, long b_stride, long n, float *c, \
-                                               long c_stride) {                                    \
-        product(BF16, rows, cols, ADD, a, a_stride, b, b_stride, n, c, c_stride);                  \
+/* Functions of their own, since a compiler that inlines them among the rest runs out of registers: of rows
+ * whose words lie behind each other, and of columns whose words do. */
+#define PRODUCT(NAME, BF16, ADD, STRIDE, STEP)                                                              \
+    static __attribute__((noinline, noclone)) void NAME(long rows, long cols, const word *a, long a_stride, \
+                                                        const uint32_t *b, long n, float *c) {              \
+        product(BF16, rows, cols, ADD, a, STRIDE, STEP, b, cols, n, c, cols);                               \
     }
-PRODUCT(set_bf16, 1, 0)
-PRODUCT(set_float, 0, 0)
-PRODUCT(add_bf16, 1, 1)
-PRODUCT(add_float, 0, 1)
+PRODUCT(score_bf16, 1, 0, a_stride, 1)
+PRODUCT(score_float, 0, 0, a_stride, 1)
+PRODUCT(score_codes_bf16, 1, 0, 1, a_stride)
+PRODUCT(score_codes_float, 0, 0, 1, a_stride)
+PRODUCT(add_bf16, 1, 1, 1, a_stride)
+PRODUCT(add_float, 0, 1, 1, a_stride)
 
-/* 16 × 16 words, rows `from` apart by `stride`, written as columns CHUNK apart. */
-INLINE void turn(const word *from, long stride, uint32_t *to, long rows) {
+/* 16 × 16 words, rows `from` apart by `stride`, written as columns `to_stride` apart. */
+INLINE void turn(const word *from, long stride, uint32_t *to, long to_stride, long rows) {
     words x[16], y[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) x[i] = i < rows ? *(const words *)(from + i * stride) : (words){};
@@ -33,32 +40,24 @@ INLINE void turn(const word *from, long stride, uint32_t *to, long rows) {
         for (int i = 0; i < 16; i++) x[i] = y[i];
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) *(words *)(to + i * CHUNK) = x[i];
+    for (int i = 0; i < 16; i++) *(words *)(to + i * to_stride) = x[i];
 }
 
-/* Keys of `count` ≤ 16 positions, `n` words each, into columns of `to`. */
-static void turn_keys(const word *from, long n, long count, uint32_t *to) {
-    long done = 0;
-    for (; done + 16 <= n; done += 16) turn(from + done, n, to + done * CHUNK, count);
-    for (; done < n; done++)
-        for (long i = 0; i < 16; i++) to[done * CHUNK + i] = i < count ? from[i * n + done] : 0;
-}
-
-/* Values of `count` positions starting `at` positions into the chunk. */
-INLINE void pair_values(const int bf16, const char *from, long dim, long at, long count, uint32_t *to,
-                        long padded) {
+/* Values of `count` positions, `stride` bytes apart, starting `at` positions into the chunk. */
+INLINE void pair_values(const int bf16, const char *from, long stride, long dim, long at, long count,
+                        uint32_t *to, long padded) {
     for (long i = 0; i < count; i++) {
         if (!bf16) {
-            memcpy(to + (at + i) * padded, from + i * dim * 4, (size_t)dim * 4);
+            memcpy(to + (at + i) * padded, from + i * stride, (size_t)dim * 4);
             continue;
         }
-        const uint16_t *value = (const uint16_t *)from + i * dim;
+        const uint16_t *value = (const uint16_t *)(from + i * stride);
         uint32_t *pair = to + (at + i) / 2 * padded;
         if ((at + i) % 2) {
 #pragma omp simd
             for (long d = 0; d < dim; d++) pair[d] |= (uint32_t)value[d] << 16;
         } else if (i + 1 < count) {
-            const uint16_t *next = value + dim;
+            const uint16_t *next = (const uint16_t *)(from + (i + 1) * stride);
 #pragma omp simd
             for (long d = 0; d < dim; d++) pair[d] = value[d] | (uint32_t)next[d] << 16;
             i++;
@@ -69,26 +68,35 @@ INLINE void pair_values(const int bf16, const char *from, long dim, long at, lon
     }
 }
 
-/* Positions from `start` on, up to CHUNK of them, of one head. */
-INLINE void load_chunk(const int bf16, const Call *call, const int32_t *table, long head, long start,
-                       long count, Scratch *s) {
+/* Queries become columns, `wide` of them; those beyond the last are 0. */
+INLINE void begin_many(const int bf16, const Call *call, long first_row, long rows, long position, long kv_head,
+                       long wide, Scratch *s) {
+    long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4;
+    uint32_t *lines = (uint32_t *)s->o; /* not used yet, and as large */
+    for (long m = 0; m < wide; m += LANES) {
+        long count = rows * group - m < LANES ? rows * group - m : LANES, w = 0;
+        for (long i = 0; i < count; i++)
+            memcpy(lines + i * n, query_at(bf16, call, first_row, kv_head, m + i), (size_t)(n * 4));
+        for (; w + LANES <= n; w += LANES) turn(lines + w, n, s->q + w * wide + m, wide, count);
+        for (; w < n; w++)
+            for (long i = 0; i < LANES; i++) s->q[w * wide + m + i] = i < count ? lines[i * n + w] : 0;
+        for (long i = 0; i < LANES; i++) s->own[m + i] = (int32_t)(position + (m + i) / group);
+        *(floats *)(s->top + m) = (floats){} - INFINITY;
+        *(floats *)(s->sum + m) = (floats){};
+    }
+    memset(s->o, 0, (size_t)(call->dim * wide) * 4);
+}
+
+/* Scores of up to CHUNK positions, whose values are made ready, too. */
+INLINE void score_many(const int bf16, const Call *call, const int32_t *table, long head, long start,
+                       long count, long wide, Scratch *s) {
     long size = bf16 ? 2 : 4, n = call->dim * size / 4, bs = call->block_size, row = call->dim * size;
-    for (long done = 0; done < count;) {
-        long at = start + done, offset = at % bs, take_now = bs - offset;
-        if (take_now > count - done) take_now = count - done;
-        /* keys are written 16 columns at a time, so a piece must not run over a boundary of 16 */
-        if (take_now > 16 - done % 16) take_now = 16 - done % 16;
-        long block = table[at / bs];
-        const char *key = call->cache + ((block * 2 * call->kv_heads + head) * bs + offset) * row;
-        const char *value = key + call->kv_heads * bs * row;
-        if (done % 16 == 0 && take_now + done <= CHUNK)
-            turn_keys((const word *)key, n, take_now, s->k + done);
-        else
-            for (long i = 0; i < take_now; i++)
-                for (long w = 0; w < n; w++)
-                    s->k[w * CHUNK + done + i] = ((const word *)(key + i * row))[w];
-        pair_values(bf16, value, call->dim, done, take_now, s->v, s->padded);
-        done += take_now;
+    for (long done = 0, now; done < count; done += now) {
+        long at = start + done, offset = at % bs;
+        now = bs - offset < count - done ? bs - offset : count - done;
+        const char *key = call->cache + ((table[at / bs] * 2 * call->kv_heads + head) * bs + offset) * row;
+        (bf16 ? score_bf16 : score_float)(now, wide, (const word *)key, n, s->q, n, s->s + done * wide);
+        pair_values(bf16, key + call->kv_heads * bs * row, row, call->dim, done, now, s->v, s->padded);
     }
 }
 
@@ -131,35 +139,122 @@ INLINE void load_codes(const int bf16, const Call *call, const int32_t *table, l
     }
 }
 
+/* 2^x up to 2^127; next to 0 from −126 down. */
+INLINE floats power_of_two(floats x) {
+    x = larger((floats){} - 126.0f, x);
+    floats shifted = x + 12582912.0f; /* adding 1.5 · 2^23 rounds to an integer */
+    floats r = x - (shifted - 12582912.0f), p = (floats){} + 1.3264726624e-3f;
+    p = fused(p, r, (floats){} + 9.6715129594e-3f);
+    p = fused(p, r, (floats){} + 5.5507337478e-2f);
+    p = fused(p, r, (floats){} + 2.4022242080e-1f);
+    p = fused(p, r, (floats){} + 6.9314697759e-1f);
+    p = fused(p, r, (floats){} + 1.0f);
+    return (floats)((words)p + ((words)shifted << 23));
+}
+
+/* Weights of one position, in bfloat16 rounded upper halves. */
+INLINE words weight_bits(const int bf16, const int coded, const int masked, const float *score, float scale,
+                         const float *scales, floats most, floats *total) {
+    floats x = *(const floats *)score, by = {}; /* masked scores are scaled already */
+    by += masked ? 1.0f : coded ? scale * scales[0] : scale;
+    floats weight = power_of_two(fused(x, by, -most));
+    if (masked) weight = pick((words)(x == (floats){} - INFINITY), (floats){}, weight);
+    *total += weight;
+    if (coded) weight *= scales[CHUNK];
+    return (words)weight + (bf16 ? 0x8000u : 0);
+}
+
+/* Scores of sixteen columns with `count` positions from `start` on become weights, relative to the largest
+ * score there was; what was summed before shrinks where that has grown by much. `masked`: some column does not see some
+ * position. Of coded keys and values `scales` go into scores, and into the weights that are left. */
+INLINE void weigh_many(const int bf16, const int coded, const int masked, const Call *call, long start,
+                       long count, long wide, long m, Scratch *s) {
+    float *score = s->s + m;
+    const floats nothing = (floats){} - INFINITY;
+    const integers own = *(const integers *)(s->own + m) - (int)start;
+    const integers low = own - (call->window > 0 ? (int)call->window : INT32_MAX / 2);
+    float scale = call->scale * 1.44269504f;
+    floats before = *(floats *)(s->top + m), most = before;
+    for (long j = 0; j < count; j++) {
+        floats x = *(floats *)(score + j * wide) * (coded ? scale * s->scales[j] : scale);
+        if (masked) {
+            x = pick((words)(((integers){} + (int)j <= own) & ((integers){} + (int)j > low)), x, nothing);
+            *(floats *)(score + j * wide) = x;
+        }
+        most = larger(x, most);
+    }
+    most = pick((words)(most > before + SLACK), most, before);
+    if (memcmp(&most, &before, sizeof most)) {
+        floats shrink = pick((words)(before == nothing), (floats){}, power_of_two(before - most));
+        *(floats *)(s->top + m) = most;
+        *(floats *)(s->sum + m) *= shrink;
+        for (long d = 0; d < call->dim; d++) *(floats *)(s->o + d * wide + m) *= shrink;
+    }
+    floats total = {};
+    for (long j = 0; j < count; j++) {
+        words bits = weight_bits(bf16, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
+        if (bf16) { /* two positions to a word */
+            words second = {};
+            if (++j < count)
+                second = weight_bits(1, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
+            bits = bits >> 16 | (second & 0xFFFF0000u);
+        }
+        *(words *)(s->p + (bf16 ? j / 2 : j) * wide + m) = bits;
+    }
+    *(floats *)(s->sum + m) += total;
+}
+
+/* Columns become rows of the output. */
+INLINE void end_many(const int bf16, const Call *call, long first_row, long rows, long kv_head, long wide,
+                     const Scratch *s) {
+    long group = call->heads / call->kv_heads, dim = call->dim;
+    for (long m = 0; m < rows * group; m += LANES) {
+        long count = rows * group - m < LANES ? rows * group - m : LANES;
+        floats sum = *(const floats *)(s->sum + m);
+        for (long d = 0; d < dim; d += LANES) {
+            long some = dim - d < LANES ? dim - d : LANES;
+            floats lines[LANES], turned[LANES];
+            for (long i = 0; i < some; i++) lines[i] = *(const floats *)(s->o + (d + i) * wide + m) / sum;
+            turn((const word *)lines, LANES, (uint32_t *)turned, LANES, some);
+            for (long i = 0; i < count; i++) {
+                long row = first_row + (m + i) / group, head = kv_head * group + (m + i) % group;
+                char *to = call->out + ((row * call->heads + head) * dim + d) * (bf16 ? 2 : 4);
+                halves narrowed = narrow_each(turned[i]);
+                memcpy(to, bf16 ? (const void *)&narrowed : (const void *)&turned[i], (size_t)(some * (bf16 ? 2 : 4)));
+            }
+        }
+    }
+}
+
 /* Rows `first_row` to `first_row + rows` of the step, at positions from `position` on (behind all they see,
  * if they see the same), and one key-value head. */
 INLINE void attend(const int bf16, const int coded, const Call *call, const int32_t *table, long first_row,
                    long rows, long position, long kv_head, Scratch *s) {
-    long group = call->heads / call->kv_heads, vectors = rows * group;
-    long n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
-    begin(bf16, call, first_row, rows, kv_head, s, 0);
-    long start =
-        call->window > 0 && position + 1 > call->window ? (position + 1 - call->window) / CHUNK * CHUNK : 0;
+    long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
+    long n = call->dim * (bf16 ? 2 : 4) / 4, window = call->window, end = position + (call->causal ? rows : 0);
+    begin_many(bf16, call, first_row, rows, position, kv_head, wide, s);
+    long start = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
     for (; start < end; start += CHUNK) {
-        long count = end - start < CHUNK ? end - start : CHUNK, wide = (count + LANES - 1) / LANES * LANES;
-        /* Words of positions that do not exist meet weights of 0, so they must be finite. */
-        if (count < CHUNK) memset(s->v, 0, (size_t)(CHUNK * s->padded) * 4);
-        if (coded)
+        long count = end - start < CHUNK ? end - start : CHUNK;
+        const uint32_t *values = s->v;
+        if (coded) {
             load_codes(bf16, call, table, kv_head, start, count, s);
-        else
-            load_chunk(bf16, call, table, kv_head, start, count, s);
-        (bf16 ? set_bf16 : set_float)(vectors, wide, s->q, n, s->k, CHUNK, n, s->s, CHUNK);
-        long p_stride = bf16 ? CHUNK / 2 : CHUNK;
-        for (long m = 0; m < vectors; m++) {
-            long own = position + m / group - start, high = own + 1 < count ? own + 1 : count;
-            long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
-            if (high < 0) high = 0;
-            if (low > wide) low = wide;
-            weigh(bf16, coded, s->s + m * CHUNK, s->p + m * p_stride, s->scales, low, high, wide, call->scale,
-                  s->top + m, s->sum + m * LANES, s->o + m * s->padded, s->padded);
+            (bf16 ? score_codes_bf16 : score_codes_float)(count, wide, s->k, CHUNK, s->q, n, s->s);
+        } else if (call->keys) {
+            long item = *table * call->kv_heads + kv_head, pairs = bf16 ? (call->block_size + 1) / 2 : call->block_size;
+            const word *key = (const word *)call->keys + (item * call->block_size + start) * n;
+            (bf16 ? score_bf16 : score_float)(count, wide, key, n, s->q, n, s->s);
+            values = (const uint32_t *)call->values + (item * pairs + (bf16 ? start / 2 : start)) * s->padded;
+        } else
+            score_many(bf16, call, table, kv_head, start, count, wide, s);
+        int masked = start + count > position + 1 || (window > 0 && start + window < position + rows);
+        for (long m = 0; m < wide; m += LANES) {
+            if (masked)
+                weigh_many(bf16, coded, 1, call, start, count, wide, m, s);
+            else
+                weigh_many(bf16, coded, 0, call, start, count, wide, m, s);
         }
-        (bf16 ? add_bf16 : add_float)(vectors, s->padded, s->p, p_stride, s->v, s->padded,
-                                      bf16 ? wide / 2 : wide, s->o, s->padded);
+        (bf16 ? add_bf16 : add_float)(call->dim, wide, values, s->padded, s->p, bf16 ? (count + 1) / 2 : count, s->o);
     }
-    write_out(bf16, call, s, first_row, rows, kv_head, 0);
+    end_many(bf16, call, first_row, rows, kv_head, wide, s);
 }

@@ -1,5 +1,6 @@
 /* Attention of ragged rows over a paged cache [blocks, 2, kv_heads, block_size, dim], as flash attention:
- * causal, or of every row to all of its sequence.
+ * causal, or of every row to all of its sequence. And of an encoder's rows over keys and values as they lie
+ * behind a projection, for which each item is a sequence of one block.
  *
  * An item of work is one sequence, one or more of its key-value heads, and up to SPAN query vectors (rows
  * times the heads of a group) that read them; threads take items as they come. Items of few vectors go
@@ -8,16 +9,21 @@
 #include "attend_codes.h"
 #include "attend_few.h"
 #include "attend_many.h"
+#define PIECE 256 /* positions laid together at once; even */
 
 static long rows_at_once(const Call *call) {
     long group = call->heads / call->kv_heads;
     return group >= SPAN ? 1 : SPAN / group;
 }
 
-/* How many heads an item takes: all when sequences alone keep the threads busy, one when keys are turned.
- */
-static long heads_at_once(const Call *call, long vectors, long words_of_head, long items, int threads) {
-    if (vectors > FEW || words_of_head % LANES) return 1;
+/* Whether a step's vectors read keys and values once, where they lie in one piece. */
+static int are_few(const Call *call, int coded, long vectors, long words_of_head) {
+    return vectors <= FEW && call->cache && (coded || words_of_head % LANES == 0);
+}
+
+/* How many heads an item takes: all when sequences alone keep the threads busy, one where vectors are many. */
+static long heads_at_once(const Call *call, int few, long items, int threads) {
+    if (!few) return 1;
     long wanted = items / (4 * threads); /* items were counted per head */
     long heads = wanted < 1 ? 1 : wanted > call->kv_heads ? call->kv_heads : wanted;
     while (call->kv_heads % heads) heads--;
@@ -38,13 +44,14 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
     long span = rows_at_once(call), group = call->heads / call->kv_heads,
          n = call->dim * (bf16 ? 2 : 4) / 4;
     long vectors = (longest < span ? longest : span) * group;
-    long heads = heads_at_once(call, vectors, coded ? LANES : n, firsts[sequences], threads),
+    long heads = heads_at_once(call, are_few(call, coded, vectors, n), firsts[sequences], threads),
          items = firsts[sequences] / heads;
+    vectors = (vectors * heads + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
     {
-        char *memory = aligned_alloc(64, scratch_bytes(vectors * heads, call->dim));
+        char *memory = aligned_alloc(64, scratch_bytes(vectors, call->dim));
         Scratch scratch;
-        lay_out(&scratch, memory, vectors * heads, call->dim);
+        lay_out(&scratch, memory, vectors, call->dim);
         long sequence = sequences - 1;
 #pragma omp for schedule(monotonic : dynamic, 1)
         for (long item = 0; item < items; item++) {
@@ -57,7 +64,7 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
             long position = call->contexts[sequence] + (call->causal ? row - all : 0);
             const int32_t *table = call->tables + sequence * call->table_width;
             long last = head + heads;
-            switch (rows * group > FEW || (!coded && n % LANES) ? 0 : rows * group) {
+            switch (are_few(call, coded, rows * group, n) ? rows * group : 0) {
                 FEW_CASE(1)
                 FEW_CASE(2)
                 FEW_CASE(3)
@@ -69,6 +76,24 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
     }
 }
 
+INLINE void run_all(int bf16, int coded, const Call *call, long sequences, int threads) {
+    long firsts[sequences + 1], longest = 0, span = rows_at_once(call);
+    firsts[0] = 0;
+    for (long i = 0; i < sequences; i++) {
+        long rows = call->query_starts[i + 1] - call->query_starts[i];
+        longest = rows > longest ? rows : longest;
+        firsts[i + 1] = firsts[i] + (rows + span - 1) / span * call->kv_heads;
+    }
+    if (coded && bf16)
+        run(1, 1, call, firsts, sequences, longest, threads);
+    else if (coded)
+        run(0, 1, call, firsts, sequences, longest, threads);
+    else if (bf16)
+        run(1, 0, call, firsts, sequences, longest, threads);
+    else
+        run(0, 0, call, firsts, sequences, longest, threads);
+}
+
 /* query [rows, heads, dim] with query_stride elements from row to row; out the same, contiguous. window 0:
  * none. A coded cache is as codes.h says. */
 void sensorium_attention(int bf16, int coded, const void *query, long query_stride, const void *cache,
@@ -76,21 +101,40 @@ void sensorium_attention(int bf16, int coded, const void *query, long query_stri
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
                          long block_size, long window, int causal, float scale, void *out,
                          int threads) {
-    Call call = {query,        cache, out,      tables, query_starts, contexts, table_width,
-                 query_stride, heads, kv_heads, dim,    block_size,   window,   causal,       scale};
-    long firsts[sequences + 1], longest = 0, span = rows_at_once(&call);
-    firsts[0] = 0;
-    for (long i = 0; i < sequences; i++) {
-        long rows = query_starts[i + 1] - query_starts[i];
-        longest = rows > longest ? rows : longest;
-        firsts[i + 1] = firsts[i] + (rows + span - 1) / span * kv_heads;
+    Call call = {query, cache, out, tables, query_starts, contexts, table_width, query_stride, heads,
+                 kv_heads, dim, block_size, window, causal, scale, 0, 0};
+    run_all(bf16, coded, &call, sequences, threads);
+}
+
+/* Of `items`, each of which attends to all of its own: query [items, rows, heads, dim], key and value [items,
+ * context, heads, dim], with so many elements from row to row; out contiguous. Keys and values of a head are
+ * first laid together: rows of a joined projection are too far apart for caches. */
+void sensorium_attention_of_items(int bf16, const void *query, long query_stride, const void *key,
+                                  long key_stride, const void *value, long value_stride, long items,
+                                  long rows, long context, long heads, long dim, float scale, void *out,
+                                  int threads) {
+    long size = bf16 ? 2 : 4, vector = dim * size, pieces = (context + PIECE - 1) / PIECE;
+    long padded = (dim + LANES - 1) / LANES * LANES, pairs = bf16 ? (context + 1) / 2 : context;
+    long key_bytes = context * vector, value_bytes = pairs * padded * 4;
+    char *keys = malloc((size_t)(items * heads * key_bytes)), *values = malloc((size_t)(items * heads * value_bytes));
+#pragma omp parallel for num_threads(threads)
+    for (long piece = 0; piece < items * heads * pieces; piece++) {
+        long head = piece / pieces, first = piece % pieces * PIECE;
+        long count = context - first < PIECE ? context - first : PIECE, row = head / heads * context + first;
+        const char *from = (const char *)key + (row * key_stride + head % heads * dim) * size;
+        for (long i = 0; i < count; i++)
+            memcpy(keys + head * key_bytes + (first + i) * vector, from + i * key_stride * size, (size_t)vector);
+        from = (const char *)value + (row * value_stride + head % heads * dim) * size;
+        uint32_t *to = (uint32_t *)(values + head * value_bytes) + (bf16 ? first / 2 : first) * padded;
+        pair_values(bf16, from, value_stride * size, dim, 0, count, to, padded);
     }
-    if (coded && bf16)
-        run(1, 1, &call, firsts, sequences, longest, threads);
-    else if (coded)
-        run(0, 1, &call, firsts, sequences, longest, threads);
-    else if (bf16)
-        run(1, 0, &call, firsts, sequences, longest, threads);
-    else
-        run(0, 0, &call, firsts, sequences, longest, threads);
+    int32_t *numbers = malloc((size_t)(3 * items + 1) * sizeof *numbers), *starts = numbers + 2 * items;
+    for (long i = 0; i < items; i++) numbers[i] = (int32_t)i, numbers[items + i] = (int32_t)context;
+    for (long i = 0; i <= items; i++) starts[i] = (int32_t)(i * rows);
+    Call call = {query, 0, out, numbers, starts, numbers + items, 1, query_stride,
+                 heads, heads, dim, context, 0, 0, scale, keys, values};
+    run_all(bf16, 0, &call, items, threads);
+    free(numbers);
+    free(keys);
+    free(values);
 }

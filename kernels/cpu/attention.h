@@ -4,7 +4,7 @@
 #include <math.h>
 #include "tile.h"
 #define CHUNK 64 /* positions between two looks at the running maximum, at most */
-#define SPAN 96  /* query vectors that share one reading of keys and values, at most */
+#define SPAN 64 /* query vectors that share one reading of keys and values, at most */
 #define FEW 4    /* query vectors below which turning keys costs more than it saves */
 
 typedef struct {
@@ -13,6 +13,7 @@ typedef struct {
     const int32_t *tables, *query_starts, *contexts;
     long table_width, query_stride, heads, kv_heads, dim, block_size, window, causal;
     float scale;
+    const char *keys, *values; /* in place of a cache [sequences, heads, context, dim]; values in pairs, padded */
 } Call;
 
 typedef struct {
@@ -20,6 +21,7 @@ typedef struct {
     float *s, *o, *top,
         *sum; /* scores, outputs not yet divided, largest score and LANES sums of each vector */
     float *scales; /* of coded keys, then values */
+    int32_t *own;  /* position of each vector */
     long padded;
 } Scratch;
 
@@ -41,12 +43,13 @@ static void lay_out(Scratch *s, char *base, long vectors, long dim) {
     s->top = (float *)take(&at, vectors);
     s->sum = (float *)take(&at, vectors * LANES);
     s->scales = (float *)take(&at, 2 * CHUNK);
+    s->own = (int32_t *)take(&at, vectors);
 }
 
 static size_t scratch_bytes(long vectors, long dim) {
     long padded = dim + LANES;
     return 4 *
-           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 1) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
+           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 2) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
 }
 
 INLINE float largest(floats x) {

@@ -32,11 +32,11 @@ INLINE void one_tile(const int bf16, long rows, const word *x, long stride, Tile
         const word *a = x + first * stride;
         float *c = sums + first * WIDTH;
         if (passes == 1)
-            wide_tile(bf16, 0, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
+            wide_tile(bf16, 0, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
         else if (passes <= 3)
-            wide_tile(bf16, 2, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
+            wide_tile(bf16, 2, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
         else
-            wide_tile(bf16, 1, count, 0, a, stride, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
+            wide_tile(bf16, 1, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
     }
 }
 

@@ -101,6 +101,24 @@ INLINE floats widen_each(halves x) {
 #endif
 }
 
+/* The larger of each lane; b where either is no number. */
+INLINE floats larger(floats a, floats b) {
+#ifdef __AVX512F__
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return pick((words)(a > b), a, b);
+#endif
+}
+
+/* a b + c, rounded once where there is an instruction for it. */
+INLINE floats fused(floats a, floats b, floats c) {
+#ifdef __AVX512F__
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* e^x within two units in the last place for x ≤ 88; next to 0 from −87 down. */
 INLINE floats exponential(floats x) {
     x = pick((words)(x < -87.0f), (floats){} - 87.0f, x);
@@ -118,13 +136,7 @@ INLINE floats exponential(floats x) {
 }
 
 INLINE floats multiply_add_each(const int bf16, floats sum, words all, words b) {
-    if (!bf16) {
-#ifdef __AVX512F__
-        return (floats)_mm512_fmadd_ps((__m512)(floats)all, (__m512)(floats)b, (__m512)sum);
-#else
-        return sum + (floats)all * (floats)b;
-#endif
-    }
+    if (!bf16) return fused((floats)all, (floats)b, sum);
 #ifdef __AVX512BF16__
     return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)(all), (__m512bh)(b));
 #else
@@ -175,8 +187,8 @@ typedef struct {
 } Ahead;
 
 INLINE void tile(const int bf16, const int rows, const int cols, const int lines, const int add,
-                 const word *a, long a_stride, const uint32_t *b, long b_stride, long b_half, long n, float *c,
-                 long c_stride, Ahead ahead) {
+                 const word *a, long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n,
+                 float *c, long c_stride, Ahead ahead) {
     floats sum[MAX_ROWS][MAX_COLS];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
@@ -194,7 +206,7 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
             for (int j = 0; j < cols; j++)
-                sum[i][j] = multiply_add(bf16, sum[i][j], a[i * a_stride + k], line[j]);
+                sum[i][j] = multiply_add(bf16, sum[i][j], a[i * a_stride + k * a_step], line[j]);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
@@ -203,7 +215,7 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
 }
 
 #define ROWS_CASE(R, COLS, LINES) \
-    case R: tile(bf16, R, COLS, LINES, add, a, a_stride, b, b_stride, b_half, n, c, c_stride, ahead); break;
+    case R: tile(bf16, R, COLS, LINES, add, a, a_stride, a_step, b, b_stride, b_half, n, c, c_stride, ahead); break;
 #define ROWS_SWITCH(COLS, LINES)                                                      \
     switch (rows) {                                                                   \
         ROWS_CASE(1, COLS, LINES)                                                     \
@@ -213,20 +225,21 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
 
 /* Up to six rows times 64 columns, the second 32 of which lie `b_half` words behind the first. */
 INLINE void wide_tile(const int bf16, const int lines, long rows, const int add, const word *a,
-                      long a_stride, const uint32_t *b, long b_stride, long b_half, long n, float *c,
-                      long c_stride, Ahead ahead){ROWS_SWITCH(4, lines)}
+                      long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n,
+                      float *c, long c_stride, Ahead ahead){ROWS_SWITCH(4, lines)}
 
 /* Up to six rows times 16 columns. */
 INLINE void narrow_tile(const int bf16, long rows, const int add, const word *a, long a_stride,
-                        const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
+                        long a_step, const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
     const Ahead ahead = {0, 0, 0};
     const long b_half = 0;
     ROWS_SWITCH(1, 0)
 }
 
-/* Any number of rows, columns a multiple of 16. */
+/* Any number of rows, columns a multiple of 16. A word of A lies `a_stride` behind that of the row before
+ * and `a_step` behind that of the column before. */
 INLINE void product(const int bf16, long rows, long cols, const int add, const word *a, long a_stride,
-                    const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
+                    long a_step, const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
     const Ahead nothing = {0, 0, 0};
     long groups = (rows + MAX_ROWS - 1) / MAX_ROWS;
     for (long j = 0; j < cols;) {
@@ -236,10 +249,10 @@ INLINE void product(const int bf16, long rows, long cols, const int add, const w
             const word *from = a + first * a_stride;
             float *to = c + first * c_stride + j;
             if (wide)
-                wide_tile(bf16, 0, count, add, from, a_stride, b + j, b_stride, 2 * LANES, n, to, c_stride,
+                wide_tile(bf16, 0, count, add, from, a_stride, a_step, b + j, b_stride, 2 * LANES, n, to, c_stride,
                           nothing);
             else
-                narrow_tile(bf16, count, add, from, a_stride, b + j, b_stride, n, to, c_stride);
+                narrow_tile(bf16, count, add, from, a_stride, a_step, b + j, b_stride, n, to, c_stride);
         }
         j += wide ? MAX_COLS * LANES : LANES;
     }

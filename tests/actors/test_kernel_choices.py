@@ -37,7 +37,8 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setattr(native, "user_cache", lambda: cache)
-    monkeypatch.setattr(choice_module, "_UNSTEADY", float("inf"))
+    for bound in ("_UNSTEADY", "_CONTENDED"):
+        monkeypatch.setattr(choice_module, bound, float("inf"))
     with no_others(monkeypatch):
         yield cache
 

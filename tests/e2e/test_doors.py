@@ -219,3 +219,26 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
     frames = event_frames(answers[True].text)
     assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "draining"
     assert frames[-1] == "data: [DONE]"
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_request_whose_body_is_still_read_when_the_server_stops_is_answered(
+    folders: dict[str, Path], is_streamed: bool
+) -> None:
+    config = make_config(str(folders["text"]), listen=ListenConfig(port=0, drain_s=60.0))
+    body = json.dumps(CHAT | {"stream": is_streamed}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with running_server(config) as server:
+        with socket.create_connection(("127.0.0.1", server.port), 60) as raw:
+            raw.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body[:10])
+            wait_until(lambda: server.service.num_requests == 1, timeout_s=60)
+            server.run(server.stop.set)
+            wait_until(lambda: server.service.is_draining, timeout_s=60)
+            raw.sendall(body[10:])
+            received = b""
+            while part := raw.recv(10_000):
+                received += part
+        server.thread.join(60)
+        assert not server.thread.is_alive()
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert (b"data: [DONE]" if is_streamed else b'"finish_reason"') in received

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.attention import CANDIDATES
 from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
 from sensorium.kernels.codes import Grid
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
@@ -25,6 +26,7 @@ from sensorium.kernels.paged_attention import (
 )
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
+from support.attention import attend_reference
 from support.emulated import COMPILER, EMULATOR, PACKAGES, Emulated
 from torch import Tensor
 
@@ -110,6 +112,14 @@ def test_paged_attention(dtype: torch.dtype, window: int | None, coded: bool) ->
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
     else:
         near(got, want)
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 16), (9, 40), (150, 64)])
+@pytest.mark.usefixtures("emulated")
+def test_attention_of_encoders(rows: int, dim: int) -> None:
+    query, key, value = torch.randn(2, rows, 3, 2, dim).bfloat16().permute(2, 0, 3, 1, 4)
+    want = attend_reference(query.double(), key.double(), value.double())
+    near(CANDIDATES["c"](query, key, value), want.bfloat16())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

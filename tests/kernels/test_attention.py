@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sensorium.kernels import attention
+from sensorium.kernels import attention as attention_module
 from sensorium.kernels import cross_attention as cross_attention_module
-from sensorium.kernels.attention import MIN_ROWS_PER_HEAD, attend
+from sensorium.kernels.attention import attend, attend_items, attention_choice
 from sensorium.kernels.cross_attention import (
     CrossSpan,
     cross_attention,
@@ -25,46 +25,55 @@ def assert_near(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [1, 5, MIN_ROWS_PER_HEAD])
+@pytest.mark.parametrize("rows", [1, 5, 300])
+@pytest.mark.parametrize("has_vectors", [False, True])
 @pytest.mark.parametrize("has_matrices", [False, True])
 def test_attend_equals_reference(
-    dtype: torch.dtype, rows: int, has_matrices: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, rows: int, has_vectors: bool, has_matrices: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default, on processors with matrix instructions and without."""
+    """By default, on processors with instructions for products of bfloat16 and without."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_vectors)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_matrices)
     query, key, value = (torch.randn(2, HEADS, n, DIM).to(dtype) for n in (rows, 40, 40))
     want = attend_reference(query.double(), key.double(), value.double())
     assert_near(attend(query, key, value), want)
 
 
-def test_a_large_problem_takes_little_memory_and_nothing_else_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    rows = 2 * MIN_ROWS_PER_HEAD + 1
-    query, key, value = (torch.randn(1, HEADS, rows, DIM).to(torch.bfloat16) for _ in range(3))
-    whole = attend(query, key, value)
-    scores: list[int] = []
-    softmax = torch.Tensor.softmax
+def test_attend_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_: torch.Tensor) -> None:
+        return None
 
-    def noted(self: torch.Tensor, dim: int) -> torch.Tensor:
-        scores.append(self.numel())
-        return softmax(self, dim)
-
-    monkeypatch.setattr(torch.Tensor, "softmax", noted)
-    monkeypatch.setattr(attention, "MAX_SCORES", 100 * rows)
-    assert_near(attend(query, key, value), whole)
-    assert sum(scores) == HEADS * rows * rows
-    assert max(scores) <= 100 * rows
+    monkeypatch.setattr(attention_module, "native_for", nothing)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    query, key, value = torch.randn(3, 1, HEADS, 40, DIM).bfloat16()
+    want = attend_reference(query.double(), key.double(), value.double())
+    assert_near(attend(query, key, value), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attend_with_a_mask(dtype: torch.dtype) -> None:
-    query, key, value = (torch.randn(1, HEADS, n, DIM).to(dtype) for n in (MIN_ROWS_PER_HEAD, 40, 40))
-    mask = torch.rand(MIN_ROWS_PER_HEAD, 40) < 0.5
-    mask[:, 0] = True
-    want = attend_reference(query.double(), key.double(), value.double(), mask)
-    assert_near(attend(query, key, value, mask), want)
+@pytest.mark.parametrize("lengths", [(5,), (3, 3, 3), (1, 70, 70, 2), (130, 130)])
+def test_items_attend_to_themselves(dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
+    query, key, value = torch.randn(sum(lengths), 3, HEADS, DIM).to(dtype).unbind(1)
+    got = attend_items((query, key, value), lengths)
+    assert got.shape == query.shape
+    split = (torch.split(each.transpose(0, 1), list(lengths), 1) for each in (query, key, value))
+    for item, (q, k, v) in zip(torch.split(got, list(lengths)), zip(*split, strict=True), strict=True):
+        assert_near(item.transpose(0, 1), attend_reference(q.double(), k.double(), v.double()))
+
+
+@pytest.mark.parametrize("name", attention_module.CANDIDATES)
+def test_company_changes_no_bit(name: str) -> None:
+    choice = attention_choice(HEADS, DIM, 150, torch.bfloat16, torch.device("cpu"))
+    assert choice is not None
+    if name not in choice.candidates:
+        pytest.skip("there is no C compiler")
+    before, choice.chosen = choice.chosen, (name,) * len(choice.rows)
+    lengths = [150, 150, 7, 150]
+    joined = torch.randn(sum(lengths), 3, HEADS, DIM).bfloat16()
+    together = attend_items(joined.unbind(1), lengths, choice)
+    for own, got in zip(torch.split(joined, lengths), torch.split(together, lengths), strict=True):
+        assert torch.equal(attend_items(own.unbind(1), [len(own)], choice), got)
+    choice.chosen = before
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from sensorium.kernels import attention, linear
-from sensorium.kernels.choice import alike, choices, measure
+from sensorium.kernels.choice import Choice, alike, choices, measure
 from sensorium.kernels.cross_attention import (
     CrossSpan,
     cross_attention,
@@ -106,18 +106,62 @@ def test_products_that_are_called_alike_are(out: int, size: int) -> None:
                 assert torch.equal(few, together[0][:rows]), (name, rows)
 
 
-@pytest.mark.parametrize("name", attention.CANDIDATES)
-@pytest.mark.parametrize("rows", [1, 40, 300])
-def test_attention_of_encoders(name: str, rows: int) -> None:
-    query, key, value = (torch.randn(2, 3, rows, 16).bfloat16() for _ in range(3))
-    want = attend_reference(query.double(), key.double(), value.double())
-    assert_near(attention.CANDIDATES[name](query, key, value), want)
-    device = torch.device("cpu")
-    choice = attention.attention_choice(3, 16, rows, torch.bfloat16, device)
+def attending(name: str, heads: int, dim: int, rows: int) -> Choice:
+    """The choice of an encoder that runs by this way."""
+    choice = attention.attention_choice(heads, dim, rows, torch.bfloat16, torch.device("cpu"))
     assert choice is not None
+    if name not in choice.candidates:
+        pytest.skip("there is no C compiler")
     choice.chosen = (name,) * len(choice.rows)
+    return choice
+
+
+@pytest.mark.parametrize("name", attention.CANDIDATES)
+@pytest.mark.parametrize("rows", [1, 40, 63, 300])
+@pytest.mark.parametrize("dim", [16, 64, 72, 80, 128])
+def test_attention_of_encoders(name: str, rows: int, dim: int) -> None:
+    """As queries, keys and values lie behind one projection."""
+    choice = attending(name, 3, dim, rows)
+    query, key, value = torch.randn(2, rows, 3, 3, dim).bfloat16().permute(2, 0, 3, 1, 4)
+    want = attend_reference(query.double(), key.double(), value.double())
     assert_near(attention.attend(query, key, value, choice=choice), want)
-    assert attention.attention_choice(3, 16, rows, torch.float32, device) is None
+    assert attention.attention_choice(3, dim, rows, torch.float32, torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("name", attention.CANDIDATES)
+def test_attention_however_it_lies(name: str) -> None:
+    choice = attending(name, 3, 16, 100)
+    query, key, value = torch.randn(3, 2, 3, 100, 16).bfloat16()
+    want = attend_reference(query.double(), key[:, :, :77].double(), value[:, :, :77].double())
+    got = attention.attend(query, key[:, :, :77], value[:, :, :77], choice=choice)
+    assert_near(got, want)
+    wide = torch.randn(2, 100, 3, 32).bfloat16().transpose(1, 2)[..., ::2]
+    want = attend_reference(wide.double(), key.double(), value.double())
+    assert_near(attention.attend(wide, key, value, choice=choice), want)
+
+
+@pytest.mark.parametrize("name", attention.CANDIDATES)
+@pytest.mark.parametrize("step", [-0.4, 0.02, 3.0])
+def test_attention_whose_scores_grow(name: str, step: float) -> None:
+    """By less and by more than what makes earlier sums shrink, until one position has all."""
+    rows = 400
+    choice = attending(name, 2, 64, rows)
+    query = torch.ones(1, 2, rows, 64).bfloat16()
+    key = (torch.arange(rows)[:, None] * step / 64 * 8 + torch.zeros(1, 2, rows, 64)).bfloat16()
+    value = torch.randn(1, 2, rows, 64).bfloat16()
+    want = attend_reference(query.double(), key.double(), value.double())
+    assert_near(attention.attend(query, key, value, choice=choice), want)
+
+
+@pytest.mark.parametrize("name", attention.CANDIDATES)
+def test_attention_to_what_is_no_number(name: str) -> None:
+    choice = attending(name, 2, 16, 100)
+    query, key, value = torch.randn(3, 1, 2, 100, 16).bfloat16()
+    key[0, 0, 70, 3] = torch.nan
+    query[0, 1, 5] = torch.inf
+    got = attention.attend(query, key, value, choice=choice)
+    assert got[0, 0].isnan().all()
+    assert got[0, 1].isnan().all(1).tolist() == [row == 5 for row in range(100)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

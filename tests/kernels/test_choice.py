@@ -7,7 +7,7 @@ from itertools import cycle, repeat
 
 import pytest
 import torch
-from sensorium.kernels.choice import Choice, alike, decide, is_steady, measure
+from sensorium.kernels.choice import Choice, alike, confirmed, decide, doubtful, is_steady, measure
 from support.choices import ROWS, Stopwatch, any_threads, no_others, scripted
 
 
@@ -114,6 +114,46 @@ def test_times_of_a_busy_machine_are_told() -> None:
     busy = measure(scripted(clock, lambda *_: cycle([1e-3, 3e-3, 4e-3]), shape="b"), clock, any_threads)
     assert busy is not None
     assert not is_steady(busy)
+
+
+@pytest.mark.parametrize(("waiting", "steady"), [(0.0, True), (0.05, True), (0.3, False)])
+def test_times_while_others_computed_are_told(waiting: float, steady: bool) -> None:
+    """Though each round takes as long: two threads of three have a processor, always."""
+    clock = Stopwatch()
+    clock.waiting = waiting
+    times = measure(scripted(clock, constant(1e-3, 1e-3)), clock, any_threads, waited=clock.waited)
+    assert times is not None
+    assert is_steady(times) is steady
+
+
+def test_a_second_look_is_at_what_differs_from_the_default_only() -> None:
+    clock = Stopwatch()
+    choice = scripted(clock, constant(1e-3, 0.5e-3))
+    among = doubtful(choice, ("old", "old", "new", "old"))
+    assert among == {16: {"old", "new"}}
+    times = measure(choice, clock, any_threads, among)
+    assert times is not None
+    assert set(times) == {16}
+
+
+@pytest.mark.parametrize(
+    ("second", "left"),
+    [
+        ({4: 0.5e-3, 16: 0.5e-3, 64: 0.5e-3}, ("old", "new", "new", "new")),
+        ({4: 0.5e-3, 16: 0.5e-3, 64: 0.99e-3}, ("old", "new", "new", "old")),
+        ({4: 0.5e-3, 16: 1.1e-3, 64: 0.5e-3}, ("old", "new", "new", "new")),  # together they gain
+        ({4: 0.98e-3, 16: 1.0e-3, 64: 0.5e-3}, ("old", "old", "old", "new")),
+    ],
+)
+def test_what_a_second_look_does_not_confirm_is_the_default(
+    second: dict[int, float], left: tuple[str, ...]
+) -> None:
+    clock = Stopwatch()
+    choice = scripted(clock, by_rows(second))
+    chosen = ("old", "new", "new", "new")
+    times = measure(choice, clock, any_threads, doubtful(choice, chosen))
+    assert times is not None
+    assert confirmed(choice, chosen, times) == left
 
 
 def test_measuring_ends_in_time() -> None:

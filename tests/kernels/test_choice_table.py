@@ -119,6 +119,52 @@ def test_a_busy_machine_keeps_its_defaults_and_nothing_else(home: Path) -> None:
     assert not list((home / ".cache" / "sensorium").glob("choices-*"))
 
 
+def test_what_was_measured_while_others_computed_is_measured_again(home: Path) -> None:
+    """Every round takes as long, and yet a thread always waited."""
+    clock = Stopwatch()
+    clock.waiting = 0.4
+    choice = scripted(clock, faster_by_rows)
+    assert settle(any_threads, clock, waited=clock.waited) == Settled(left=1)
+    assert choice.chosen == ("old",) * 4
+    assert not list((home / ".cache" / "sensorium").glob("choices-*"))
+    clock.waiting = 0.0
+    assert settle(any_threads, clock, waited=clock.waited) == Settled(measured=1)
+    assert choice.chosen == ("new",) * 4
+
+
+@pytest.mark.parametrize("calm", [0, 1])
+def test_what_others_disturb_at_either_look_is_not_kept(home: Path, calm: int) -> None:
+    """One look of four rows is calm, seven calls of either candidate each; then others come."""
+    clock = Stopwatch()
+    choice = scripted(
+        clock, lambda name, rows: _disturbed(clock, calm * 4 * 2 * 7, 1e-3 if name == "old" else 0.5e-3)
+    )
+    assert settle(any_threads, clock, waited=clock.waited) == Settled(left=1)
+    assert choice.chosen == ("old",) * 4
+    assert not list((home / ".cache" / "sensorium").glob("choices-*"))
+
+
+def _disturbed(clock: Stopwatch, num_calm: int, seconds: float) -> Iterator[float]:
+    while True:
+        clock.waiting = 0.5 if clock.num_calls > num_calm else 0.0
+        yield seconds
+
+
+def test_what_a_second_look_does_not_confirm_is_kept_as_the_default(home: Path) -> None:
+    """Somebody took the default's time evenly at the first look, and is gone at the second."""
+    clock = Stopwatch()
+    choice = scripted(clock, lambda name, _: _once_slow(clock, name))
+    assert settle(any_threads, clock, waited=clock.waited) == Settled(measured=1)
+    assert choice.chosen == ("old",) * 4
+    (entry,) = read_table(cached(home), this_machine()).choices.values()
+    assert set(entry.chosen.values()) == {"old"}
+
+
+def _once_slow(clock: Stopwatch, name: str) -> Iterator[float]:
+    while True:
+        yield 2e-3 if name == "old" and clock.num_calls <= 4 * 2 * 7 else 1e-3
+
+
 def test_a_start_takes_no_longer_than_it_may() -> None:
     clock = Stopwatch()
     slow = [scripted(clock, lambda *_: repeat(0.05), shape=str(number)) for number in range(9)]

@@ -88,3 +88,16 @@ def test_no_decoder_on_the_list_decodes_pictures() -> None:
     known = [av.Codec(name, "r") for name in sorted(DECODERS & av.codecs_available)]
     assert len(known) > 20
     assert {codec.type for codec in known} == {"audio"}
+
+
+@pytest.mark.parametrize("num_frames", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("container", "head", "length"),
+    [("mp3", b"\xff\xfb\x90\x00", 417), ("aac", b"\xff\xf1\x50\x80\x0c\x80\x00", 100)],
+)
+def test_what_looks_like_a_frame_by_chance_is_none(
+    container: str, head: bytes, length: int, num_frames: int
+) -> None:
+    """Behind junk; three that follow each other are no chance."""
+    data = b"junk" + num_frames * head.ljust(length, b"\0") + bytes(500)
+    assert sniff(data) == (container if num_frames == 3 else None)

@@ -17,19 +17,27 @@ ROWS = (1, 4, 16, 64)
 
 
 class Stopwatch:
-    """A clock that moves only while a candidate runs."""
+    """A clock that moves only while a candidate runs. Meanwhile threads wait for `waiting` of the time."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.waiting = 0.0
+        self.waited_s = 0.0
         self.num_calls = 0
 
     def __call__(self) -> float:
         return self.now
 
+    def waited(self) -> float:
+        """See `Waited`."""
+        return self.waited_s
+
     def run(self, seconds: Iterator[float]) -> Tensor:
         """A candidate that takes the next of `seconds`."""
         self.num_calls += 1
-        self.now += next(seconds)
+        taken = next(seconds)
+        self.now += taken
+        self.waited_s += taken * self.waiting
         return torch.zeros(1)
 
 

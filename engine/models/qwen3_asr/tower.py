@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend
+from ....kernels.attention import attend_items, attention_choice
 from ....kernels.linear import Activation, LinearWeight, linear
 from ..layer_norm import LayerNorm, take_biased, take_norm
 from ..weights import Shape, TensorReader
@@ -85,17 +85,6 @@ class _Layer:
     down: LinearWeight
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Windows of equally many chunks, whose rows follow each other in the batch. `mask` [windows, 1, 1, rows]
-    is true where a row is real; None if all are."""
-
-    first_row: int
-    num_windows: int
-    num_rows: int
-    mask: Tensor | None
-
-
 class AudioTower:
     """Encoder and projector of one checkpoint."""
 
@@ -103,6 +92,13 @@ class AudioTower:
         """Takes the tensors of `config.tensor_shapes()`."""
         self.config = config
         self.device, self.dtype = tensors.device, tensors.dtype
+        self._attention_choice = attention_choice(
+            config.num_heads,
+            config.hidden_size // config.num_heads,
+            config.num_tokens(config.window_frames),
+            self.dtype,
+            self.device,
+        )
         self._convolutions = [_convolution(tensors, f"audio_tower.conv2d{i}") for i in (1, 2, 3)]
         self._conv_out = tensors.take_linear("audio_tower.conv_out.weight")
         positions = _sinusoids(config.chunk_tokens, config.hidden_size)
@@ -115,22 +111,16 @@ class AudioTower:
         """Windows [mels, frames], of any lengths up to a whole one → [rows, output size] of each."""
         if not windows:
             return []
-        chunks = [-(-window.shape[1] // self.config.chunk_frames) for window in windows]
-        # Sorted, windows of equally many chunks lie together.
-        order = sorted(range(len(windows)), key=chunks.__getitem__)
-        x = self._convolve([self._chunks(windows[i]) for i in order])
-        groups = self._groups([chunks[i] for i in order], [windows[i].shape[1] for i in order])
+        # Sorted, windows of equally many rows lie together.
+        order = sorted(range(len(windows)), key=lambda index: windows[index].shape[1])
+        x = self._convolve([windows[index] for index in order])
+        lengths = [self.config.num_tokens(windows[index].shape[1]) for index in order]
         for layer in self._layers:
-            x = self._run(layer, x, groups)
+            x = self._run(layer, x, lengths)
         hidden = linear(self._norm(x), self._project[0], activation=self.config.activation)
-        rows = linear(hidden, self._project[1])
-        encoded: dict[int, Tensor] = {}
-        first = 0
-        for index in order:
-            num_tokens = self.config.num_tokens(windows[index].shape[1])
-            # A copy: a slice would keep the whole batch in memory.
-            encoded[index] = rows[first : first + num_tokens].clone()
-            first += chunks[index] * self.config.chunk_tokens
+        rows = torch.split(linear(hidden, self._project[1]), lengths)
+        # Copies: a slice would keep the whole batch in memory.
+        encoded = {index: own.clone() for index, own in zip(order, rows, strict=True)}
         return [encoded[index] for index in range(len(windows))]
 
     def _chunks(self, window: Tensor) -> Tensor:
@@ -140,44 +130,25 @@ class AudioTower:
         return padded.view(padded.shape[0], -1, size).transpose(0, 1)[:, None]
 
     def _convolve(self, windows: Sequence[Tensor]) -> Tensor:
-        """[chunks, 1, mels, frames] of each window → rows [chunks · tokens, hidden], positions added."""
+        """[mels, frames] of each window → rows [tokens, hidden] of all, positions added."""
         out: list[Tensor] = []
-        chunks = torch.cat(list(windows))
+        split = [self._chunks(window) for window in windows]
+        chunks = torch.cat(split)
         for first in range(0, len(chunks), _CHUNKS_AT_ONCE):
             x = chunks[first : first + _CHUNKS_AT_ONCE]
             for weight, bias in self._convolutions:
                 x = F.gelu(F.conv2d(x, weight, bias, stride=2, padding=1))
             flat = x.permute(0, 3, 1, 2).reshape(x.shape[0] * x.shape[3], -1)
             out.append(linear(flat, self._conv_out).view(x.shape[0], x.shape[3], -1) + self._positions)
-        return torch.cat(out).flatten(0, 1)
+        whole = torch.split(torch.cat(out), [len(each) for each in split])
+        # What a last chunk has behind the end of its window is no row.
+        real = [self.config.num_tokens(window.shape[1]) for window in windows]
+        return torch.cat([rows.flatten(0, 1)[:num] for rows, num in zip(whole, real, strict=True)])
 
-    def _groups(self, chunks: Sequence[int], frames: Sequence[int]) -> list[_Group]:
-        groups: list[_Group] = []
-        first_row = 0
-        for number in sorted(set(chunks)):
-            num_rows = number * self.config.chunk_tokens
-            real = [self.config.num_tokens(f) for c, f in zip(chunks, frames, strict=True) if c == number]
-            mask = None
-            if min(real) < num_rows:
-                mask = (
-                    torch.arange(num_rows, device=self.device)
-                    < torch.tensor(real, device=self.device)[:, None]
-                )
-                mask = mask[:, None, None]
-            groups.append(_Group(first_row, len(real), num_rows, mask))
-            first_row += len(real) * num_rows
-        return groups
-
-    def _run(self, layer: _Layer, x: Tensor, groups: Sequence[_Group]) -> Tensor:
-        heads = self.config.num_heads
-        qkv = linear(layer.attention_norm(x), layer.qkv)
-        mixed: list[Tensor] = []
-        for group in groups:
-            rows = qkv.narrow(0, group.first_row, group.num_windows * group.num_rows)
-            split = rows.view(group.num_windows, group.num_rows, 3, heads, -1).permute(2, 0, 3, 1, 4)
-            seen = attend(split[0], split[1], split[2], group.mask)
-            mixed.append(seen.transpose(1, 2).reshape(rows.shape[0], -1))
-        x = linear(torch.cat(mixed), layer.out, residual=x)
+    def _run(self, layer: _Layer, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        qkv = linear(layer.attention_norm(x), layer.qkv).view(x.shape[0], 3, self.config.num_heads, -1)
+        mixed = attend_items(qkv.unbind(1), lengths, self._attention_choice)
+        x = linear(mixed.flatten(1), layer.out, residual=x)
         hidden = linear(layer.ffn_norm(x), layer.up, activation=self.config.activation)
         x = linear(hidden, layer.down, residual=x)
         if x.dtype is torch.float16:

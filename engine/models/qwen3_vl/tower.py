@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....kernels.attention import attend, attention_choice
+from ....kernels.attention import attend_items, attention_choice
 from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
@@ -165,17 +165,8 @@ class VisionTower:
         heads = self.config.num_heads
         qkv = linear(layer.attention_norm(x), layer.qkv).view(x.shape[0], 3, heads, -1)
         query, key = (apply_rotary(qkv[:, part].float(), table).to(x.dtype) for part in (0, 1))
-        value, mixed, first = qkv[:, 2], [], 0
-        for length in sorted(set(lengths)):
-            count = lengths.count(length)
-            batch = [
-                each[first : first + count * length].view(count, length, heads, -1).transpose(1, 2)
-                for each in (query, key, value)
-            ]
-            seen = attend(batch[0], batch[1], batch[2], choice=self._attention_choice)
-            mixed.append(seen.transpose(1, 2).reshape(count * length, -1))
-            first += count * length
-        return torch.cat(mixed)
+        mixed = attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice)
+        return mixed.flatten(1)
 
     def _coordinates(self, grids: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of every patch: its row, its column, its picture's height and width, int64 [patches]."""

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend, attention_choice
+from ....kernels.attention import attend_items, attention_choice
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
+from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
@@ -208,8 +209,9 @@ class WhisperModel:
         x = torch.cat([self._positions_of(item) for item in items])
         for attention, feed_forward in self._encoder_layers:
             qkv = linear(attention.norm(x), attention.qkv)
-            mixed = torch.cat([self._attend(each) for each in torch.split(qkv, lengths)])
-            x = linear(mixed, attention.out, residual=x)
+            split = qkv.view(qkv.shape[0], 3, a.encoder_heads, -1).unbind(1)
+            mixed = attend_items(split, lengths, self._attention_choice)
+            x = linear(mixed.flatten(1), attention.out, residual=x)
             x = feed_forward(x)
             if x.dtype is torch.float16:
                 limit = torch.finfo(torch.float16).max - 1000
@@ -224,14 +226,6 @@ class WhisperModel:
         frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()[None]
         x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)[0]
         return x + self._encoder_positions[: x.shape[0]]
-
-    def _attend(self, qkv: Tensor) -> Tensor:
-        """Self-attention of one window: [positions, 3 × d_model] → [positions, d_model]."""
-        a = self._a
-        split = qkv.view(1, qkv.shape[0], 3, a.encoder_heads, a.d_model // a.encoder_heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        mixed = attend(query, key, value, choice=self._attention_choice)
-        return mixed.transpose(1, 2).reshape(qkv.shape[0], a.d_model)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, d_model], before the final norm."""
@@ -307,7 +301,9 @@ def _to_tensor(features: Features) -> Tensor:
 
 def _cross_key_values(projected: Tensor) -> CrossKeyValues:
     """projected [positions, 2, layers, heads, dim] of one window."""
-    return CrossKeyValues(projected.permute(2, 1, 3, 0, 4).contiguous(), projected.shape[0])
+    moved = projected.permute(2, 1, 3, 0, 4)
+    memory = lazy_zeros(tuple(moved.shape), moved.dtype, moved.device)  # each step reads it whole
+    return CrossKeyValues(memory.copy_(moved), projected.shape[0])
 
 
 def _coded_key_values(projected: Tensor) -> CrossKeyValues:
@@ -315,7 +311,7 @@ def _coded_key_values(projected: Tensor) -> CrossKeyValues:
     positions, _, layers, heads, dim = projected.shape
     size = -(-positions // MULTIPLE) * MULTIPLE
     shape = (layers, 2, heads, size, stored_size(dim, CODED))
-    memory = torch.zeros(shape, dtype=CODED, device=projected.device)
+    memory = lazy_zeros(shape, CODED, projected.device)
     slots = torch.arange(positions, device=projected.device)
     for layer in range(layers):
         write_kv(memory[layer : layer + 1], slots, projected[:, 0, layer], projected[:, 1, layer])
