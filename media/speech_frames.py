@@ -42,6 +42,9 @@ MIN_PAUSE_FRAMES: Final = 10
 """Shorter silences belong to words: stop consonants close for up to 100 ms."""
 MIN_SOUND_FRAMES: Final = 4
 """Shorter sounds between silences are clicks."""
+MAX_TAIL_FRAMES: Final = 15
+"""A last sound may fade for so long. Where silence is dead, the quietest tenth of the other frames are such
+ends of words and no background, so that they are compared with the silence, too."""
 _CHANGE_FRAMES: Final = 3
 
 
@@ -127,17 +130,32 @@ def _heard(levels: FloatArray) -> npt.NDArray[np.bool_]:
     """Frames clearly above the background around them, without clicks, with the closures of consonants."""
     mean = levels.mean(axis=1)
     sounding = mean > max(mean.max() - DEAD_DB, levels.min() + CLAMPED_DB)
-    loud = np.zeros(len(levels), np.bool_)
+    loud, audible = np.zeros((2, len(levels)), np.bool_)
     for start in range(0, len(levels), _BLOCK_FRAMES):
         near = slice(max(0, start - _AROUND_FRAMES), start + _BLOCK_FRAMES + _AROUND_FRAMES)
         if sounding[near].any():
-            known = levels[near][sounding[near]]
-            background = np.quantile(known, BACKGROUND_SHARE, axis=0)
-            loudest = float(np.quantile(np.maximum(known - background, 0.0).mean(axis=1), 0.95))
             block = slice(start, start + _BLOCK_FRAMES)
-            excess = np.maximum(levels[block] - background, 0.0).mean(axis=1)
-            loud[block] = excess > max(HEARD_SHARE * loudest, 1e-6)
-    return _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
+            loud[block] = _above(levels[near][sounding[near]], levels[block])
+            audible[block] = _above(levels[near], levels[block])
+    heard = _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
+    return _with_tails(heard, audible & sounding)
+
+
+def _above(known: FloatArray, levels: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which of `levels` [frames, bands] are clearly above the background of `known` ones."""
+    background = np.quantile(known, BACKGROUND_SHARE, axis=0)
+    loudest = float(np.quantile(np.maximum(known - background, 0.0).mean(axis=1), 0.95))
+    excess = np.maximum(levels - background, 0.0).mean(axis=1)
+    above: npt.NDArray[np.bool_] = excess > max(HEARD_SHARE * loudest, 1e-6)
+    return above
+
+
+def _with_tails(heard: npt.NDArray[np.bool_], audible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """With what is audible directly behind what is heard, for so many frames at most."""
+    result = heard.copy()
+    for _ in range(MAX_TAIL_FRAMES):
+        result[1:] |= result[:-1] & audible[1:]
+    return result
 
 
 def _without_short(mask: npt.NDArray[np.bool_], shortest: int) -> npt.NDArray[np.bool_]:

@@ -34,7 +34,7 @@ from sensorium.actors.config import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
-from sensorium.client.audio import Audio, read_wav
+from sensorium.client.audio import Audio, cut, read_wav, silence
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
@@ -55,6 +55,7 @@ from sensorium.realtime.releases import RELEASES, ReleaseConfig
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 FRAME_MS = 32
+SILENCE_S = 3.2
 GRID = 2048
 """Samples between the ends of remembered partial hypotheses."""
 
@@ -122,11 +123,12 @@ class Listening:
         self.num_questions = 0
 
     async def run(self) -> None:
-        """Listen to all of it."""
+        """Listen to all of it, and to silence until the last turn is answered."""
         self._machine.configure(self._audio.format, now=0.0)
         now_ms = 0
         self._perform(self._machine.session.open(now=0.0, created=0), now_ms)
-        for chunk in self._audio.chunks(FRAME_MS):
+        after = cut(silence(SILENCE_S, self._audio.rate), self._audio.format, FRAME_MS)
+        for chunk in itertools.chain(self._audio.chunks(FRAME_MS), after):
             now_ms += FRAME_MS
             for piece in pieces(chunk):
                 self._perform(self._machine.receive(AudioBatch([piece]), now=now_ms / 1000), now_ms)

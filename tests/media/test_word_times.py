@@ -94,6 +94,17 @@ def test_a_muted_start_hides_no_background() -> None:
     assert mean_error_s(words, true) <= 0.08
 
 
+@pytest.mark.parametrize(("faint_s", "heard_s"), [(0.12, 0.12), (0.6, 0.15)])
+def test_a_word_ends_where_it_has_faded_into_dead_silence(faint_s: float, heard_s: float) -> None:
+    """Of a studio's recording, whose pauses are cut to nothing; a sound that goes on for long is no end."""
+    loud = bursts([(0.0, 0.4)], 0.4 + faint_s, noise=0.002)
+    samples = np.concatenate([loud, np.zeros(RATE // 4, np.float32)] * 4)
+    words = time_words("one, two, six, ten.", samples)
+    period_s = len(samples) / RATE / 4
+    for number, word in enumerate(words):
+        assert word.end - number * period_s == pytest.approx(0.4 + heard_s, abs=0.03)
+
+
 def test_words_share_a_sound_by_their_length() -> None:
     words = time_words("a washing machine", bursts([(0.5, 2.0)], 2.5))
     lengths = [word.end - word.start for word in words]
