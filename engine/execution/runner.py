@@ -46,10 +46,10 @@ from .step import FedSequence, Limits, fault_of, step_batch
 
 _MIN_ROWS_FOR_THREADS: Final = 6
 _MAX_BYTES_FOR_ONE_THREAD: Final = 256 * 1024 * 1024
-"""A step of fewer rows is bound by reading the weights. Small ones (whisper-base: 100 MB) one core reads
-nearly as fast as many, and waking the others for each product costs more than it saves; where another process
-holds their core, every product waits for that. Of large ones no core's cache holds a part, the cores'
-bandwidths add up, and a wait is small beside a product."""
+_MIN_BYTES_FOR_THREADS: Final = 32 * 1024 * 1024
+"""A step of fewer rows is bound by reading weights. Where somebody speaks, sockets and voice activity want
+the other cores, and each product of small weights (whisper-base: 100 MB) waits for them, longer than it
+saves. Of large ones a wait is a small part; the smallest are not worth waking anybody."""
 
 _MAX_LOGITS: Final = 1 << 26
 """Elements of float32 logits in memory at once, if a single sequence does not need more."""
@@ -101,7 +101,7 @@ class Runner:
         )
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._num_threads = num_threads
-        self._threads = (0, 0)
+        self._threads, self._is_quiet = (0, 0), False
         graphs = cuda_graphs if model.info.replayable else False
         num_blocks += graphs is not False  # one to spare for replays
         kv_dtype = kv_dtype or model.dtype
@@ -120,7 +120,8 @@ class Runner:
         """Take as many threads as work on `num_rows` rows gains from."""
         if self._num_threads is None:
             return
-        small = num_rows < _MIN_ROWS_FOR_THREADS and self._model.weight_bytes < _MAX_BYTES_FOR_ONE_THREAD
+        most = _MIN_BYTES_FOR_THREADS if self._is_quiet else _MAX_BYTES_FOR_ONE_THREAD
+        small = num_rows < _MIN_ROWS_FOR_THREADS and self._model.weight_bytes < most
         wanted = 1 if small else self._num_threads
         # torch keeps the number of threads per calling thread.
         if (wanted, threading.get_ident()) != self._threads:
@@ -155,6 +156,7 @@ class Runner:
         An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
+        self._is_quiet = plan.is_quiet
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)
         for slot in plan.frees:

@@ -64,10 +64,15 @@ class Lanes:
         self._num_held = 0
         self._is_owed = False  # a place for a piece of a worse class, in the next step it takes part in
 
+    @property
+    def is_quiet(self) -> bool:
+        """No live request wants anything, nor is another one on its way."""
+        return self._since_live > LINGER_STEPS
+
     def shares(self, wanted: Sequence[int]) -> list[Share]:
         """Of every class that wants something, best first. `wanted` counts its requests and alignments."""
         self._since_live = 0 if wanted[_LIVE] else self._since_live + 1
-        lingers = not wanted[_LIVE] and self._since_live <= LINGER_STEPS
+        lingers = not wanted[_LIVE] and not self.is_quiet
         classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
         num_guests = self._config.num_guest_tokens
         self._is_owed &= len(classes) > 1

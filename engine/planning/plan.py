@@ -109,6 +109,8 @@ class Plan:
     encodes: tuple[EncodeStep, ...] = ()
     sequences: tuple[SequenceStep, ...] = ()
     aligns: tuple[AlignStep, ...] = ()
+    is_quiet: bool = False
+    """Nobody speaks to this engine, or did lately: other cores have little else to do."""
 
     def __bool__(self) -> bool:
         return bool(self.ends or self.frees or self.encodes or self.sequences or self.aligns)

@@ -59,6 +59,11 @@ class Planner:
         self._num_sequences = 0
         self._num_fed = 0
 
+    @property
+    def is_quiet(self) -> bool:
+        """See `Lanes.is_quiet`."""
+        return self._lanes.is_quiet
+
     def plan(self) -> Making:
         """Everybody's share of one step; encodes and alignments are taken in their queues."""
         making = Making()

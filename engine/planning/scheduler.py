@@ -153,6 +153,7 @@ class Scheduler:
             encodes=encodes,
             sequences=tuple(making.sequences),
             aligns=tuple(each.step for each in aligns),
+            is_quiet=self._planner.is_quiet,
         )
         if plan:
             self._queues.ends.clear()

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import torch
 from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -49,6 +50,26 @@ def test_answers_are_those_of_the_model(rotary_axes: int) -> None:
         run_jobs(make(model, num_blocks=200), jobs, prompt_chunk=chunk, preempt_every=preempt_every)
         for job in jobs:
             assert (tuple(job.tokens), job.finish) == (greedy(model, job.prompt, 12), "length")
+
+
+@pytest.mark.parametrize(
+    ("mib", "rows", "speaking", "quiet"),
+    [(20, 1, 1, 1), (100, 1, 1, 2), (100, 5, 1, 2), (100, 6, 2, 2), (300, 1, 2, 2)],
+)
+def test_small_steps_take_one_thread_while_somebody_speaks(
+    mib: int, rows: int, speaking: int, quiet: int
+) -> None:
+    """Of models of so many MiB; the smallest gain from no second one."""
+    model = ToyModel()
+    model.weight_bytes = mib << 20
+    runner, before = Runner(model, num_blocks=8, num_threads=2), torch.get_num_threads()
+    try:
+        for is_quiet, wanted in ((False, speaking), (True, quiet), (False, speaking)):
+            runner.execute(Plan(0, is_quiet=is_quiet))
+            runner.use_threads(rows)
+            assert torch.get_num_threads() == wanted
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("prompt_chunk", [2, 1000])

@@ -88,6 +88,28 @@ def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runne
         torch.testing.assert_close(together.memory, alone.memory, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@torch.inference_mode()
+def test_threads_change_no_bit_of_a_step(tmp_path: Path, dtype: str) -> None:
+    """A step has more of them where nobody speaks: a file is answered as live speech is. Weights are large
+    enough for every kernel to use them."""
+    shape = WhisperShape(d_model=256, decoder_heads=4, decoder_ffn=1024)
+    model = load(make_whisper_folder(tmp_path, seed=5, shape=shape), dtype)
+    (output,) = model.encode([to_features(window())])
+    for rows in (1, 3, 5):
+        logits = []
+        for num_threads in (1, 2):
+            torch.set_num_threads(num_threads)
+            sequences = [PagedSequence((i,), 0, 1) for i in range(rows)]
+            paged = paged_batch(sequences, 16, torch.device("cpu"))
+            ids, positions = torch.arange(7, 7 + rows), torch.zeros(rows, dtype=torch.int64)
+            batch = StepBatch(ids, positions, paged, listeners=(Listener(output, rows),))
+            cache = torch.zeros(model.kv_shape.cache_shape(rows, 16, model.dtype), dtype=model.dtype)
+            logits.append(model.logits(model.forward(batch, cache)))
+        torch.set_num_threads(1)
+        assert torch.equal(*logits)
+
+
 def test_a_part_of_a_window_is_encoded_as_transformers_layers_do(folder: Path, runner: Runner) -> None:
     """`transformers` takes whole windows only, so its encoder is told that a window is shorter."""
     frames = window(1)[:, :60]
