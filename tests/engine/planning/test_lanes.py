@@ -44,13 +44,13 @@ def test_batch_takes_short_steps_even_alone(wanted: list[int], tokens: list[int]
 def test_live_is_there_for_a_while_after_its_last_request() -> None:
     lanes = Lanes(CONFIG)
     lanes.shares([0, 0, 1])
-    assert lanes.is_quiet
+    quiet = [lanes.is_quiet]
     lanes.shares([1, 0, 1])
     for _ in range(LINGER_STEPS):
-        assert not lanes.is_quiet
+        quiet.append(lanes.is_quiet)
         assert [(share.num_tokens, share.is_guest) for share in lanes.shares([0, 0, 1])] == [(8, True)]
     assert [(share.num_tokens, share.is_guest) for share in lanes.shares([0, 0, 1])] == [(512, False)]
-    assert lanes.is_quiet
+    assert [*quiet, lanes.is_quiet] == [True, *[False] * LINGER_STEPS, True]
 
 
 def test_a_worse_class_encodes_one_item_alone_or_after_some_patience() -> None:
