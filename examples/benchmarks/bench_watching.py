@@ -4,9 +4,9 @@
     python examples/benchmarks/bench_watching.py /tmp/small [--seconds 60] [--every 10] [--retention 20]
 
 Two frames a second are shown in real time (a frame may not come from the future, so that the time cannot be
-made shorter). Every so often a question is asked in the session. With `--fresh` the last question of each row
-is asked once more as a chat completion with one frame of each pair that the session may remember, as
-pictures, and with a salt of its own: what a server does that keeps nothing. A row is of `--row` seconds: the
+made shorter). Every so often a question is asked in the session. With `--fresh` the last question of all is
+asked once more as a chat completion with one frame of each pair that the session may remember, as pictures,
+and with a salt of its own: what a server does that keeps nothing. A row is of `--row` seconds: the
 median of the questions' times to their first text, the longest, tokens that they had to read (their median)
 and that the last one's prompt had, pairs shown and encoded, tokens prefilled, keys and values in use, the
 server's memory. Then two questions about each of some pictures. `--talk` bounds the conversation's tokens.
@@ -125,7 +125,7 @@ def watch(client: Client, options: argparse.Namespace, model: str) -> None:
             if number % round(options.row * FPS):
                 continue
             now, other = client.metrics(), None
-            if options.fresh:
+            if options.fresh and number == round(options.seconds * FPS):
                 other = fresh(client.options.root_url, model, list(kept)[::2], f"{number}")
             cells = row(f"{number / FPS:.0f}", found, other, round(options.row * FPS / 2), before, now)
             print("  ".join(f"{cell:>13}" for cell in cells), flush=True)
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--retention", type=float, default=20.0, help="seconds that are remembered")
     parser.add_argument("--width", type=int, default=256, help="of a frame, in pixels")
     parser.add_argument("--row", type=float, default=0.0, help="seconds to a row; 0: one question")
-    parser.add_argument("--fresh", action="store_true", help="beside the last question, a fresh prompt")
+    parser.add_argument("--fresh", action="store_true", help="behind the last question, a fresh prompt")
     parser.add_argument("--asked", type=int, default=0, help="questions and answers that are there at first")
     parser.add_argument("--talk", type=int, default=0, help="tokens of the conversation; 0: the context")
     parser.add_argument("--kv-memory", default="1GiB")
