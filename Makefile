@@ -54,7 +54,7 @@ test-avx2: $(READY)
 # Everything that is installed but compilers: all kernels are torch's.
 test-bare: $(READY)
 	mkdir -p build/bare/bin
-	find $(subst :, ,$(PATH)) -maxdepth 1 ! -type d ! -name '*cc' ! -name '*cc-[0-9]*' ! -name 'c[89]9*' \
+	find $(wildcard $(subst :, ,$(PATH))) -maxdepth 1 ! -type d ! -name '*cc' ! -name '*cc-[0-9]*' ! -name 'c[89]9*' \
 	  -exec ln -sf -t build/bare/bin {} +
 	HOME=$(CURDIR)/build/bare PATH=$(CURDIR)/build/bare/bin OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest $(WORKERS)

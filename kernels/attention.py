@@ -47,17 +47,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, choice: Choice | None = No
     """
     if query.device.type != "cpu" or query.dtype is not torch.bfloat16:
         return F.scaled_dot_product_attention(query, key, value)
-    rows = query.shape[2]
-    name = _default(rows) if choice is None else choice.at(rows)
-    if name == "c" and not _has_c(query.shape[3]):
-        name = "in float32"
+    name = _default(query.shape[3]) if choice is None else choice.at(query.shape[2])
     return CANDIDATES[name](query, key, value)
 
 
-def _default(_: int) -> str:
+def _default(dim: int) -> str:
     if torch.cpu._is_amx_tile_supported():
         return "fused"
-    return "c" if torch.cpu._is_avx512_bf16_supported() else "in float32"
+    return "c" if torch.cpu._is_avx512_bf16_supported() and _has_c(dim) else "in float32"
 
 
 def _has_c(dim: int) -> bool:
@@ -79,7 +76,7 @@ def attention_choice(
             shape=f"bfloat16 {heads}x{dim} up to {measured[-1]}",
             candidates=names,
             rows=measured,
-            default=lambda rows: name if (name := _default(rows)) in names else "in float32",
+            default=lambda _: _default(dim),
             runs=partial(_runs, names, heads, dim),
             cost=lambda rows: (8.0 * heads * dim * rows, 4.0 * heads * dim * rows * rows),
         )

@@ -110,7 +110,8 @@ class Plan:
     sequences: tuple[SequenceStep, ...] = ()
     aligns: tuple[AlignStep, ...] = ()
     is_quiet: bool = False
-    """Nobody speaks to this engine, or did lately: other cores have little else to do."""
+    """Nobody speaks to this engine, or did lately: other cores have less to do.
+    What the server's other engines do it does not know."""
 
     def __bool__(self) -> bool:
         return bool(self.ends or self.frees or self.encodes or self.sequences or self.aligns)
