@@ -46,11 +46,16 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *([_LONG] * 6),
         *(_INT, _FLOAT, _POINTER, _INT),
     ),
+    "cross_attention": (
+        *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, *[_LONG] * 3),
+        *(_FLOAT, _POINTER, _INT),
+    ),
     "attention_of_items": (
         *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _LONG, *[_LONG] * 5),
         *(_FLOAT, _POINTER, _INT),
     ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
+    "layer_norm": (_INT, _POINTER, _LONG, _LONG, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
     "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
     "write_codes": (
@@ -73,9 +78,11 @@ class Native:
         self.linear = _function(library, "linear", None)
         self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)
+        self.cross_attention = _function(library, "cross_attention", None)
         self.attention_of_items = _function(library, "attention_of_items", None)
         self.silu_mul = _function(library, "silu_mul", None)
         self.rms_norm = _function(library, "rms_norm", None)
+        self.layer_norm = _function(library, "layer_norm", None)
         self.rotary = _function(library, "rotary", None)
         self.write_kv = _function(library, "write_kv", _LONG)
         self.write_codes = _function(library, "write_codes", _LONG)

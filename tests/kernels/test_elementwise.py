@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
 from sensorium.kernels.silu_mul import silu_mul
@@ -45,6 +46,17 @@ def test_rms_norm(dtype: torch.dtype, rows: int, heads: int, half: int, seed: in
 
 @settings(deadline=None)
 @shapes
+def test_layer_norm(dtype: torch.dtype, rows: int, heads: int, half: int, seed: int) -> None:
+    x = part_of_projection(rows, heads, 2 * half, dtype, seed)[:, 0] + 5
+    scale = torch.rand(2, 2 * half, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    want = layer_norm_reference(x.double(), scale.double(), 1e-5)
+    torch.testing.assert_close(
+        layer_norm(x, scale, 1e-5).double(), want, rtol=8 * TOLERANCE[dtype], atol=8 * TOLERANCE[torch.float32]
+    )
+
+
+@settings(deadline=None)
+@shapes
 def test_rotary(dtype: torch.dtype, rows: int, heads: int, half: int, seed: int) -> None:
     x = part_of_projection(rows, heads, 2 * half, dtype, seed)
     table = rotary_table(torch.arange(rows) * 7, 0.5 ** torch.arange(half))
@@ -64,7 +76,8 @@ def test_silu_mul(dtype: torch.dtype, rows: int, heads: int, half: int, seed: in
 def test_not_a_number_stays_in_its_row(dtype: torch.dtype) -> None:
     x = torch.ones(3, 32, dtype=dtype)
     x[1, 5] = float("nan")
-    for got in (rms_norm(x, torch.ones(32, dtype=dtype), 1e-6), silu_mul(x)):
+    scale = torch.ones(2, 32, dtype=dtype)
+    for got in (rms_norm(x, scale[0], 1e-6), layer_norm(x, scale, 1e-6), silu_mul(x)):
         assert torch.isfinite(got[[0, 2]]).all()
         assert got[1].isnan().any()
 
