@@ -77,4 +77,8 @@ def told(x: Tensor, before: Before, size: int) -> Told | None:
     is_layer_norm, weight = isinstance(before, LayerNorm), before[0]
     shape = (2, size) if is_layer_norm else (size,)
     fits = x.shape[1] == size and weight.shape == shape and weight.dtype is x.dtype
-    return Told(3 if is_layer_norm else 1, weight.data_ptr(), before.eps) if fits and weight.is_contiguous() else None
+    return (
+        Told(3 if is_layer_norm else 1, weight.data_ptr(), before.eps)
+        if fits and weight.is_contiguous()
+        else None
+    )

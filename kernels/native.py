@@ -66,7 +66,8 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(_INT, _INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
-    "argmax": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "exact_logits": (_INT, _INT, *[_POINTER] * 3, *[_LONG] * 4, _POINTER, _INT),
+    "best": (_INT, _POINTER, _LONG, _LONG, *[_POINTER] * 3, _INT),
 }
 
 
@@ -87,7 +88,8 @@ class Native:
         self.write_kv = _function(library, "write_kv", _LONG)
         self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
-        self.argmax = _function(library, "argmax", None)
+        self.exact_logits = _function(library, "exact_logits", None)
+        self.best = _function(library, "best", None)
 
 
 def _function(library: ctypes.CDLL, name: str, result: object) -> Callable[..., int]:

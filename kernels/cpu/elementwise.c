@@ -1,5 +1,5 @@
 /* What surrounds the products of a decoder layer, in one pass each: norms, rotary embedding, the write
- * of new keys and values, these three at once, and the choice of the best token.
+ * of new keys and values, and these three at once.
  *
  * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds, so both are
  * equal up to the order of sums. A vector is `size` contiguous elements; outer ones have strides in
@@ -215,28 +215,4 @@ long sensorium_attention_inputs(int bf16, int coded, const void *qkv, long strid
     else
         attention_inputs(0, coded, &call, threads);
     return -1;
-}
-
-INLINE int64_t best_of(const int bf16, const void *row, long size) {
-    float best = -INFINITY;
-    int broken = 0;
-#pragma omp simd reduction(max : best) reduction(| : broken)
-    for (long i = 0; i < size; i++) {
-        float x = load(bf16, row, i);
-        best = x > best ? x : best;
-        broken |= x != x;
-    }
-    for (long i = 0; i < size; i++) {
-        float x = load(bf16, row, i);
-        if (broken ? x != x : x == best) return i;
-    }
-    return 0;
-}
-
-/* The first largest element of each row, or the first that is not a number. */
-void sensorium_argmax(int bf16, const void *x, long rows, long size, int64_t *out, int threads) {
-#pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
-    for (long row = 0; row < rows; row++)
-        out[row] =
-            bf16 ? best_of(1, past(1, x, row * size), size) : best_of(0, past(0, x, row * size), size);
 }

@@ -22,7 +22,7 @@ from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
-from ....kernels.logits import head_logits, likeliest_in_float32
+from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
@@ -255,10 +255,7 @@ class WhisperModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
-        normed = self._decoder_norm(hidden)
-        return likeliest_in_float32(
-            head_logits(normed, self._head), normed, self._head_rows, is_rounded=self._grid is not None
-        )
+        return exact_head_logits(self._decoder_norm(hidden), self._head, self._head_rows)
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""
