@@ -14,6 +14,7 @@ typedef struct {
     const int32_t *tables, *query_starts, *contexts;
     long table_width, query_stride, heads, kv_heads, dim, block_size, window, causal;
     float scale;
+    const char *const *memories; /* in place of a cache, each sequence's one block */
     const char *keys, *values; /* in place of a cache [sequences, heads, context, dim]; values in pairs, padded */
 } Call;
 
