@@ -27,6 +27,8 @@ from .option_checks import ConfigError
 
 _SERVE: Final = "serve"
 _MODEL: Final = "model"
+SECRETS: Final = frozenset({"api_key", "call_callback_secret"})
+"""Options whose values no message shows, since messages end in logs."""
 Types = Mapping[str, Any]
 """Of options, by their names with `_`."""
 
@@ -107,7 +109,7 @@ class _Reader:
         name = option.replace("-", "_")
         if name not in self.of_models:
             raise self.error(f"{where} {option} is no option of one model; a name with dots goes in quotes")
-        self._check_type(f"{where} {option}", value, self.of_models[name])
+        self._check_type(f"{where} ", option, value, self.of_models[name])
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def check(self, option: str, value: object, command: str, where: str) -> None:
@@ -120,9 +122,9 @@ class _Reader:
             )
         if isinstance(value, dict):
             raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")
-        self._check_type(f"{where}{option}", value, types[name])
+        self._check_type(where, option, value, types[name])
 
-    def _check_type(self, name: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)
+    def _check_type(self, where: str, option: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)
         """One value stands for a list of it."""
         problem = ""
         for whole in (value, [value]):
@@ -132,7 +134,9 @@ class _Reader:
                 problem = problem or str(error)
             else:
                 return
-        raise self.error(f"{name} is {value!r}: {problem}")
+        is_secret = option.replace("-", "_") in SECRETS
+        said = f"of type {type(value).__name__}" if is_secret else repr(value)
+        raise self.error(f"{where}{option} is {said}: {problem}")
 
     def error(self, problem: str) -> ConfigError:
         """The error for a problem with this file."""

@@ -22,6 +22,7 @@ from ..engine.models.side import ModelSide
 from ..engine.models.source import ModelSource
 from ..engine.models.weights import free_bytes
 from ..engine.planning.limits import SchedulerConfig
+from ..engine.planning.presence import Presence
 from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
@@ -112,6 +113,7 @@ def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
         max_pixels=told.max_pixels,
         beside=tuple(each.memory for each in opened),
         num_to_come=len(told.models) - len(opened) - 1,
+        presence=opened[0].engine.presence if opened else None,
     )
 
 
@@ -123,11 +125,12 @@ def open_engine(
     max_pixels: int = 0,
     beside: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
+    presence: Presence | None = None,
 ) -> OpenedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
     `max_pixels` is the largest image that will come (0: what the model itself allows). Memory that
-    is given by default is shared with the models `beside` it and the ones to come.
+    is given by default is shared with the models `beside` it and the ones to come; `presence` is theirs.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -173,6 +176,7 @@ def open_engine(
             survives_hanging=source.device.type == "cpu",
         ),
         encoder_bytes=source.encoder_bytes,
+        presence=presence,
     )
     return OpenedModel(engine, info, memory, source.side)
 

@@ -1,4 +1,4 @@
-"""What rows go through before a product: an RMS norm, or silu(gate) · up of a projection that holds both.
+"""What rows go through before a product: a norm, or silu(gate) · up of a projection that holds both.
 
 Between the products of a decode step these small operations cost little, but calling each of them does: a
 step reads so much that the interpreter is no longer in any cache. So a product of few rows takes them along
@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .layer_norm import layer_norm
 from .native import native_for
 from .rms_norm import rms_norm
 from .silu_mul import LANES, silu_mul
@@ -27,7 +28,23 @@ class RmsNorm(NamedTuple):
     eps: float
 
 
-Before = RmsNorm | Literal["silu_mul"]
+class LayerNorm(NamedTuple):
+    """`scale` [2, size]: its weight, then its bias, of the rows' type."""
+
+    scale: Tensor
+    eps: float = 1e-5
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> LayerNorm:
+        """Of a weight and a bias [size]."""
+        return cls(torch.stack((weight, bias)), eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [rows, size] → the same."""
+        return layer_norm(x, self.scale, self.eps)
+
+
+Before = RmsNorm | LayerNorm | Literal["silu_mul"]
 
 
 class Told(NamedTuple):
@@ -45,7 +62,9 @@ def prepared(x: Tensor, before: Before | None) -> Tensor:
     """x [rows, size], or [rows, 2 · size] for `silu_mul` → [rows, size]."""
     if before is None:
         return x
-    return silu_mul(x) if before == "silu_mul" else rms_norm(x, before.weight, before.eps)
+    if before == "silu_mul":
+        return silu_mul(x)
+    return before(x) if isinstance(before, LayerNorm) else rms_norm(x, before.weight, before.eps)
 
 
 def told(x: Tensor, before: Before, size: int) -> Told | None:
@@ -55,6 +74,11 @@ def told(x: Tensor, before: Before, size: int) -> Told | None:
     if before == "silu_mul":
         fits = x.dtype is torch.bfloat16 and x.shape[1] == 2 * size and size % LANES == 0
         return Told(2) if fits else None
-    weight = before.weight
-    fits = x.shape[1] == size and weight.shape == (size,) and weight.dtype is x.dtype
-    return Told(1, weight.data_ptr(), before.eps) if fits and weight.is_contiguous() else None
+    is_layer_norm, weight = isinstance(before, LayerNorm), before[0]
+    shape = (2, size) if is_layer_norm else (size,)
+    fits = x.shape[1] == size and weight.shape == shape and weight.dtype is x.dtype
+    return (
+        Told(3 if is_layer_norm else 1, weight.data_ptr(), before.eps)
+        if fits and weight.is_contiguous()
+        else None
+    )

@@ -2,12 +2,13 @@
 
 Rows that listen to the same encoder slot are consecutive (a span) and share one read of its keys and
 values, however many requests they belong to. Where there are C kernels it is that of the paged cache
-(`cpu/attention.c`), for which an encoding is one long block; elsewhere two products and a softmax.
+(`cpu/attention.c`), for which an encoding is one long block, in one call for all spans; elsewhere two
+products and a softmax.
 """
 
 from __future__ import annotations
 
-import ctypes
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,8 +18,6 @@ from torch import Tensor
 from .kv_cache import gather_kv, takes_codes
 from .kv_codes import CODED, head_size
 from .native import CODES, Native, native_for
-
-_FIRST_BLOCK = (ctypes.c_int32 * 1)(0)
 
 
 class CrossSpan(NamedTuple):
@@ -75,33 +74,29 @@ def cross_attention_by_products(query: Tensor, spans: Sequence[CrossSpan]) -> Te
 
 def _cross_attention_native(native: Native, query: Tensor, spans: Sequence[CrossSpan]) -> Tensor:
     _, heads, dim = query.shape
-    row_bytes = heads * dim * query.itemsize
-    out = torch.empty_like(query)
+    coded = bool(spans) and spans[0].memory.dtype is CODED
     for span in spans:
-        start, end, memory, _ = span
-        coded = memory.dtype is CODED
-        assert coded or memory.dtype is query.dtype, "rows and encodings have one type"
+        memory = span.memory
+        assert memory.dtype is (CODED if coded else query.dtype), "rows and encodings have one type"
         assert memory.is_contiguous(), "an encoding lies in one piece"
         assert (memory.shape[0], memory.shape[1], head_size(memory)) == (2, heads, dim)
-        native.attention(
-            CODES[query.dtype],
-            coded,
-            query.data_ptr() + start * row_bytes,
-            heads * dim,
-            memory.data_ptr(),
-            _FIRST_BLOCK,
-            1,
-            (ctypes.c_int32 * 2)(0, end - start),
-            (ctypes.c_int32 * 1)(span.length),
-            1,
-            heads,
-            heads,
-            dim,
-            memory.shape[2],
-            0,
-            0,
-            dim**-0.5,
-            out.data_ptr() + start * row_bytes,
-            torch.get_num_threads(),
-        )
+    memories = array("q", [span.memory.data_ptr() for span in spans])
+    starts = array("i", [0, *(span.end for span in spans)])
+    lengths = array("i", [span.length for span in spans])
+    out = torch.empty_like(query)
+    native.cross_attention(
+        CODES[query.dtype],
+        coded,
+        query.data_ptr(),
+        heads * dim,
+        memories.buffer_info()[0],
+        starts.buffer_info()[0],
+        lengths.buffer_info()[0],
+        len(spans),
+        heads,
+        dim,
+        dim**-0.5,
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
     return out

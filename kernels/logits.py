@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .linear import LinearWeight, linear
 from .linear_bits import BitsWeight, linear_bits
+from .native import CODES, native_for
 
 NUM_LIKELIEST: Final = 32
 """Enough for every token that may win behind the rules of sampling, and nearly all of the probability."""
@@ -20,21 +21,53 @@ NUM_LIKELIEST: Final = 32
 
 def head_logits(hidden: Tensor, head: LinearWeight) -> Tensor:
     """hidden [rows, in] → float32 [rows, vocab]; sums of a head of few bits are not rounded on the way."""
+    return _product(hidden, head).float()
+
+
+def _product(hidden: Tensor, head: LinearWeight) -> Tensor:
     if isinstance(head, BitsWeight):
         return linear_bits(hidden.float(), head)
-    return linear(hidden, head).float()
+    return linear(hidden, head)
+
+
+def exact_head_logits(hidden: Tensor, head: LinearWeight, weight: Tensor) -> Tensor:
+    """The same with the likeliest of each row again from `weight` [vocab, in], what `head` was made of."""
+    is_rounded = isinstance(head, BitsWeight)
+    return likeliest_in_float32(_product(hidden, head), hidden, weight, is_rounded=is_rounded)
 
 
 def likeliest_in_float32(
     logits: Tensor, hidden: Tensor, weight: Tensor, *, is_rounded: bool = False
 ) -> Tensor:
-    """float32 `logits` [rows, vocab], changed in place where they are among a row's largest.
+    """`logits` [rows, vocab] as float32 (in place if they are), changed where they are among a row's largest.
 
     There they become the product of `hidden` [rows, in] and `weight` [vocab, in] accumulated, and kept, in
     float32. Nothing changes where both are float32 already and `is_rounded` does not say that it was.
     """
-    if (weight.dtype is torch.float32 and not is_rounded) or not logits.shape[0]:
-        return logits
-    likeliest = logits.topk(min(NUM_LIKELIEST, logits.shape[1]), dim=1).indices
-    exact = torch.bmm(weight[likeliest].float(), hidden.float()[:, :, None])[:, :, 0]
-    return logits.scatter_(1, likeliest, exact)
+    rows, vocab = logits.shape
+    if (weight.dtype is torch.float32 and not is_rounded) or not rows:
+        return logits.float()
+    native, num = native_for(logits), min(NUM_LIKELIEST, vocab)
+    known = hidden.dtype is weight.dtype and weight.dtype in CODES
+    if native is None or not known or not all(each.is_contiguous() for each in (logits, hidden, weight)):
+        logits = logits.float()
+        likeliest = logits.topk(num, dim=1).indices
+        # Not `bmm`, whose sums depend on how many rows there are.
+        exact = (weight[likeliest].float() * hidden.float()[:, None]).sum(2)
+        rounded = logits.gather(1, likeliest)
+        return logits.scatter_(1, likeliest, torch.where(rounded.isnan(), rounded, exact))
+    out = logits if logits.dtype is torch.float32 else torch.empty((rows, vocab))
+    native.exact_logits(
+        CODES[weight.dtype],
+        CODES[logits.dtype],
+        logits.data_ptr(),
+        hidden.data_ptr(),
+        weight.data_ptr(),
+        rows,
+        vocab,
+        weight.shape[1],
+        num,
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out

@@ -1,15 +1,17 @@
 """The C kernels of `cpu/`, compiled once per machine when first wanted, or None where that is not possible.
 
 The system compiler builds them for the very processor they run on (AVX-512 and its bfloat16 products where
-there are any) into the user's cache folder, under a name made of sources, flags and processor: processes
-that build at once rename the same file into place. They use the OpenMP runtime torch has loaded, so there is
-one pool of threads, and they release the interpreter while they run. Without a compiler every kernel takes
-its torch way, and the log says so once. The C sources are read next: `cpu/tile.h` first.
+there are any) into the user's cache folder, under a name made of sources, flags and processor, which the
+finished file is renamed to. Of processes that want it at once the first builds and the others wait. They use
+the OpenMP runtime torch has loaded, so there is one pool of threads, and they release the interpreter while
+they run. Without a compiler every kernel takes its torch way, and the log says so once. The C sources are
+read next: `cpu/tile.h` first.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import logging
@@ -18,8 +20,10 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -31,11 +35,15 @@ SOURCES = Path(__file__).parent / "cpu"
 CODES = {torch.float32: 0, torch.bfloat16: 1}
 """How the C side calls the two types it knows."""
 COMPILE_TIMEOUT_S = 600.0
+MAX_WAIT_S = 300.0
+"""For another process that compiles: several times what that takes on a busy machine. Then it is stuck."""
+_POLL_S = 0.05
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, ...]] = {
-    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT, _POINTER, _FLOAT, _INT),
+    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT, _INT, _POINTER, _FLOAT, _INT),
+    "activate": (_INT, _POINTER, _POINTER, _LONG, _INT),
     "linear_bits": (
         *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4),
         *(_INT, _POINTER, _FLOAT, _POINTER, _INT),
@@ -46,11 +54,16 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *([_LONG] * 6),
         *(_INT, _FLOAT, _POINTER, _INT),
     ),
+    "cross_attention": (
+        *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, *[_LONG] * 3),
+        *(_FLOAT, _POINTER, _INT),
+    ),
     "attention_of_items": (
         *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _LONG, *[_LONG] * 5),
         *(_FLOAT, _POINTER, _INT),
     ),
     "rms_norm": (_INT, _POINTER, *[_LONG] * 4, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
+    "layer_norm": (_INT, _POINTER, _LONG, _LONG, _POINTER, _FLOAT, _POINTER, _LONG, _INT),
     "rotary": (_INT, _POINTER, *[_LONG] * 4, *[_POINTER] * 3, _LONG, _INT),
     "write_kv": (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, *[_LONG] * 5),
     "write_codes": (
@@ -61,7 +74,8 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(_INT, _INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
-    "argmax": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "exact_logits": (_INT, _INT, *[_POINTER] * 3, *[_LONG] * 4, _POINTER, _INT),
+    "best": (_INT, _POINTER, _LONG, _LONG, *[_POINTER] * 3, _INT),
 }
 
 
@@ -71,16 +85,20 @@ class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.linear = _function(library, "linear", None)
+        self.activate = _function(library, "activate", None)
         self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)
+        self.cross_attention = _function(library, "cross_attention", None)
         self.attention_of_items = _function(library, "attention_of_items", None)
         self.silu_mul = _function(library, "silu_mul", None)
         self.rms_norm = _function(library, "rms_norm", None)
+        self.layer_norm = _function(library, "layer_norm", None)
         self.rotary = _function(library, "rotary", None)
         self.write_kv = _function(library, "write_kv", _LONG)
         self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
-        self.argmax = _function(library, "argmax", None)
+        self.exact_logits = _function(library, "exact_logits", None)
+        self.best = _function(library, "best", None)
 
 
 def _function(library: ctypes.CDLL, name: str, result: object) -> Callable[..., int]:
@@ -114,7 +132,8 @@ def _open(cache: Path | None) -> Native:
 def build(cache: Path, compiler: str | None = None) -> Path:
     """Path of the built library in `cache`, compiled with `compiler` (`cc`) if it is not there yet.
 
-    Raises RuntimeError or OSError with the reason if it cannot be built.
+    Waits up to `MAX_WAIT_S` for others who build in `cache`. Raises RuntimeError or OSError with the reason
+    if it cannot be built.
     """
     runtime = _openmp_runtime()
     wide = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
@@ -129,8 +148,15 @@ def build(cache: Path, compiler: str | None = None) -> Path:
     compiler = compiler or shutil.which("cc")
     if compiler is None:
         raise RuntimeError("there is no C compiler (cc)")
+    with _alone(cache):
+        if not target.exists():
+            _compile(compiler, [*flags], sources, runtime, target)
+    return target
+
+
+def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path, target: Path) -> None:
     logger.info("compiling the C kernels for this processor: some seconds, once")
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         code = [str(source) for source in sources if source.suffix == ".c"]
         with ThreadPoolExecutor(os.cpu_count()) as compilers:
             done = [compilers.submit(_run, [compiler, *flags, "-c", each], folder) for each in code]
@@ -139,7 +165,31 @@ def build(cache: Path, compiler: str | None = None) -> Path:
         objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
         _run([compiler, "-shared", *objects, str(runtime), "-lm", "-o", "kernels.so"], folder)
         os.replace(Path(folder) / "kernels.so", target)
-    return target
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Wait for others who build in `cache`, at most `MAX_WAIT_S`, and have others wait for us.
+
+    The lock ends with the process that holds it, however that ends. Where the folder's file system has no
+    locks, and after that time, they build side by side: whoever is last renames the same file into place.
+    """
+    handle = os.open(cache, os.O_RDONLY)
+    try:
+        for poll in range(int(MAX_WAIT_S / _POLL_S)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not poll:
+                    logger.info("waiting for another process that compiles the C kernels")
+                threading.Event().wait(_POLL_S)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(handle)
 
 
 def _run(command: list[str], folder: str) -> None:

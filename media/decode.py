@@ -26,6 +26,7 @@ from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
 from .resample import StreamingResampler
 from .streams.ogg import parts_by_decoder
+from .streams.packets import StreamError
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -281,8 +282,11 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
 
 
 def _parts(data: bytes, container: Container) -> list[bytes]:
-    """What is opened one after the other."""
-    return parts_by_decoder(data) if container == "ogg" else [data]
+    """What is opened one after the other. Raises MediaError for too many."""
+    try:
+        return parts_by_decoder(data) if container == "ogg" else [data]
+    except StreamError as error:
+        raise _media_error(f"The file cannot be decoded: {error}.") from None
 
 
 @contextmanager

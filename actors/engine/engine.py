@@ -21,6 +21,7 @@ from ...engine.planning.cache_effects import Ask
 from ...engine.planning.claim_line import Ticket
 from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.limits import SchedulerConfig
+from ...engine.planning.presence import Presence
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
 from ...protocols.errors import (
@@ -83,7 +84,7 @@ class Engine(EngineClient):
 
     `make_runner` is called in the device's thread at every start. Its runner must have
     `config.num_blocks` and `config.block_size`. `encoder_bytes` estimates what an encoding takes from its
-    number of tokens.
+    number of tokens. `presence` is that of the process's other engines.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class Engine(EngineClient):
         encoder_bytes: Callable[[int], int] | None = None,
         restart_policy: RestartPolicy | None = None,
         make_worker: Callable[[], Worker] = ThreadWorker,
+        presence: Presence | None = None,
     ) -> None:
         self.name = name
+        self.presence = presence or Presence()
         self._make_runner = make_runner
         self._make_decoder = decoder_maker(text.decode, text.byte_table)
         self._config = config
@@ -264,7 +267,7 @@ class Engine(EngineClient):
         # Its tensors know no id beyond: one would break the device for everybody.
         vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
         config = replace(self._config, max_context=max_context, vocab_size=vocab_size)
-        return Scheduler(replace(config, frames_per_row=executor.info.frames_per_row))
+        return Scheduler(replace(config, frames_per_row=executor.info.frames_per_row), self.presence)
 
     def _crashed(self, crash: BaseException) -> None:
         what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...kernels.argmax import argmax
+from ...kernels.argmax import Best, best_of
 from ...kernels.sampling import Filters
 from ...kernels.sampling import draw as draw_filtered
 from ...kernels.transfer import to_device
@@ -66,16 +66,15 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
     errors: dict[int, str] = {}
     raw: Tensor | None = None
     if ruled:
-        # Rules may hide what is not finite. NaN and +inf survive a maximum.
-        raw = torch.isfinite(logits.amax(-1))
+        raw = torch.isfinite(best_of(logits).values)  # rules may hide what is not finite
         faults = apply_rules(logits, [spans[index] for index in ruled])
         errors = {ruled[place]: message for place, message in faults.items()}
-    best = argmax(logits)  # of a row with a NaN, that
-    highest = logits.gather(1, best[:, None])[:, 0]
-    _draw_random(logits, spans, best)
+    wants_logprobs = any(span.state.sampling.logprobs is not None for span in spans)
+    best = best_of(logits, with_log_sums=wants_logprobs)  # of a row with a NaN, that
+    _draw_random(logits, spans, best.token_ids)
     logprobs = _logprobs_of(logits, spans, best)
-    chosen: list[int] = best.tolist()
-    tops: list[float] = highest.tolist()
+    chosen: list[int] = best.token_ids.tolist()
+    tops: list[float] = best.values.tolist()
     finite: list[bool] | None = None if raw is None else raw.tolist()
     results: list[Choice] = []
     for index, span in enumerate(spans):
@@ -195,33 +194,38 @@ def uniform(seed: int | None, request_id: RequestId, index: int) -> float:
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
 
-def _logprobs_of(logits: Tensor, spans: Sequence[RowSpan], chosen: Tensor) -> dict[int, Choice]:
+def _logprobs_of(logits: Tensor, spans: Sequence[RowSpan], best: Best) -> dict[int, Choice]:
     """Log-probabilities of the chosen tokens of the sequences that want them, by index of the span."""
-    wanting = [(index, span) for index, span in enumerate(spans) if span.state.sampling.logprobs is not None]
-    if not wanting:
+    if best.log_sums is None:
         return {}
-    rows = to_device(torch.tensor([row for _, span in wanting for row in span.rows]), logits.device)
-    counts = [span.state.sampling.logprobs or 0 for _, span in wanting]
-    own, top = logprobs(logits[rows], chosen[rows], max(counts))
+    wanting = [(index, span) for index, span in enumerate(spans) if span.state.sampling.logprobs is not None]
+    count = max(span.state.sampling.logprobs or 0 for _, span in wanting)
+    own: list[float] = (logits.gather(1, best.token_ids[:, None])[:, 0] - best.log_sums).tolist()
+    top: list[TopLogprobs] = [()] * len(own)
+    if count:
+        rows = [row for _, span in wanting for row in span.rows]
+        where = to_device(torch.tensor(rows), logits.device)
+        for row, likeliest in zip(rows, _top_of(logits[where], best.log_sums[where], count), strict=True):
+            top[row] = likeliest
     results: dict[int, Choice] = {}
-    first = 0
-    for (index, span), count in zip(wanting, counts, strict=True):
-        end = first + len(span.rows)
-        results[index] = Choice((), logprobs=own[first:end], top=[row[:count] for row in top[first:end]])
-        first = end
+    for index, span in wanting:
+        part, num_top = slice(span.first, span.first + 1 + len(span.draft)), span.state.sampling.logprobs
+        results[index] = Choice((), logprobs=own[part], top=[row[:num_top] for row in top[part]])
     return results
 
 
 def logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[list[float], list[TopLogprobs]]:
     """Of token_ids [rows] under logits [rows, vocab], and of the `num_top` likeliest, forbidden ones left
     out (each an empty tuple if `num_top` is 0)."""
-    normaliser = logits.logsumexp(-1, keepdim=True)
-    own: list[float] = (logits.gather(1, token_ids[:, None]) - normaliser)[:, 0].tolist()
-    if num_top == 0:
-        return own, [()] * len(own)
+    log_sums = logits.logsumexp(-1)
+    own: list[float] = (logits.gather(1, token_ids[:, None])[:, 0] - log_sums).tolist()
+    return own, _top_of(logits, log_sums, num_top) if num_top else [()] * len(own)
+
+
+def _top_of(logits: Tensor, log_sums: Tensor, num_top: int) -> list[TopLogprobs]:
     values, ids = logits.topk(min(num_top, logits.shape[1]), -1)
-    pairs = zip(ids.tolist(), (values - normaliser).tolist(), strict=True)
-    return own, [
+    pairs = zip(ids.tolist(), (values - log_sums[:, None]).tolist(), strict=True)
+    return [
         tuple((token_id, value) for token_id, value in zip(*row, strict=True) if value > NEVER)
         for row in pairs
     ]

@@ -29,11 +29,10 @@ from typing import Final, get_args
 
 from ...protocols.messages import Service
 from .limits import SchedulerConfig
+from .presence import LINGER_STEPS, Presence
 
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 """Best first; a class is its place here."""
-LINGER_STEPS: Final = 256
-"""About a second on a CPU: more than lies between two requests of anybody who speaks."""
 HEAVY_PATIENCE: Final = 4
 LIVE_PATIENCE: Final = 8
 """An update of a live answer has about four new tokens."""
@@ -56,8 +55,9 @@ class Share:
 class Lanes:
     """The shares of one step after the other."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, presence: Presence | None = None) -> None:
         self._config = config
+        self._presence = presence or Presence()
         self._since_live = LINGER_STEPS
         self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
@@ -66,13 +66,14 @@ class Lanes:
 
     @property
     def is_quiet(self) -> bool:
-        """No live request wants anything, nor is another one on its way."""
-        return self._since_live > LINGER_STEPS
+        """See `Presence.is_quiet`."""
+        return self._presence.is_quiet
 
     def shares(self, wanted: Sequence[int]) -> list[Share]:
         """Of every class that wants something, best first. `wanted` counts its requests and alignments."""
+        self._presence.note(self, is_live=wanted[_LIVE] > 0)
         self._since_live = 0 if wanted[_LIVE] else self._since_live + 1
-        lingers = not wanted[_LIVE] and not self.is_quiet
+        lingers = 0 < self._since_live <= LINGER_STEPS
         classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
         num_guests = self._config.num_guest_tokens
         self._is_owed &= len(classes) > 1

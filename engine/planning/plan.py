@@ -110,8 +110,7 @@ class Plan:
     sequences: tuple[SequenceStep, ...] = ()
     aligns: tuple[AlignStep, ...] = ()
     is_quiet: bool = False
-    """Nobody speaks to this engine, or did lately: other cores have less to do.
-    What the server's other engines do it does not know."""
+    """Nobody speaks to an engine of this process, or did lately: other cores have less to do."""
 
     def __bool__(self) -> bool:
         return bool(self.ends or self.frees or self.encodes or self.sequences or self.aligns)

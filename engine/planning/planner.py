@@ -18,6 +18,7 @@ from .kv_space import Found, KvSpace
 from .lanes import SERVICES, Lanes, Share
 from .limits import SchedulerConfig
 from .plan import SequenceId, SequenceStart, SequenceStep
+from .presence import Presence
 from .queues import Queues
 from .request import Request
 from .slots import SlotQueue
@@ -48,6 +49,7 @@ class Planner:
         slots: SlotQueue,
         aligns: AlignQueue,
         counts: Counter[str],
+        presence: Presence | None = None,
     ) -> None:
         self._config = config
         self._queues = queues
@@ -55,13 +57,13 @@ class Planner:
         self._slots = slots
         self._aligns = aligns
         self._counts = counts
-        self._lanes = Lanes(config)
+        self._lanes = Lanes(config, presence)
         self._num_sequences = 0
         self._num_fed = 0
 
     @property
     def is_quiet(self) -> bool:
-        """See `Lanes.is_quiet`."""
+        """See `Presence.is_quiet`."""
         return self._lanes.is_quiet
 
     def plan(self) -> Making:

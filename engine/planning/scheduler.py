@@ -31,6 +31,7 @@ from .lanes import SERVICES
 from .limits import SchedulerConfig
 from .plan import Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
 from .planner import Planner
+from .presence import Presence
 from .queues import Queues
 from .request import Request
 from .slots import SlotQueue
@@ -56,7 +57,8 @@ class Scheduler:
     after it. Results for sequences that are over meanwhile are ignored.
     """
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, presence: Presence | None = None) -> None:
+        """`presence` is that of all engines of the process; its own if there is no other."""
         self.config = config
         self._kv = KvSpace(config)
         self._requests: dict[RequestId, Request] = {}
@@ -70,7 +72,9 @@ class Scheduler:
         self._flights: dict[int, _Flight] = {}
         self._step = 0
         self._counts: Counter[str] = Counter()
-        self._planner = Planner(config, self._queues, self._kv, self._slots, self._aligns, self._counts)
+        self._planner = Planner(
+            config, self._queues, self._kv, self._slots, self._aligns, self._counts, presence
+        )
         self._busy_s = 0.0
 
     @property

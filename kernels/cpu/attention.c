@@ -1,6 +1,7 @@
 /* Attention of ragged rows over a paged cache [blocks, 2, kv_heads, block_size, dim], as flash attention:
  * causal, or of every row to all of its sequence. And of an encoder's rows over keys and values as they lie
- * behind a projection, for which each item is a sequence of one block.
+ * behind a projection, for which each item is a sequence of one block; and of answers over encodings, each of
+ * them a block that lies somewhere.
  *
  * An item of work is one sequence, one or more of its key-value heads, and up to SPAN query vectors (rows
  * times the heads of a group) that read them; threads take items as they come. Items of few vectors go
@@ -18,7 +19,7 @@ static long rows_at_once(const Call *call) {
 
 /* Whether a step's vectors read keys and values once, where they lie in one piece. */
 static int are_few(const Call *call, int coded, long vectors, long words_of_head) {
-    return vectors <= FEW && call->cache && (coded || words_of_head % LANES == 0);
+    return vectors <= FEW && !call->keys && (coded || words_of_head % LANES == 0);
 }
 
 /* How many heads an item takes: all when sequences alone keep the threads busy, one where vectors are many. */
@@ -33,9 +34,9 @@ static long heads_at_once(const Call *call, int few, long items, int threads) {
 #define FEW_CASE(VECTORS)                                                                                 \
     case VECTORS:                                                                                         \
         if (coded)                                                                                        \
-            codes_of_##VECTORS(bf16, call, table, first + row, rows, position, head, last, &scratch);     \
+            codes_of_##VECTORS(bf16, &own, table, first + row, rows, position, head, last, &scratch);     \
         else                                                                                              \
-            attend_few(bf16, VECTORS, call, table, first + row, rows, position, head, last, &scratch);    \
+            attend_few(bf16, VECTORS, &own, table, first + row, rows, position, head, last, &scratch);    \
         break;
 
 /* Items of work are numbered sequence after sequence; `firsts` says with which number each begins. */
@@ -58,18 +59,25 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
             /* From the back: the last rows of a long prompt see most, and are best begun first. */
             long number = (items - 1 - item) * heads;
             while (firsts[sequence] > number) sequence--;
-            long within = number - firsts[sequence], row = within / call->kv_heads * span;
             long first = call->query_starts[sequence], all = call->query_starts[sequence + 1] - first;
-            long rows = all - row < span ? all - row : span, head = within % call->kv_heads;
+            long within = number - firsts[sequence], parts = (all + span - 1) / span;
+            long head = within / parts, row = within % parts * span; /* a head's keys stay in caches */
+            long rows = all - row < span ? all - row : span;
             long position = call->contexts[sequence] + (call->causal ? row - all : 0);
             const int32_t *table = call->tables + sequence * call->table_width;
             long last = head + heads;
+            Call own = *call;
+            if (call->memories) {
+                own.cache = call->memories[sequence];
+                own.block_size = call->contexts[sequence];
+                if (coded) own.block_size = (own.block_size + LANES - 1) / LANES * LANES;
+            }
             switch (are_few(call, coded, rows * group, n) ? rows * group : 0) {
                 FEW_CASE(1)
                 FEW_CASE(2)
                 FEW_CASE(3)
                 FEW_CASE(4)
-                default: attend(bf16, coded, call, table, first + row, rows, position, head, &scratch);
+                default: attend(bf16, coded, &own, table, first + row, rows, position, head, &scratch);
             }
         }
         free(memory);
@@ -102,7 +110,19 @@ void sensorium_attention(int bf16, int coded, const void *query, long query_stri
                          long block_size, long window, int causal, float scale, void *out,
                          int threads) {
     Call call = {query, cache, out, tables, query_starts, contexts, table_width, query_stride, heads,
-                 kv_heads, dim, block_size, window, causal, scale, 0, 0};
+                 kv_heads, dim, block_size, window, causal, scale, 0, 0, 0};
+    run_all(bf16, coded, &call, sequences, threads);
+}
+
+/* query [rows, heads, dim] with query_stride elements from row to row; those of a sequence see all `contexts`
+ * positions of its memory [2, heads, context, dim], or of codes. out as query, contiguous. */
+void sensorium_cross_attention(int bf16, int coded, const void *query, long query_stride,
+                               const char *const *memories, const int32_t *query_starts,
+                               const int32_t *contexts, long sequences, long heads, long dim, float scale,
+                               void *out, int threads) {
+    const int32_t block = 0;
+    Call call = {query, 0, out, &block, query_starts, contexts, 0, query_stride,
+                 heads, heads, dim, 0, 0, 0, scale, memories, 0, 0};
     run_all(bf16, coded, &call, sequences, threads);
 }
 
@@ -132,7 +152,7 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
     for (long i = 0; i < items; i++) numbers[i] = (int32_t)i, numbers[items + i] = (int32_t)context;
     for (long i = 0; i <= items; i++) starts[i] = (int32_t)(i * rows);
     Call call = {query, 0, out, numbers, starts, numbers + items, 1, query_stride,
-                 heads, heads, dim, context, 0, 0, scale, keys, values};
+                 heads, heads, dim, context, 0, 0, scale, 0, keys, values};
     run_all(bf16, 0, &call, items, threads);
     free(numbers);
     free(keys);

@@ -1,10 +1,11 @@
-/* What surrounds the products of a decoder layer, in one pass each: RMS norm, rotary embedding, the write
- * of new keys and values, these three at once, and the choice of the best token.
+/* What surrounds the products of a decoder layer, in one pass each: norms, rotary embedding, the write
+ * of new keys and values, and these three at once.
  *
  * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds, so both are
  * equal up to the order of sums. A vector is `size` contiguous elements; outer ones have strides in
  * elements.
  */
+#include "activation.h"
 #include "codes.h"
 #include "rows.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
@@ -29,6 +30,20 @@ void sensorium_rms_norm(int bf16, const void *x, long outer, long outer_stride, 
         rms_norm(0, x, outer, outer_stride, inner, inner_stride, weight, eps, y, size, threads);
 }
 
+/* x [rows, size] with stride elements from row to row, weight and behind it bias [size] → y [rows, size]. */
+void sensorium_layer_norm(int bf16, const void *x, long rows, long stride, const void *weight, float eps, void *y,
+                          long size, int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
+    for (long row = 0; row < rows; row++) {
+        const void *from = past(bf16, x, row * stride);
+        void *to = (void *)past(bf16, y, row * size);
+        if (bf16)
+            centre_row(1, from, size, weight, eps, 0, size, to);
+        else
+            centre_row(0, from, size, weight, eps, 0, size, to);
+    }
+}
+
 /* x [rows, 2 · size] in bfloat16, with stride elements from row to row, gates first → y [rows, size]; size is a
  * multiple of LANES. */
 void sensorium_silu_mul(const void *x, long rows, long stride, void *y, long size, int threads) {
@@ -39,6 +54,18 @@ void sensorium_silu_mul(const void *x, long rows, long stride, void *y, long siz
         long count = size - first < PIECE ? size - first : PIECE;
         const void *gate = past(1, x, row * stride + first);
         gate_row(gate, past(1, gate, size), (void *)past(1, y, row * size + first), count);
+    }
+}
+
+/* x [count] in bfloat16 → y, as a product has it that activates its own results. */
+void sensorium_activate(int activation, const uint16_t *x, uint16_t *y, long count, int threads) {
+    long pieces = (count + PIECE - 1) / PIECE;
+#pragma omp parallel for num_threads(threads) if (count >= WORTH_THREADS)
+    for (long piece = 0; piece < pieces; piece++) {
+        long i = piece * PIECE, end = i + PIECE < count ? i + PIECE : count;
+        for (; i + LANES <= end; i += LANES)
+            *(halves *)(y + i) = narrow_plainly(activated(activation, load_each(1, x, i)));
+        for (; i < end; i++) y[i] = narrow(activated(activation, (floats){} + widen(x[i]))[0]);
     }
 }
 
@@ -201,28 +228,4 @@ long sensorium_attention_inputs(int bf16, int coded, const void *qkv, long strid
     else
         attention_inputs(0, coded, &call, threads);
     return -1;
-}
-
-INLINE int64_t best_of(const int bf16, const void *row, long size) {
-    float best = -INFINITY;
-    int broken = 0;
-#pragma omp simd reduction(max : best) reduction(| : broken)
-    for (long i = 0; i < size; i++) {
-        float x = load(bf16, row, i);
-        best = x > best ? x : best;
-        broken |= x != x;
-    }
-    for (long i = 0; i < size; i++) {
-        float x = load(bf16, row, i);
-        if (broken ? x != x : x == best) return i;
-    }
-    return 0;
-}
-
-/* The first largest element of each row, or the first that is not a number. */
-void sensorium_argmax(int bf16, const void *x, long rows, long size, int64_t *out, int threads) {
-#pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
-    for (long row = 0; row < rows; row++)
-        out[row] =
-            bf16 ? best_of(1, past(1, x, row * size), size) : best_of(0, past(0, x, row * size), size);
 }

@@ -1,4 +1,4 @@
-/* What a row goes through before it is multiplied: an RMS norm, or silu(gate) · up of its two halves.
+/* What a row goes through before it is multiplied: an RMS norm, a layer norm, or silu(gate) · up of its two halves.
  *
  * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds. Sums are always
  * added up in one order, and nothing is left to the compiler's contraction, so that all processors agree, and
@@ -9,11 +9,11 @@
 #include "tile.h"
 #define PIECE 512 /* elements of a gated row that a thread takes at a time */
 
-enum { AS_IT_IS, NORMED, GATED };
+enum { AS_IT_IS, NORMED, GATED, CENTRED };
 
 typedef struct {
     int how;
-    const void *weight; /* of the norm */
+    const void *weight; /* of the norm; behind that of a layer norm its bias */
     float eps;
 } Before;
 
@@ -35,6 +35,13 @@ INLINE floats load_each(const int bf16, const void *from, long i) {
                 : *(const floats *)((const float *)from + i);
 }
 
+INLINE float added_up(floats x) {
+    float eight[8], four[4];
+    for (int j = 0; j < 8; j++) eight[j] = x[j] + x[j + 8];
+    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
 INLINE float norm_factor(const int bf16, const void *x, long size, float eps) {
     floats sums[2] = {};
     long i = 0;
@@ -43,11 +50,7 @@ INLINE float norm_factor(const int bf16, const void *x, long size, float eps) {
             floats part = load_each(bf16, x, i + j * LANES);
             sums[j] += part * part;
         }
-    sums[0] += sums[1];
-    float squares = 0.0f, eight[8], four[4];
-    for (int j = 0; j < 8; j++) eight[j] = sums[0][j] + sums[0][j + 8];
-    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
-    squares = (four[0] + four[2]) + (four[1] + four[3]);
+    float squares = added_up(sums[0] + sums[1]);
     for (; i < size; i++) squares += load(bf16, x, i) * load(bf16, x, i);
     return 1.0f / sqrtf(squares / (float)size + eps);
 }
@@ -56,6 +59,28 @@ INLINE void scale_row(const int bf16, const void *x, const void *weight, float f
 #pragma omp simd
     for (long i = 0; i < count; i++)
         store(bf16, y, i, load(bf16, weight, i) * rounded(bf16, load(bf16, x, i) * factor));
+}
+
+/* Elements of a row of `size` from `first` on, less the row's mean, over its deviation; rounded once. */
+INLINE void centre_row(const int bf16, const void *x, long size, const void *weight, float eps, long first,
+                       long count, void *y) {
+    const void *bias = past(bf16, weight, size);
+    floats sums = {}, squares = {};
+    long i = 0;
+    for (; i + LANES <= size; i += LANES) sums += load_each(bf16, x, i);
+    float mean = added_up(sums), rest = 0.0f;
+    for (; i < size; i++) mean += load(bf16, x, i);
+    mean /= (float)size;
+    for (i = 0; i + LANES <= size; i += LANES) {
+        floats part = load_each(bf16, x, i) - mean;
+        squares += part * part;
+    }
+    for (; i < size; i++) rest += (load(bf16, x, i) - mean) * (load(bf16, x, i) - mean);
+    float factor = 1.0f / sqrtf((added_up(squares) + rest) / (float)size + eps);
+#pragma omp simd
+    for (long j = first; j < first + count; j++)
+        store(bf16, y, j - first,
+              (load(bf16, x, j) - mean) * factor * load(bf16, weight, j) + load(bf16, bias, j));
 }
 
 /* In bfloat16; count is a multiple of LANES. */
@@ -74,6 +99,8 @@ INLINE void prepare(const int bf16, const Before *before, const void *x, long si
     if (before->how == NORMED)
         scale_row(bf16, own, past(bf16, before->weight, first), norm_factor(bf16, x, size, before->eps), y,
                   count);
+    else if (before->how == CENTRED)
+        centre_row(bf16, x, size, before->weight, before->eps, first, count, y);
     else if (bf16)
         gate_row(own, past(1, own, size), y, count);
 }

@@ -23,6 +23,8 @@ _CONTINUED, _FIRST, _LAST = 1, 2, 4
 _NO_POSITION: Final = (1 << 64) - 1
 _MAX_EMPTY_LINKS: Final = 64
 """Links without any audio that may follow each other: a chain of nothing else would go on for ever."""
+MAX_PARTS: Final = 1000
+"""Of one file: each costs as much as a file to open, some milliseconds, however short it is."""
 _HEAD_BYTES: Final = range(19, 277)
 """An OpusHead; the longest has a table of 255 channels."""
 _OTHERS: Final = {
@@ -43,13 +45,15 @@ def checksum(page: bytes) -> int:
 
 def parts_by_decoder(data: bytes) -> list[bytes]:
     """A whole file, cut where an Opus stream begins that another decoder is needed for: libav's demuxer ends
-    there."""
+    there. Raises StreamError for more than `MAX_PARTS`."""
     starts, known, end = [0], b"", 0
     for found in _OPUS_BEGINS.finditer(data):
         start, body = found.start(), found.end() - len(HEAD)
         head = data[body : body + found[1][0]]
         if known and start > end and not is_same(known, head):
             starts.append(start)
+            if len(starts) > MAX_PARTS:
+                raise StreamError(f"the file needs more than {MAX_PARTS} Opus decoders")
         if not known or start > end:  # else it is beside the one before
             known = head
         end = body + len(head)

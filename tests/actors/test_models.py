@@ -13,16 +13,19 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+from msgspec.structs import replace as replace_fields
 from sensorium.actors import models as models_module
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.loaded import LoadedModel
-from sensorium.actors.models import load_model, open_engine
+from sensorium.actors.logs import LogConfig
+from sensorium.actors.models import load_model, open_engine, open_next
+from sensorium.actors.remote.orders import ModelOrder, Orders
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.generation import SamplingDefaults
-from sensorium.protocols.messages import Generate, Grammar, NgramDraft, RequestId, SamplingParams
+from sensorium.protocols.messages import Generate, Grammar, Lane, NgramDraft, RequestId, SamplingParams
 from support.running_speech import random_folder
 from support.text_folder import make_qwen3_folder
 
@@ -88,6 +91,21 @@ async def test_a_whisper_model_transcribes_and_takes_no_prompts() -> None:
 
 def test_what_hears_has_room_for_encodings() -> None:
     assert open_engine("random", str(random_folder()), CONFIG).memory.encoder_bytes > 0
+
+
+async def test_a_servers_engines_know_whether_somebody_speaks_to_any(folder: Path) -> None:
+    order = ModelOrder("", str(folder), replace(CONFIG, num_blocks=32))
+    orders = Orders((replace_fields(order, name="a"), replace_fields(order, name="b")), 0, LogConfig())
+    first = open_next(orders, ())
+    second = open_next(orders, (first,))
+    async with trio.open_nursery() as nursery:
+        for opened in (first, second):
+            await nursery.start(opened.engine.run)
+        await first.engine.complete(ask("read"))
+        quiet = [first.engine.presence.is_quiet]
+        await second.engine.complete(replace_fields(ask("spoken"), lane=Lane("live")))
+        assert [*quiet, first.engine.presence.is_quiet] == [True, False]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_shortened_context_is_what_is_served(folder: Path) -> None:

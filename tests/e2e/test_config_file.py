@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import httpx
 import pytest
 from sensorium.actors import commands
-from sensorium.actors.config_file import read_options
+from sensorium.actors.config_file import SECRETS, read_options
 from support.command_line import Run, serving
 
 pytestmark = pytest.mark.slow
@@ -51,8 +51,6 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path
         ("drain-s = 'soon'\n", "drain-s is 'soon': Expected `float`"),
         ("cuda-graphs = 'yes'\n", "cuda-graphs is 'yes': Expected `bool`"),
         ("device = 'gpu'\n", "device is 'gpu': Invalid enum value"),
-        ("api-key = 5\n", "api-key is 5: Expected `array`"),
-        ("api-key = ['a', 5]\n", "api-key is ['a', 5]: Expected `str`, got `int` - at `$[1]`"),
         ("[transcribe]\nfiles = [5]\n", "[transcribe] files is [5]: Expected `str`, got `int`"),
         ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),
     ],
@@ -68,6 +66,38 @@ def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
     assert done.stderr.startswith(f"sensorium: --config is '{file}': ")
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("api-key = 5550100\n", "api-key is of type int: Expected `array`"),
+        (
+            "api_key = ['s5550100', 5550100]\n",
+            "api_key is of type list: Expected `str`, got `int` - at `$[1]`",
+        ),
+        ("[transcribe]\napi-key = 5550100\n", "[transcribe] api-key is of type int: Expected `str | null`"),
+        ("call-callback-secret = [5550100]\n", "call-callback-secret is of type list: Expected `str`"),
+        ("api-key = 5550100 5\n", "not TOML"),
+        ("api-key = s5550100\n", "not TOML"),
+        ("api-key = 's5550100\n", "not TOML"),
+        ("[model.x]\napi-key = 's5550100'\n", "api-key is no option of one model"),
+    ],
+)
+def test_a_secret_that_is_said_wrongly_is_not_shown(run: Run, tmp_path: Path, text: str, named: str) -> None:
+    """Who left its quotes out finds the type in the message, and nobody finds the key in the log."""
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    done = run("serve", "--config", str(file))
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert "5550100" not in done.stdout + done.stderr.replace(str(file), "")
+
+
+def test_every_key_and_secret_is_known_as_one() -> None:
+    """By what they are called; a file or a number of such is none."""
+    called = {name for types in commands._known_options().values() for name in types}
+    assert {name for name in called if re.search(r"(^|_)(key|secret|password|token)$", name)} == SECRETS
 
 
 def test_every_option_may_be_in_a_file_as_its_default_is(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
 from sensorium.kernels.codes import Grid
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.kv_codes import CODED, stored_size
+from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
 from sensorium.kernels.linear import DenseWeight, Tiles, _linear_c, linear_reference
 from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
 from sensorium.kernels.paged_attention import (
@@ -127,6 +128,8 @@ def test_attention_of_encoders(rows: int, dim: int) -> None:
 def test_what_lies_between_the_products(dtype: torch.dtype) -> None:
     x, norm = torch.randn(3, 8, 32).to(dtype), torch.rand(32).to(dtype)
     near(rms_norm(x, norm, 1e-6), rms_norm_reference(x, norm, 1e-6))
+    scale = torch.stack((norm, norm))
+    near(layer_norm(x[0], scale, 1e-6), layer_norm_reference(x[0], scale, 1e-6))
     table = rotary_table(torch.tensor([0, 3, 700]), 0.5 ** torch.arange(16))
     near(apply_rotary(x, table), apply_rotary_reference(x, table))
     logits = torch.randn(3, 333).to(dtype)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sensorium.kernels import before as module
 from sensorium.kernels import native
-from sensorium.kernels.before import MOST_ROWS, Before, RmsNorm, prepared, told
+from sensorium.kernels.before import MOST_ROWS, Before, LayerNorm, RmsNorm, prepared, told
 from sensorium.kernels.codes import Grid
 from sensorium.kernels.linear import LinearWeight, arrange_linear, linear
 from sensorium.kernels.silu_mul import silu_mul_reference
@@ -31,7 +31,8 @@ def example(
 
 
 def befores(size: int, dtype: torch.dtype) -> tuple[Before, ...]:
-    return RmsNorm(torch.rand(size, generator=torch.Generator().manual_seed(1)).to(dtype), 1e-6), "silu_mul"
+    weight, bias = torch.rand(2, size, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return RmsNorm(weight, 1e-6), "silu_mul", LayerNorm.of(weight, bias)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -81,14 +82,17 @@ def test_gates_are_torchs_up_to_rounding(dtype: torch.dtype) -> None:
 
 
 def test_what_the_loop_cannot_do_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    norm, gate = befores(64, torch.bfloat16)
+    norm, gate, layer_norm = befores(64, torch.bfloat16)
     x = torch.randn(2, 64).bfloat16()
     if native.library() is not None:
         assert told(x, norm, 64) is not None
+        assert told(x, layer_norm, 64) is not None
         assert told(torch.randn(2, 128).bfloat16(), gate, 64) is not None
     assert told(torch.randn(2, 128), gate, 64) is None, "float32 has torch's"
     assert told(x.float(), norm, 64) is None, "a norm of another type"
     assert told(x, norm, 32) is None
+    assert told(x, layer_norm, 32) is None
+    assert told(x.float(), layer_norm, 64) is None
     assert told(x[:, :40], gate, 20) is None
     assert told(x.repeat(MOST_ROWS, 1), norm, 64) is None
     assert told(x[:0], norm, 64) is None

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.kernels.argmax import argmax, argmax_reference
+from sensorium.kernels.argmax import argmax, argmax_reference, best_of, best_reference
+from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
 from sensorium.kernels.silu_mul import silu_mul
@@ -45,6 +46,20 @@ def test_rms_norm(dtype: torch.dtype, rows: int, heads: int, half: int, seed: in
 
 @settings(deadline=None)
 @shapes
+def test_layer_norm(dtype: torch.dtype, rows: int, heads: int, half: int, seed: int) -> None:
+    x = part_of_projection(rows, heads, 2 * half, dtype, seed)[:, 0] + 5
+    scale = torch.rand(2, 2 * half, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    want = layer_norm_reference(x.double(), scale.double(), 1e-5)
+    torch.testing.assert_close(
+        layer_norm(x, scale, 1e-5).double(),
+        want,
+        rtol=8 * TOLERANCE[dtype],
+        atol=8 * TOLERANCE[torch.float32],
+    )
+
+
+@settings(deadline=None)
+@shapes
 def test_rotary(dtype: torch.dtype, rows: int, heads: int, half: int, seed: int) -> None:
     x = part_of_projection(rows, heads, 2 * half, dtype, seed)
     table = rotary_table(torch.arange(rows) * 7, 0.5 ** torch.arange(half))
@@ -64,7 +79,8 @@ def test_silu_mul(dtype: torch.dtype, rows: int, heads: int, half: int, seed: in
 def test_not_a_number_stays_in_its_row(dtype: torch.dtype) -> None:
     x = torch.ones(3, 32, dtype=dtype)
     x[1, 5] = float("nan")
-    for got in (rms_norm(x, torch.ones(32, dtype=dtype), 1e-6), silu_mul(x)):
+    scale = torch.ones(2, 32, dtype=dtype)
+    for got in (rms_norm(x, scale[0], 1e-6), layer_norm(x, scale, 1e-6), silu_mul(x)):
         assert torch.isfinite(got[[0, 2]]).all()
         assert got[1].isnan().any()
 
@@ -90,3 +106,31 @@ def test_argmax_of_a_large_vocabulary() -> None:
     x = torch.randn(3, 151_936)
     assert torch.equal(argmax(x), argmax_reference(x))
     assert torch.equal(argmax(x[:, ::2]), argmax_reference(x[:, ::2]))
+
+
+@settings(deadline=None)
+@given(rows=st.integers(0, 9), size=st.sampled_from([1, 15, 64, 1000, 51_865]), seed=st.integers(0, 9))
+def test_best_of(rows: int, size: int, seed: int) -> None:
+    x = 8 * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
+    x[:, 1::3] = -torch.inf
+    got, want = best_of(x, with_log_sums=True), best_reference(x.double(), with_log_sums=True)
+    assert torch.equal(got.token_ids, want.token_ids)
+    assert torch.equal(got.values.double(), want.values)
+    assert got.log_sums is not None
+    assert want.log_sums is not None
+    torch.testing.assert_close(got.log_sums.double(), want.log_sums, rtol=1e-6, atol=1e-6)
+    assert best_of(x).log_sums is None
+    for row in range(rows):
+        alone = best_of(x[row : row + 1], with_log_sums=True).log_sums
+        assert torch.equal(alone, got.log_sums[row : row + 1]) if alone is not None else False
+
+
+def test_best_of_what_is_not_finite() -> None:
+    x = torch.zeros(4, 70)
+    x[0], x[1, 3], x[2, 9] = -torch.inf, torch.inf, torch.nan
+    values, log_sums = best_of(x, with_log_sums=True)[1:]
+    assert log_sums is not None
+    for each in (values, log_sums):
+        assert each[:2].tolist() == [-torch.inf, torch.inf]
+        assert each[2].isnan()
+        assert each[3].isfinite()

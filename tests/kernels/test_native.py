@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from sensorium.kernels import native
 from sensorium.kernels.rms_norm import rms_norm
+from support.server import wait_until
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="there is no C compiler: install one, and this runs"
@@ -30,8 +35,8 @@ def unbuilt() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, compiled."""
-    return native.build(tmp_path_factory.mktemp("built"))
+    """The library, compiled where all tests find theirs."""
+    return native.build(native.user_cache() or tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture
@@ -52,6 +57,54 @@ esac
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """An empty folder to build in."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCompiler:
+    """`cc`, which does not come to an end before this context does."""
+
+    folder: Path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        (self.folder / "go").touch()
+
+    def wait_until_called(self) -> None:
+        """Somebody compiles."""
+        wait_until(lambda: self.num_calls() > 0, timeout_s=120.0)
+
+    def num_calls(self) -> int:
+        """How many libraries it was to link."""
+        return len(list(self.folder.glob("call-*")))
+
+
+@pytest.fixture
+def held_compiler(quick_compiler: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HeldCompiler:
+    """In the place of `cc`."""
+    folder = tmp_path / "held"
+    folder.mkdir()
+    compiler = folder / "cc"
+    compiler.write_text(
+        f"""#!/bin/sh
+case " $* " in
+*" -shared "*) : > {folder}/call-$$; while [ ! -e {folder}/go ]; do sleep 0.05; done ;;
+esac
+exec {shutil.which("cc")} "$@"
+"""
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return HeldCompiler(folder)
+
+
 @needs_compiler
 def test_this_machine_has_them() -> None:
     """Otherwise the other tests would compare references with themselves."""
@@ -60,31 +113,68 @@ def test_this_machine_has_them() -> None:
 
 
 @needs_compiler
-def test_is_built_once(built: Path) -> None:
-    assert list(built.parent.iterdir()) == [built]
-    assert native.build(built.parent, compiler="/nonexistent/cc") == built
-    native.Native(built)
+@pytest.mark.usefixtures("quick_compiler")
+def test_is_built_once(cache: Path) -> None:
+    library = native.build(cache)
+    assert list(cache.iterdir()) == [library]
+    assert native.build(cache, compiler="/nonexistent/cc") == library
+    native.Native(library)
+
+
+@needs_compiler
+def test_one_compiles_and_the_others_wait(
+    cache: Path, held_compiler: HeldCompiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Threads here, which the lock keeps apart as it does processes."""
+    with caplog.at_level(logging.INFO), ThreadPoolExecutor(3) as threads, held_compiler:
+        built = [threads.submit(native.build, cache) for _ in range(3)]
+        held_compiler.wait_until_called()
+        wait_until(lambda: caplog.text.count("waiting for another") == 2, timeout_s=60.0)
+    assert len({each.result() for each in built}) == 1
+    assert caplog.text.count("compiling") == held_compiler.num_calls() == 1
+    assert list(cache.iterdir()) == [built[0].result()]
+
+
+@needs_compiler
+def test_a_process_that_was_killed_keeps_nobody_waiting(
+    cache: Path, held_compiler: HeldCompiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "import sys, pathlib; from sensorium.kernels.native import build; build(pathlib.Path(sys.argv[1]))"
+    process = subprocess.Popen([sys.executable, "-c", code, str(cache)])
+    with caplog.at_level(logging.INFO), ThreadPoolExecutor() as threads, held_compiler:
+        held_compiler.wait_until_called()
+        built = threads.submit(native.build, cache)
+        wait_until(lambda: "waiting for another" in caplog.text, timeout_s=60.0)
+        process.kill()  # what it has started lives on
+        process.wait()
+        wait_until(lambda: "compiling" in caplog.text, timeout_s=60.0)
+    native.Native(built.result())
 
 
 @needs_compiler
 @pytest.mark.usefixtures("quick_compiler")
-def test_processes_build_at_once(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    code = "import sys, pathlib; from sensorium.kernels.native import build; build(pathlib.Path(sys.argv[1]))"
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(cache)]) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    library = native.build(cache, compiler="/nonexistent/cc")
-    assert list(cache.iterdir()) == [library]
-    native.Native(library)
+def test_who_is_stuck_keeps_others_waiting_for_so_long(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "MAX_WAIT_S", 0.2)
+    handle = os.open(cache, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert native.build(cache).exists()
+    os.close(handle)
 
 
-def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
+@needs_compiler
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_file_system_without_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert native.build(cache).exists()
+
+
+def test_a_compiler_that_fails_leaves_nothing(cache: Path, tmp_path: Path) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     compiler.chmod(0o755)
-    cache = tmp_path / "cache"
-    cache.mkdir()
     with pytest.raises(RuntimeError, match="broken"):
         native.build(cache, compiler=str(compiler))
     assert not list(cache.iterdir())

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from sensorium.media.decode import DecodedAudio, DecodeLimits, decode_audio, measure_audio
+from sensorium.media.streams.ogg import MAX_PARTS, parts_by_decoder
 from sensorium.protocols.errors import MediaError, TooLargeError
 from support.audio_files import encoded, plain_wav, sound_file, tone, video
+from support.sound_streams import ogg, voice
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -143,6 +145,17 @@ def test_concatenated_files_are_read_to_the_end() -> None:
     assert len(decode_audio(mp3 + mp3).samples) > 1.9 * 16_000
     opus = encode("ogg", "libopus", 48_000, 1.0)
     assert len(decode_audio(opus + opus).samples) == pytest.approx(32_000, abs=700)
+
+
+def test_so_many_decoders_are_made_for_one_file() -> None:
+    """In fewer bytes than a minute of speech has; a decoder that goes on is not one more."""
+    mono, stereo = (ogg(voice(0.02), layout=layout) for layout in ("mono", "stereo"))
+    for read in (decode_audio, measure_audio):
+        with pytest.raises(MediaError, match=f"needs more than {MAX_PARTS} Opus decoders") as caught:
+            read((mono + stereo) * (MAX_PARTS // 2) + mono)
+        assert caught.value.param == "file"
+    assert len(parts_by_decoder((mono + stereo) * (MAX_PARTS // 2))) == MAX_PARTS
+    assert len(parts_by_decoder(mono * 2 * MAX_PARTS)) == 1
 
 
 REFUSED = [

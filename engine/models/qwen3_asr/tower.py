@@ -18,9 +18,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
-from ....kernels.linear import Activation, LinearWeight, linear
-from ..layer_norm import LayerNorm, take_biased, take_norm
+from ....kernels.before import LayerNorm
+from ....kernels.linear import LinearWeight, linear
+from ..layer_norm import take_biased, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens
 
@@ -117,7 +119,7 @@ class AudioTower:
         lengths = [self.config.num_tokens(windows[index].shape[1]) for index in order]
         for layer in self._layers:
             x = self._run(layer, x, lengths)
-        hidden = linear(self._norm(x), self._project[0], activation=self.config.activation)
+        hidden = linear(x, self._project[0], activation=self.config.activation, before=self._norm)
         rows = torch.split(linear(hidden, self._project[1]), lengths)
         # Copies: a slice would keep the whole batch in memory.
         encoded = {index: own.clone() for index, own in zip(order, rows, strict=True)}
@@ -146,10 +148,10 @@ class AudioTower:
         return torch.cat([rows.flatten(0, 1)[:num] for rows, num in zip(whole, real, strict=True)])
 
     def _run(self, layer: _Layer, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        qkv = linear(layer.attention_norm(x), layer.qkv).view(x.shape[0], 3, self.config.num_heads, -1)
+        qkv = linear(x, layer.qkv, before=layer.attention_norm).view(x.shape[0], 3, self.config.num_heads, -1)
         mixed = attend_items(qkv.unbind(1), lengths, self._attention_choice)
         x = linear(mixed.flatten(1), layer.out, residual=x)
-        hidden = linear(layer.ffn_norm(x), layer.up, activation=self.config.activation)
+        hidden = linear(x, layer.up, activation=self.config.activation, before=layer.ffn_norm)
         x = linear(hidden, layer.down, residual=x)
         if x.dtype is torch.float16:
             limit = torch.finfo(torch.float16).max - 1000

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
-from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.before import LayerNorm
+from ....kernels.linear import LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
-from ..layer_norm import LayerNorm, take_biased, take_norm
+from ..layer_norm import take_biased, take_norm
 from ..weights import Shape, TensorReader
 
 _NORM_EPS = 1e-6
@@ -100,7 +102,7 @@ class _Merger:
 
     def __call__(self, x: Tensor, num_joined: int) -> Tensor:
         size = x.shape[1] * num_joined
-        x = self.norm(x.view(-1, self.norm.weight.shape[0])).view(-1, size)
+        x = self.norm(x.view(-1, self.norm.scale.shape[1])).view(-1, size)
         return linear(linear(x, self.up, activation="gelu"), self.down)
 
 
@@ -155,7 +157,7 @@ class VisionTower:
         deepstack: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers):
             x = linear(self._attend(layer, x, table, lengths), layer.out, residual=x)
-            hidden = linear(layer.mlp_norm(x), layer.up, activation=activation)
+            hidden = linear(x, layer.up, activation=activation, before=layer.mlp_norm)
             x = linear(hidden, layer.down, residual=x)
             if index in self._mergers:
                 deepstack[index] = self._mergers[index](x, joined)
@@ -163,7 +165,7 @@ class VisionTower:
 
     def _attend(self, layer: _Layer, x: Tensor, table: RotaryTable, lengths: Sequence[int]) -> Tensor:
         heads = self.config.num_heads
-        qkv = linear(layer.attention_norm(x), layer.qkv).view(x.shape[0], 3, heads, -1)
+        qkv = linear(x, layer.qkv, before=layer.attention_norm).view(x.shape[0], 3, heads, -1)
         query, key = (apply_rotary(qkv[:, part].float(), table).to(x.dtype) for part in (0, 1))
         mixed = attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice)
         return mixed.flatten(1)

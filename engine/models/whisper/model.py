@@ -14,18 +14,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
+from ....kernels.before import LayerNorm
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
-from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
-from ....kernels.logits import head_logits, likeliest_in_float32
+from ....kernels.linear import LinearWeight, arrange_linear, linear, pack_linear
+from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch
-from ..layer_norm import LayerNorm
 from .alignment import token_boundaries
 from .checkpoint import Checkpoint, step_bytes
 from .info import WhisperInfo
@@ -60,7 +61,7 @@ class _FeedForward:
     activation: Activation
 
     def __call__(self, x: Tensor) -> Tensor:
-        hidden = linear(self.norm(x), self.up, activation=self.activation)
+        hidden = linear(x, self.up, activation=self.activation, before=self.norm)
         return linear(hidden, self.down, residual=x)
 
 
@@ -132,7 +133,7 @@ class WhisperModel:
         self._tensors = {}
 
     def _norm(self, name: str) -> LayerNorm:
-        return LayerNorm(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
+        return LayerNorm.of(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
 
     def _linear(self, name: str) -> LinearWeight:
         return self._arrange(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
@@ -208,7 +209,7 @@ class WhisperModel:
         lengths = [item.shape[1] // 2 for item in items]
         x = torch.cat([self._positions_of(item) for item in items])
         for attention, feed_forward in self._encoder_layers:
-            qkv = linear(attention.norm(x), attention.qkv)
+            qkv = linear(x, attention.qkv, before=attention.norm)
             split = qkv.view(qkv.shape[0], 3, a.encoder_heads, -1).unbind(1)
             mixed = attend_items(split, lengths, self._attention_choice)
             x = linear(mixed.flatten(1), attention.out, residual=x)
@@ -216,15 +217,15 @@ class WhisperModel:
             if x.dtype is torch.float16:
                 limit = torch.finfo(torch.float16).max - 1000
                 x = x.clamp(-limit, limit)
-        projected = linear(self._encoder_norm(x), self._cross)
+        projected = linear(x, self._cross, before=self._encoder_norm)
         shape = (-1, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
         keep = _coded_key_values if self._codes_windows else _cross_key_values
         return [keep(each.view(shape)) for each in torch.split(projected, lengths)]
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""
-        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()[None]
-        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)[0]
+        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()
+        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)
         return x + self._encoder_positions[: x.shape[0]]
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
@@ -239,11 +240,12 @@ class WhisperModel:
         x = F.embedding(batch.token_ids, self._tokens) + self._positions[batch.positions]
         windows = [_window(listener) for listener in batch.listeners]
         for i, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
-            query, key, value = linear(attention.norm(x), attention.qkv).view(rows, 3, heads, dim).unbind(1)
+            qkv = linear(x, attention.qkv, before=attention.norm)
+            query, key, value = qkv.view(rows, 3, heads, dim).unbind(1)
             write_kv(cache[i], batch.paged.write_slots, key, value)
             mixed = paged_attention(query, cache[i], batch.paged)
             x = linear(mixed.reshape(x.shape), attention.out, residual=x)
-            query = linear(cross.norm(x), cross.query).view(rows, heads, dim)
+            query = linear(x, cross.query, before=cross.norm).view(rows, heads, dim)
             mixed = cross_attention(query, _spans(batch.listeners, windows, i))
             if i in scores:
                 key, _ = windows[0].span(i, 0, rows).key_value()
@@ -254,10 +256,7 @@ class WhisperModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
-        normed = self._decoder_norm(hidden)
-        return likeliest_in_float32(
-            head_logits(normed, self._head), normed, self._head_rows, is_rounded=self._grid is not None
-        )
+        return exact_head_logits(self._decoder_norm(hidden), self._head, self._head_rows)
 
     def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""
@@ -334,9 +333,9 @@ def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], lay
 
 
 def _convolve(frames: Tensor, weight: LinearWeight, stride: int) -> Tensor:
-    """Width-3 convolution with gelu: frames [windows, n, channels] → [windows, n / stride, out]."""
+    """Width-3 convolution with gelu: frames [n, channels] → [n / stride, out]. Three neighbours lie side by
+    side as they are, so rows that overlap are no copy."""
+    length, channels = frames.shape
     padded = F.pad(frames, (0, 0, 1, 1))
-    neighbours = padded.unfold(1, 3, stride).transpose(2, 3)  # [windows, n / stride, 3, channels]
-    windows, length = neighbours.shape[:2]
-    flat = neighbours.reshape(windows * length, -1)
-    return linear(flat, weight, activation="gelu").view(windows, length, -1)
+    neighbours = padded.as_strided((length // stride, 3 * channels), (stride * channels, 1))
+    return linear(neighbours, weight, activation="gelu")

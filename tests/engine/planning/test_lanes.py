@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.planning.lanes import HEAVY_PATIENCE, LINGER_STEPS, SERVICES, Lanes
+from sensorium.engine.planning.lanes import HEAVY_PATIENCE, SERVICES, Lanes
 from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.presence import LINGER_STEPS
 
 CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_guest_tokens=8)
 LIVE, INTERACTIVE, BATCH = (SERVICES.index(name) for name in ("live", "interactive", "batch"))
