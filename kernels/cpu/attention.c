@@ -17,14 +17,17 @@ static long rows_at_once(const Call *call) {
     return group >= SPAN ? 1 : SPAN / group;
 }
 
-/* Whether a step's vectors read keys and values once, where they lie in one piece. */
-static int are_few(const Call *call, int coded, long vectors, long words_of_head) {
-    return vectors <= FEW && !call->keys && (coded || words_of_head % LANES == 0);
+/* As how many a step's vectors read keys and values once, where they lie in one piece: their number, or the
+ * next for which there is code. 0: as many do. */
+static long as_few(const Call *call, int coded, long vectors, long words_of_head) {
+    if (vectors > FEW || call->keys || !(coded || words_of_head % LANES == 0)) return 0;
+    return vectors <= 4 ? vectors : (vectors + 1) / 2 * 2;
 }
 
-/* How many heads an item takes: all when sequences alone keep the threads busy, one where vectors are many. */
+/* How many heads an item takes: all when sequences alone keep the threads busy; one where vectors are many, and
+ * where all positions of a head lie in one piece. */
 static long heads_at_once(const Call *call, int few, long items, int threads) {
-    if (!few) return 1;
+    if (!few || call->memories) return 1;
     long wanted = items / (4 * threads); /* items were counted per head */
     long heads = wanted < 1 ? 1 : wanted > call->kv_heads ? call->kv_heads : wanted;
     while (call->kv_heads % heads) heads--;
@@ -45,9 +48,9 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
     long span = rows_at_once(call), group = call->heads / call->kv_heads,
          n = call->dim * (bf16 ? 2 : 4) / 4;
     long vectors = (longest < span ? longest : span) * group;
-    long heads = heads_at_once(call, are_few(call, coded, vectors, n), firsts[sequences], threads),
+    long few = as_few(call, coded, vectors, n), heads = heads_at_once(call, few > 0, firsts[sequences], threads),
          items = firsts[sequences] / heads;
-    vectors = (vectors * heads + LANES - 1) / LANES * LANES;
+    vectors = ((few ? few : vectors) * heads + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
     {
         char *memory = aligned_alloc(64, scratch_bytes(vectors, call->dim));
@@ -72,11 +75,13 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
                 own.block_size = call->contexts[sequence];
                 if (coded) own.block_size = (own.block_size + LANES - 1) / LANES * LANES;
             }
-            switch (are_few(call, coded, rows * group, n) ? rows * group : 0) {
+            switch (as_few(call, coded, rows * group, n)) {
                 FEW_CASE(1)
                 FEW_CASE(2)
                 FEW_CASE(3)
                 FEW_CASE(4)
+                FEW_CASE(6)
+                FEW_CASE(8)
                 default: attend(bf16, coded, &own, table, first + row, rows, position, head, &scratch);
             }
         }
