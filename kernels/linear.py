@@ -4,9 +4,10 @@ On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; 
 weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For few rows
 our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it reads at the rate of the
 memory: by default for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit; in
-bfloat16 what is measured decides (`choice.py`). A row's result does not depend on how many there are, up to
-`NUM_ALIKE_ROWS`. Weights of fewer bits are `linear_bits.py`'s. `examples/benchmarks/bench_kernels.py`
-compares them. `linear_reference` is the plain meaning. Knows tensors only.
+bfloat16 for all where the processor multiplies it without AMX. There what is measured decides (`choice.py`).
+A row's result does not depend on how many there are, up to `NUM_ALIKE_ROWS`. Weights of fewer bits are
+`linear_bits.py`'s. `examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain
+meaning. Knows tensors only.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Final, Literal, cast
+from typing import Final, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .activation import FUNCTIONS, Activation, activated, code_of
 from .before import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
@@ -31,10 +33,10 @@ from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .native import CODES, native_for
 from .unpack import Unpacked
 
-Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
-
 MAX_NATIVE_ROWS = MOST_ROWS
-"""The most rows our own loop is asked for; by default it serves as many where there is no AMX."""
+"""Rows that meet all weights together in our own loop."""
+_MANY_ROWS = 512
+"""Stands for all that are more."""
 NUM_ALIKE_ROWS = 32
 """Beside AMX, oneDNN sums long rows in parts when there are more."""
 _AMX_ROWS = 8
@@ -46,12 +48,6 @@ _TILES = (64, 32)
 """Outputs that lie together in the layouts of oneDNN that our loop reads: without AMX, and with it."""
 _DEPTH = 32  # where there is AMX, inputs are filled up to a multiple of this
 
-_FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "none": lambda x: x,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-}
 _FUSED: dict[Activation, tuple[str, str]] = {
     "none": ("none", "none"),
     "gelu": ("gelu", "none"),
@@ -83,6 +79,10 @@ class Tiles:
     address: int
     width: int
     depth: int
+
+    def take(self, rows: int) -> bool:
+        """Whether our own loop knows so many."""
+        return 0 < rows <= MAX_NATIVE_ROWS or (rows > 0 and self.width == _TILES[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,22 +223,25 @@ def linear(
     and excludes an activation."""
     if isinstance(weight, PartedWeight):
         x = prepared(x, before)
-        y = _FUNCTIONS[activation](torch.cat([linear(x, part) for part in weight.parts], 1))
+        y = activated(torch.cat([linear(x, part) for part in weight.parts], 1), activation)
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
-        return _FUNCTIONS[activation](linear_bits(x, weight, residual=residual, before=before))
-    # The activation is not fused, so that both ways for few rows round alike.
-    is_few = weight.tiles is not None and x.dtype is weight.weight.dtype and 0 < x.shape[0] <= MAX_NATIVE_ROWS
-    is_c = is_few and weight.choice is not None and weight.choice.at(x.shape[0]) == "c"
+        return activated(linear_bits(x, weight, residual=residual, before=before), activation)
+    rows, tiles = x.shape[0], weight.tiles if x.dtype is weight.weight.dtype else None
+    is_c = (
+        tiles is not None and tiles.take(rows) and weight.choice is not None and weight.choice.at(rows) == "c"
+    )
     along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
     if before is not None and (not is_c or along is None):
         x, along = prepared(x, before), AS_IT_IS
     if is_c and along is not None and (along.how or x.shape[1] == weight.weight.shape[1]):
-        return _FUNCTIONS[activation](_linear_c(x, weight, residual, along))
+        return _linear_c(x, weight, residual, along, activation)
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
-    if is_few:
-        return _FUNCTIONS[activation](_linear_onednn(x, weight, residual))
+    if (
+        tiles is not None and 0 < rows <= MAX_NATIVE_ROWS
+    ):  # not fused, so that both ways for few rows round alike
+        return activated(_linear_onednn(x, weight, residual), activation)
     return _linear_onednn(x, weight, residual, activation)
 
 
@@ -252,16 +255,24 @@ def _linear_onednn(
     return cast(Tensor, pointwise(x, weight.weight, weight.bias, function, [], variant))
 
 
-def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None, before: Told = AS_IT_IS) -> Tensor:
+def _linear_c(
+    x: Tensor,
+    weight: DenseWeight,
+    residual: Tensor | None,
+    before: Told = AS_IT_IS,
+    activation: Activation = "none",
+) -> Tensor:
     native, tiles = native_for(x), weight.tiles
     assert native is not None, "the weight has tiles"
     assert tiles is not None
+    assert tiles.take(x.shape[0]), "rows"
     rows, (out, size) = x.shape[0], weight.weight.shape
     if x.stride(1) != 1 or x.stride(0) % 2:
         x = x.contiguous()
     if residual is not None:
         residual = residual.contiguous()
     y = torch.empty((rows, out), dtype=x.dtype)
+    is_fused = x.dtype is torch.bfloat16
     native.linear(
         CODES[x.dtype],
         x.data_ptr(),
@@ -275,19 +286,20 @@ def _linear_c(x: Tensor, weight: DenseWeight, residual: Tensor | None, before: T
         out,
         tiles.width,
         tiles.depth,
+        code_of(activation) if is_fused else 0,
         *before,
         torch.get_num_threads(),
     )
-    return y
+    return y if is_fused else activated(y, activation)
 
 
 CANDIDATES: Final[dict[str, Callable[[Tensor, DenseWeight, Tensor | None], Tensor]]] = {
     "c": _linear_c,
     "onednn": _linear_onednn,
 }
-"""Ways to x Wᵀ + b (+ residual) for up to `MAX_NATIVE_ROWS` rows and a weight that has tiles."""
+"""Ways to x Wᵀ + b (+ residual) for a weight that has tiles, which `take` so many rows."""
 
-_MEASURED_ROWS = (1, 4, 8, 16, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS)
+_MEASURED_ROWS = (1, 4, 8, 16, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS, _MANY_ROWS)
 _weights_of: WeakKeyDictionary[Choice, WeakSet[DenseWeight]] = WeakKeyDictionary()
 """All weights of a choice: it is measured with them in turn, as a step reads them."""
 
@@ -300,11 +312,13 @@ def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
     has_amx_sums = weight.dtype is torch.bfloat16 and tiles.width != _TILES[0]
     few = _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
     most = few if has_amx_sums else MAX_NATIVE_ROWS
+    if weight.dtype is torch.bfloat16 and torch.cpu._is_avx512_bf16_supported() and tiles.take(_MANY_ROWS):
+        most = _MANY_ROWS
     made = Choice(
         operation="linear",
         shape=f"{dtype} {out}x{size} in tiles of {tiles.width}",
         candidates=tuple(CANDIDATES),
-        rows=_MEASURED_ROWS,
+        rows=tuple(rows for rows in _MEASURED_ROWS if tiles.take(rows)),
         default=lambda rows: "c" if rows <= most else "onednn",
         runs=partial(_runs, weights),
         cost=lambda rows: (weight_bytes + rows * (out + size) * itemsize, 2.0 * rows * out * size),
@@ -351,5 +365,5 @@ def linear_reference(
     residual: Tensor | None = None,
 ) -> Tensor:
     """The same in plain torch, for any device and dtype."""
-    y = _FUNCTIONS[activation](F.linear(x, weight, bias))
+    y = FUNCTIONS[activation](F.linear(x, weight, bias))
     return y if residual is None else y + residual

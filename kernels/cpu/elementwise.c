@@ -5,6 +5,7 @@
  * equal up to the order of sums. A vector is `size` contiguous elements; outer ones have strides in
  * elements.
  */
+#include "activation.h"
 #include "codes.h"
 #include "rows.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
@@ -53,6 +54,18 @@ void sensorium_silu_mul(const void *x, long rows, long stride, void *y, long siz
         long count = size - first < PIECE ? size - first : PIECE;
         const void *gate = past(1, x, row * stride + first);
         gate_row(gate, past(1, gate, size), (void *)past(1, y, row * size + first), count);
+    }
+}
+
+/* x [count] in bfloat16 → y, as a product has it that activates its own results. */
+void sensorium_activate(int activation, const uint16_t *x, uint16_t *y, long count, int threads) {
+    long pieces = (count + PIECE - 1) / PIECE;
+#pragma omp parallel for num_threads(threads) if (count >= WORTH_THREADS)
+    for (long piece = 0; piece < pieces; piece++) {
+        long i = piece * PIECE, end = i + PIECE < count ? i + PIECE : count;
+        for (; i + LANES <= end; i += LANES)
+            *(halves *)(y + i) = narrow_plainly(activated(activation, load_each(1, x, i)));
+        for (; i < end; i++) y[i] = narrow(activated(activation, (floats){} + widen(x[i]))[0]);
     }
 }
 

@@ -1,15 +1,18 @@
-/* y = x Wᵀ (+ bias) (+ residual) for few rows: a decode step, which reads every weight once. Rows may go
- * through a norm or a gate first (rows.h).
+/* y = activation(x Wᵀ (+ bias)) (+ residual). Rows may go through a norm or a gate first (rows.h).
  *
  * W lies as oneDNN packs it, in tiles of `tile` outputs, 64 or 32: [out/tile, depth/2, tile, 2] in bfloat16,
- * [out/tile, depth, tile] in float, where `depth` is `in` or a little more. While the rows meet 64 outputs,
- * the next 64 are fetched, so that reading and computing overlap. Tiles of 32 are what oneDNN wants where
- * the processor has AMX.
+ * [out/tile, depth, tile] in float, where `depth` is `in` or a little more. Few rows are a decode step, which
+ * reads every weight once: while they meet 64 outputs, the next 64 are fetched, so that reading and computing
+ * overlap. Many rows meet all weights a share at a time. An output is one sum from the first input to the
+ * last either way. Tiles of 32 are what oneDNN wants where the processor has AMX.
  */
+#include "activation.h"
 #include "rows.h"
 #define WIDTH 64
 #define AMX_WORDS 16
 #define AMX_ROWS 3 /* 3 × 8 sums and what meets them fit AVX-512's 32 registers */
+#define FEW 64     /* rows that meet all weights together */
+#define SHARE 192  /* of many rows meet them at a time: with 64 outputs' weights they fit in the second cache */
 
 /* The weights of 64 outputs: `n` words of each, `stride` words apart; where the second 32 begin. */
 typedef struct {
@@ -90,21 +93,25 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
     }
 }
 
-INLINE void finish(const int bf16, long rows, long width, long out, const float *sums, const void *bias,
-                   const void *residual, void *y) {
+/* The sums of `rows` rows with `width` outputs each as they are stored. */
+INLINE void finish(const int bf16, int activation, long rows, long width, long out, const float *sums,
+                   const void *bias, const void *residual, void *y) {
     for (long i = 0; i < rows; i++) {
         const float *sum = sums + i * WIDTH;
-        if (bf16) {
-            const uint16_t *b = bias, *r = residual ? (const uint16_t *)residual + i * out : 0;
-            uint16_t *to = (uint16_t *)y + i * out;
-#pragma omp simd
-            for (long j = 0; j < width; j++)
-                to[j] = narrow(sum[j] + (b ? widen(b[j]) : 0.0f) + (r ? widen(r[j]) : 0.0f));
-        } else {
-            const float *b = bias, *r = residual ? (const float *)residual + i * out : 0;
-            float *to = (float *)y + i * out;
-#pragma omp simd
-            for (long j = 0; j < width; j++) to[j] = sum[j] + (b ? b[j] : 0.0f) + (r ? r[j] : 0.0f);
+        const void *more = residual ? past(bf16, residual, i * out) : 0;
+        void *to = (void *)past(bf16, y, i * out);
+        long j = 0;
+        for (; bf16 && j + LANES <= width; j += LANES) {
+            floats x = *(const floats *)(sum + j);
+            if (bias) x += load_each(1, bias, j);
+            if (more) x += load_each(1, more, j);
+            if (activation) x = activated(activation, widen_each(narrow_each(x)));
+            *(halves *)((uint16_t *)to + j) = narrow_each(x);
+        }
+        for (; j < width; j++) {
+            float x = sum[j] + (bias ? load(bf16, bias, j) : 0.0f) + (more ? load(bf16, more, j) : 0.0f);
+            if (activation) x = activated(activation, (floats){} + rounded(bf16, x))[0];
+            store(bf16, to, j, x);
         }
     }
 }
@@ -116,9 +123,18 @@ typedef struct {
     const char *bias, *residual;
     char *y;
     long rows, in, out, tile, depth;
+    int activation;
     Before before;
     int threads;
 } Call;
+
+/* Stores the sums of `rows` rows from `row` on with the tile `t` of 64 outputs. */
+INLINE void finish_tile(const int bf16, const Call *c, long row, long rows, long t, const float *sums) {
+    long size = bf16 ? 2 : 4, at = t * WIDTH * size, below = row * c->out * size + at;
+    long width = c->out - t * WIDTH < WIDTH ? c->out - t * WIDTH : WIDTH;
+    finish(bf16, c->activation, rows, width, c->out, sums, c->bias ? c->bias + at : 0,
+           c->residual ? c->residual + below : 0, c->y + below);
+}
 
 /* The rows as they are multiplied: prepared in `ready`, and as floats in `wide`, where there are these. */
 INLINE void make_ready(const int bf16, const Call *c, char *ready, float *wide) {
@@ -150,29 +166,59 @@ INLINE void run(const int bf16, const Call *c) {
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
             float sums[rows * WIDTH];
-            long width = c->out - t * WIDTH < WIDTH ? c->out - t * WIDTH : WIDTH, at = t * WIDTH * size;
             Tiles own = {(const uint32_t *)c->w + t * words, bf16 ? c->in / 2 : c->in, tile, half, words};
-            if (width <= tile && is_wide) own.half = 0; /* there are no second 32 */
+            if (is_wide && c->out - t * WIDTH <= tile) own.half = 0; /* there are no second 32 */
             if (wide)
                 one_amx_tile(rows, wide, c->in, own, sums);
             else
                 one_tile(bf16, rows, x, stride, own, sums);
-            finish(bf16, rows, width, c->out, sums, c->bias ? c->bias + at : 0,
-                   c->residual ? c->residual + at : 0, c->y + at);
+            finish_tile(bf16, c, 0, rows, t, sums);
         }
     }
     free(wide);
     free(ready);
 }
 
+/* Up to six rows times 64 outputs: apart from all else, which would want its registers. */
+static __attribute__((noinline)) void one_block(int bf16, long rows, const word *x, long stride,
+                                                const uint32_t *w, long n, float *sums) {
+    const Ahead nothing = {0, 0, 0};
+    if (bf16)
+        wide_tile(1, 0, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, nothing);
+    else
+        wide_tile(0, 0, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, nothing);
+}
+
+/* As `run`, for more rows, as they are, and tiles of 64. */
+INLINE void run_many(const int bf16, const Call *c) {
+    long n = bf16 ? c->in / 2 : c->in, words = (bf16 ? c->depth / 2 : c->depth) * WIDTH;
+    long stride = bf16 ? c->x_stride / 2 : c->x_stride, blocks = (c->rows + MAX_ROWS - 1) / MAX_ROWS;
+    long shares = (c->rows + SHARE - 1) / SHARE;
+    shares = (shares + c->threads - 1) / c->threads * c->threads;
+#pragma omp parallel for num_threads(c->threads) schedule(dynamic)
+    for (long share = 0; share < shares; share++)
+        for (long t = 0; t * WIDTH < c->out; t++)
+            for (long block = share * blocks / shares; block < (share + 1) * blocks / shares; block++) {
+                float sums[MAX_ROWS * WIDTH];
+                long row = block * c->rows / blocks, count = (block + 1) * c->rows / blocks - row;
+                one_block(bf16, count, (const word *)c->x + row * stride, stride, (const uint32_t *)c->w + t * words, n,
+                          sums);
+                finish_tile(bf16, c, row, count, t, sums);
+            }
+}
+
 /* x [rows, in] with x_stride elements from row to row (even in bfloat16), [rows, 2 · in] if it is gated; y and
  * residual [rows, out] contiguous. `how`, `norm` [in] and `eps` are a `Before`; gates are bfloat16 and `in`
- * then a multiple of LANES. */
+ * then a multiple of LANES. More rows than FEW come as they are, with tiles of 64. */
 void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
                       const void *residual, void *y, long rows, long in, long out, long tile, long depth,
-                      int how, const void *norm, float eps, int threads) {
-    Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, {how, norm, eps}, threads};
-    if (bf16)
+                      int activation, int how, const void *norm, float eps, int threads) {
+    Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, activation, {how, norm, eps}, threads};
+    if (rows > FEW && bf16)
+        run_many(1, &call);
+    else if (rows > FEW)
+        run_many(0, &call);
+    else if (bf16)
         run(1, &call);
     else
         run(0, &call);

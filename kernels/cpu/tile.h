@@ -179,6 +179,13 @@ INLINE integers add_products(integers sum, words weights, words x) {
 #endif
 }
 
+/* Keeps the compiler from making all rows' words at once, for which there are not enough registers. */
+#ifdef __AVX512F__
+#define IN_TURN(x) __asm__ volatile("" : "+v"(x))
+#else
+#define IN_TURN(x)
+#endif
+
 /* What to bring towards the core while computing: `lines` cache lines at every step, `step` bytes apart. */
 typedef struct {
     const char *from;
@@ -203,10 +210,12 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
 #pragma GCC unroll 4
         for (int l = 0; l < lines; l++) __builtin_prefetch(ahead.from + k * ahead.step + l * 64, 0, 2);
 #pragma GCC unroll 6
-        for (int i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i++) {
+            words all = (words){} + a[i * a_stride + k * a_step];
+            IN_TURN(all);
 #pragma GCC unroll 4
-            for (int j = 0; j < cols; j++)
-                sum[i][j] = multiply_add(bf16, sum[i][j], a[i * a_stride + k * a_step], line[j]);
+            for (int j = 0; j < cols; j++) sum[i][j] = multiply_add_each(bf16, sum[i][j], all, line[j]);
+        }
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)

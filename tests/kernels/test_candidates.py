@@ -46,10 +46,15 @@ def packed(out: int, size: int, dtype: torch.dtype) -> tuple[Tensor, DenseWeight
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", linear.CANDIDATES)
-@pytest.mark.parametrize("rows", [1, 2, 7, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS])
+@pytest.mark.parametrize("rows", [1, 2, 7, NUM_ALIKE_ROWS, MAX_NATIVE_ROWS, MAX_NATIVE_ROWS + 1, 403])
 @pytest.mark.parametrize(("out", "size"), [(64, 96), (200, 256)])
 def test_products(dtype: torch.dtype, name: str, rows: int, out: int, size: int) -> None:
     weight, made = packed(out, size, dtype)
+    assert made.tiles is not None
+    if name == "c" and not made.tiles.take(rows):
+        with pytest.raises(AssertionError):
+            linear.CANDIDATES[name](torch.randn(rows, size).to(dtype), made, None)
+        return
     x, residual = torch.randn(rows, size).to(dtype), torch.randn(rows, out).to(dtype)
     assert made.bias is not None
     for added in (None, residual):
@@ -85,7 +90,9 @@ def test_products_of_float32_have_one_way() -> None:
     _, made = packed(128, 64, torch.float32)
     assert made.choice is not None
     assert made.choice.is_fixed
-    assert set(made.choice.chosen) == {"c"}
+    assert {made.choice.at(rows) for rows in range(1, MAX_NATIVE_ROWS + 1)} == {"c"}
+    x = torch.randn(MAX_NATIVE_ROWS + 1, 64)
+    assert torch.equal(linear.linear(x, made), linear.CANDIDATES["onednn"](x, made, None))
 
 
 @pytest.mark.parametrize(("out", "size"), [(192, 256), (576, 1536)])
@@ -104,6 +111,25 @@ def test_products_that_are_called_alike_are(out: int, size: int) -> None:
             for rows in (1, 2, 6, 16, 31):
                 few = linear.CANDIDATES[name](x[:rows], made, None)
                 assert torch.equal(few, together[0][:rows]), (name, rows)
+
+
+@pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh", "relu"])
+def test_many_rows_are_as_few_of_them_are(activation: linear.Activation) -> None:
+    """Bit for bit, in our loop, whatever a share and a block of rows are."""
+    _, made = packed(200, 256, torch.bfloat16)
+    assert made.tiles is not None
+    assert made.choice is not None
+    if not made.tiles.take(1000):
+        pytest.skip("no loop for many rows: oneDNN has AMX")
+    was, made.choice.chosen = made.choice.chosen, ("c",) * len(made.choice.rows)
+    try:
+        x = torch.randn(1000, 3, 256, dtype=torch.bfloat16)[:, 1]  # rows that are apart
+        many = linear.linear(x, made, activation=activation)
+        for first, rows in ((0, 64), (64, 1), (65, 30), (193, 65), (700, 300)):
+            part = linear.linear(x[first : first + rows], made, activation=activation)
+            assert torch.equal(part, many[first : first + rows]), (first, rows)
+    finally:
+        made.choice.chosen = was
 
 
 def attending(name: str, heads: int, dim: int, rows: int) -> Choice:

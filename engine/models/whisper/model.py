@@ -223,8 +223,8 @@ class WhisperModel:
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""
-        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()[None]
-        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)[0]
+        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()
+        x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)
         return x + self._encoder_positions[: x.shape[0]]
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
@@ -332,9 +332,9 @@ def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], lay
 
 
 def _convolve(frames: Tensor, weight: LinearWeight, stride: int) -> Tensor:
-    """Width-3 convolution with gelu: frames [windows, n, channels] → [windows, n / stride, out]."""
+    """Width-3 convolution with gelu: frames [n, channels] → [n / stride, out]. Three neighbours lie side by
+    side as they are, so rows that overlap are no copy."""
+    length, channels = frames.shape
     padded = F.pad(frames, (0, 0, 1, 1))
-    neighbours = padded.unfold(1, 3, stride).transpose(2, 3)  # [windows, n / stride, 3, channels]
-    windows, length = neighbours.shape[:2]
-    flat = neighbours.reshape(windows * length, -1)
-    return linear(flat, weight, activation="gelu").view(windows, length, -1)
+    neighbours = padded.as_strided((length // stride, 3 * channels), (stride * channels, 1))
+    return linear(neighbours, weight, activation="gelu")
