@@ -10,6 +10,7 @@
 #include "attend_codes.h"
 #include "attend_few.h"
 #include "attend_many.h"
+#include "calls.h"
 #define PIECE 256 /* positions laid together at once; even */
 
 static long rows_at_once(const Call *call) {

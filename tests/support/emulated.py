@@ -24,7 +24,7 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 PACKAGES = "apt-get install gcc-aarch64-linux-gnu qemu-user-static"
 _FLAGS = ("-O1", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-static", "-w")
 _C_TYPES = {ctypes.c_int: "int", ctypes.c_long: "long", ctypes.c_float: "float", ctypes.c_void_p: "void *"}
-_GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs")
+_GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs", "layers")
 _BUFFER, _VALUE, _REAL = 0, 1, 2
 
 _PROGRAM = """
