@@ -4,9 +4,9 @@
  * time, and a softmax never sums across a line. Of values two positions of one dimension make a word in
  * bfloat16, as they do of weights. A column's result does not depend on those beside it.
  */
-#include "attention.h"
+#include "attend_pairs.h"
 #include "codes.h"
-#define SLACK 8.0f /* powers of two by which scores may exceed what they are taken relative to */
+#define FIRST 6 /* positions from whose scores the largest is guessed */
 
 /* Functions of their own, since a compiler that inlines them among the rest runs out of registers: of rows
  * whose words lie behind each other, and of columns whose words do. */
@@ -152,6 +152,20 @@ INLINE floats power_of_two(floats x) {
     return (floats)((words)p + ((words)shifted << 23));
 }
 
+/* Where the largest score there was has grown by much, weights become relative to it, and what was summed
+ * before shrinks. */
+INLINE floats raise(const Call *call, floats most, long wide, long m, Scratch *s) {
+    floats before = *(floats *)(s->top + m);
+    most = pick((words)(most > before + SLACK), most, before);
+    if (memcmp(&most, &before, sizeof most)) {
+        floats shrink = pick((words)(before == (floats){} - INFINITY), (floats){}, power_of_two(before - most));
+        *(floats *)(s->top + m) = most;
+        *(floats *)(s->sum + m) *= shrink;
+        for (long d = 0; d < call->dim; d++) *(floats *)(s->o + d * wide + m) *= shrink;
+    }
+    return most;
+}
+
 /* Weights of one position, in bfloat16 rounded upper halves. */
 INLINE words weight_bits(const int bf16, const int coded, const int masked, const float *score, float scale,
                          const float *scales, floats most, floats *total) {
@@ -174,7 +188,7 @@ INLINE void weigh_many(const int bf16, const int coded, const int masked, const 
     const integers own = *(const integers *)(s->own + m) - (int)start;
     const integers low = own - (call->window > 0 ? (int)call->window : INT32_MAX / 2);
     float scale = call->scale * 1.44269504f;
-    floats before = *(floats *)(s->top + m), most = before;
+    floats most = *(floats *)(s->top + m);
     for (long j = 0; j < count; j++) {
         floats x = *(floats *)(score + j * wide) * (coded ? scale * s->scales[j] : scale);
         if (masked) {
@@ -183,13 +197,7 @@ INLINE void weigh_many(const int bf16, const int coded, const int masked, const 
         }
         most = larger(x, most);
     }
-    most = pick((words)(most > before + SLACK), most, before);
-    if (memcmp(&most, &before, sizeof most)) {
-        floats shrink = pick((words)(before == nothing), (floats){}, power_of_two(before - most));
-        *(floats *)(s->top + m) = most;
-        *(floats *)(s->sum + m) *= shrink;
-        for (long d = 0; d < call->dim; d++) *(floats *)(s->o + d * wide + m) *= shrink;
-    }
+    most = raise(call, most, wide, m, s);
     floats total = {};
     for (long j = 0; j < count; j++) {
         words bits = weight_bits(bf16, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
@@ -226,10 +234,88 @@ INLINE void end_many(const int bf16, const Call *call, long first_row, long rows
     }
 }
 
+#ifdef __AVX512BF16__
+/* Raises what weights are relative to by the scores of the first `count` positions. */
+INLINE void look(const Call *call, const Pairs *pairs, long count, long wide, Scratch *s) {
+    for (long done = 0, now; done < count; done += now) {
+        const word *key = pairs->keys[done];
+        for (now = 1; now < CHUNK && done + now < count && pairs->keys[done + now] == key + now * pairs->n;) now++;
+        score_bf16(now, wide, key, pairs->n, s->q, pairs->n, s->s);
+        for (long m = 0; m < wide; m += LANES) {
+            floats most = *(floats *)(s->top + m);
+            integers low = *(integers *)(s->low + m) - (int)done, high = *(integers *)(s->high + m) - (int)done;
+            for (int j = 0; j < now; j++) {
+                words seen = (words)(((integers){} + j >= low) & ((integers){} + j < high));
+                floats x = pick(seen, *(floats *)(s->s + j * wide + m), (floats){} - INFINITY);
+                most = larger(x * pairs->scale, most);
+            }
+            raise(call, most, wide, m, s);
+        }
+    }
+}
+
+/* Where the keys of `count` positions lie, and in the scratch or the call their values, in pairs. */
+INLINE const uint32_t *find(const Call *call, const int32_t *table, long head, long start, long count,
+                            const word **keys, Scratch *s) {
+    long n = call->dim / 2, bs = call->block_size, item = *table * call->kv_heads + head;
+    const uint32_t *values = s->v;
+    for (long done = 0, now; done < count; done += now) {
+        long at = start + done, offset = at % bs;
+        now = bs - offset < count - done ? bs - offset : count - done;
+        const word *key = (const word *)call->keys + (item * bs + at) * n;
+        if (call->cache) {
+            key = (const word *)call->cache + ((table[at / bs] * 2 * call->kv_heads + head) * bs + offset) * n;
+            pair_values(1, (const char *)(key + call->kv_heads * bs * n), n * 4, call->dim, done, now, s->v, s->padded);
+        }
+        for (long i = 0; i < now; i++) keys[done + i] = key + i * n;
+    }
+    for (long i = count; i < count + 7; i++) keys[i] = keys[count - 1];
+    if (call->values)
+        values = (const uint32_t *)call->values + (item * ((bs + 1) / 2) + start / 2) * s->padded;
+    return values;
+}
+
+/* As `attend`, of queries, keys and values in bfloat16. */
+INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row, long rows, long position,
+                         long kv_head, Scratch *s) {
+    long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
+    long window = call->window, end = position + (call->causal ? rows : 0);
+    long begin = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
+    const word *keys[2 * CHUNK + 7];
+    Pairs pairs = {keys, s->q, s->low, s->high, s->top, call->scale * 1.44269504f, call->dim / 2, 0, s->p, s->part};
+    begin_many(1, call, first_row, rows, position, kv_head, wide, s);
+    for (long start = begin; start < end; start += 2 * CHUNK) {
+        pairs.count = end - start < 2 * CHUNK ? end - start : 2 * CHUNK;
+        const uint32_t *values = find(call, table, kv_head, start, pairs.count, keys, s);
+        integers last = (integers){} + (int)pairs.count;
+        for (long m = 0; m < wide; m += LANES) {
+            integers high = *(integers *)(s->own + m) - (int)start + 1;
+            *(integers *)(s->low + m) = high - (window > 0 ? (int)window : INT32_MAX / 2);
+            *(integers *)(s->high + m) = (integers)pick((words)(high < last), (floats)high, (floats)last);
+        }
+        int masked = start + pairs.count > position + 1 || (window > 0 && start + window < position + rows);
+        if (start == begin) look(call, &pairs, pairs.count < FIRST ? pairs.count : FIRST, wide, s);
+        if (!weigh_group(wide, masked, &pairs)) {
+            look(call, &pairs, pairs.count, wide, s);
+            weigh_group(wide, masked, &pairs);
+        }
+        for (long m = 0; m < wide; m += LANES) *(floats *)(s->sum + m) += *(floats *)(s->part + m);
+        add_bf16(call->dim, wide, values, s->padded, s->p, (pairs.count + 1) / 2, s->o);
+    }
+    end_many(1, call, first_row, rows, kv_head, wide, s);
+}
+#endif
+
 /* Rows `first_row` to `first_row + rows` of the step, at positions from `position` on (behind all they see,
  * if they see the same), and one key-value head. */
 INLINE void attend(const int bf16, const int coded, const Call *call, const int32_t *table, long first_row,
                    long rows, long position, long kv_head, Scratch *s) {
+#ifdef __AVX512BF16__
+    if (bf16 && !coded) {
+        attend_pairs(call, table, first_row, rows, position, kv_head, s);
+        return;
+    }
+#endif
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
     long n = call->dim * (bf16 ? 2 : 4) / 4, window = call->window, end = position + (call->causal ? rows : 0);
     begin_many(bf16, call, first_row, rows, position, kv_head, wide, s);

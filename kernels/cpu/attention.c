@@ -60,9 +60,10 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
             /* From the back: the last rows of a long prompt see most, and are best begun first. */
             long number = (items - 1 - item) * heads;
             while (firsts[sequence] > number) sequence--;
-            long within = number - firsts[sequence], row = within / call->kv_heads * span;
             long first = call->query_starts[sequence], all = call->query_starts[sequence + 1] - first;
-            long rows = all - row < span ? all - row : span, head = within % call->kv_heads;
+            long within = number - firsts[sequence], parts = (all + span - 1) / span;
+            long head = within / parts, row = within % parts * span; /* a head's keys stay in caches */
+            long rows = all - row < span ? all - row : span;
             long position = call->contexts[sequence] + (call->causal ? row - all : 0);
             const int32_t *table = call->tables + sequence * call->table_width;
             long last = head + heads;

@@ -5,6 +5,7 @@
 #include "tile.h"
 #define CHUNK 64 /* positions between two looks at the running maximum, at most */
 #define SPAN 64 /* query vectors that share one reading of keys and values, at most */
+#define SLACK 32.0f /* powers of two by which scores may exceed what weights are relative to */
 #define FEW 4    /* query vectors below which turning keys costs more than it saves */
 
 typedef struct {
@@ -22,7 +23,8 @@ typedef struct {
     float *s, *o, *top,
         *sum; /* scores, outputs not yet divided, largest score and LANES sums of each vector */
     float *scales; /* of coded keys, then values */
-    int32_t *own;  /* position of each vector */
+    float *part;   /* sums of a chunk */
+    int32_t *own, *low, *high; /* position of each vector; which ones of a chunk it sees */
     long padded;
 } Scratch;
 
@@ -44,13 +46,16 @@ static void lay_out(Scratch *s, char *base, long vectors, long dim) {
     s->top = (float *)take(&at, vectors);
     s->sum = (float *)take(&at, vectors * LANES);
     s->scales = (float *)take(&at, 2 * CHUNK);
+    s->part = (float *)take(&at, vectors);
     s->own = (int32_t *)take(&at, vectors);
+    s->low = (int32_t *)take(&at, vectors);
+    s->high = (int32_t *)take(&at, vectors);
 }
 
 static size_t scratch_bytes(long vectors, long dim) {
     long padded = dim + LANES;
     return 4 *
-           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 2) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
+           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 5) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
 }
 
 INLINE float largest(floats x) {

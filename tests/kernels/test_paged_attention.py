@@ -87,6 +87,13 @@ def test_large_scores_stay_finite() -> None:
     check(case._replace(query=case.query * 1000))
 
 
+@pytest.mark.parametrize("window", [None, 20, 100])
+def test_scores_exceed_all_before_by_far(window: int | None) -> None:
+    spans = [(70, 1), (0, 70), (250, 150), (33, 6)]
+    case = make_case(spans, dtype=torch.bfloat16, kv_heads=1, group=2, dim=32, block_size=16)
+    check(case._replace(query=case.query * 1000), window=window)
+
+
 def test_scale_is_taken() -> None:
     case = make_case([(30, 1)], dtype=torch.float32, kv_heads=1, group=2, dim=32, block_size=16)
     want = paged_attention(case.query * 2, case.cache, case.batch)
