@@ -52,8 +52,10 @@ def likeliest_in_float32(
     if native is None or not known or not all(each.is_contiguous() for each in (logits, hidden, weight)):
         logits = logits.float()
         likeliest = logits.topk(num, dim=1).indices
-        exact = torch.bmm(weight[likeliest].float(), hidden.float()[:, :, None])[:, :, 0]
-        return logits.scatter_(1, likeliest, exact)
+        # Not `bmm`, whose sums depend on how many rows there are.
+        exact = (weight[likeliest].float() * hidden.float()[:, None]).sum(2)
+        rounded = logits.gather(1, likeliest)
+        return logits.scatter_(1, likeliest, torch.where(rounded.isnan(), rounded, exact))
     out = logits if logits.dtype is torch.float32 else torch.empty((rows, vocab))
     native.exact_logits(
         CODES[weight.dtype],

@@ -5,6 +5,7 @@ Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -35,6 +36,8 @@ class Transcriber:
         self._activity = activity
         self._threads = trio.CapacityLimiter(RANGES_AT_ONCE)
         """For all files, so that no live turn waits behind them for one."""
+        self._looking = trio.CapacityLimiter(os.cpu_count() or 1)
+        """Files that come together are looked at in turn: the device begins with the first."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -85,7 +88,7 @@ class Transcriber:
             self.family.facts.cut_rule.split, samples, self._activity, limiter=self._threads
         )
         recording = Recording(
-            self.family, lambda start, end: samples[start:end], self._activity, threads=self._threads
+            self.family, lambda start, end: samples[start:end], self._activity, threads=self._looking
         )
         return await transcribe_ranges(
             self.family, recording, ranges, Memory(), options, lane=lane, on_delta=on_delta

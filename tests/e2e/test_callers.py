@@ -46,7 +46,7 @@ def nothing_left(server: Server) -> Iterator[None]:
 
 def begin_upload(stack: ExitStack, server: Server, key: str) -> socket.socket:
     """A file that stops arriving; it takes its place."""
-    connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+    connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
     head = (
         "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         f"Authorization: Bearer {key}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
@@ -59,7 +59,7 @@ def begin_upload(stack: ExitStack, server: Server, key: str) -> socket.socket:
 def test_places_for_files_are_not_one_keys_alone(server: Server, lights: bytes) -> None:
     def post(headers: dict[str, str]) -> httpx.Response:
         url = f"{server.api}/audio/transcriptions"
-        return httpx.post(url, headers=headers, files={"file": ("a.wav", lights)}, timeout=30)
+        return httpx.post(url, headers=headers, files={"file": ("a.wav", lights)}, timeout=60)
 
     with ExitStack() as stack:
         for number in range(7):

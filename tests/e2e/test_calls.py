@@ -37,7 +37,7 @@ def mu_law(pcm16: bytes) -> bytes:
 
 
 def call(url: str, query: str = "") -> ClientConnection:
-    return connect(f"{url.replace('/realtime', '/calls')}{query}", open_timeout=20)
+    return connect(f"{url.replace('/realtime', '/calls')}{query}", open_timeout=60)
 
 
 def send(socket: ClientConnection, event: str, **fields: object) -> None:

@@ -76,7 +76,7 @@ def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
     arguments = ("tiny-qwen3-asr", "--port", "0", "--engine-process", "off")
     with serving(*arguments, command=(sys.executable, "-c", BREAKS)) as (process, url):
         body = {"prompt": "x", "max_tokens": 99, "ignore_eos": True}
-        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=20)
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
         assert answer.status_code == 503
         assert "lost to this process" in answer.json()["error"]["message"]
         _, stderr = process.communicate(timeout=60)

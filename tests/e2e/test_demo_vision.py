@@ -47,6 +47,6 @@ def test_the_same_files_are_answered_over_http(seeing: Server, name: str) -> Non
             "messages": [{"role": "user", "content": [part, {"type": "text", "text": each["question"]}]}],
             "temperature": 0,
         }
-        answer = httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=30).json()
+        answer = httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=60).json()
         assert answer["choices"][0]["message"]["content"] == each["answer"]
         assert answer["choices"][0]["finish_reason"] == "stop"

@@ -97,7 +97,7 @@ def test_a_connection_goes_on_after_an_early_answer(
     server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, path, headers, status = EARLY[name]
-    with httpx.Client(base_url=server.url, timeout=10) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         before = num_connections(client)
         for size in (10, 900_000) if name != "413" else (10,):
             body = bytes(size) if name != "413" else FILE + bytes(2_200_000)
@@ -126,11 +126,11 @@ def test_a_client_that_sends_all_before_it_reads_sees_the_status(
 
 def test_openai_sees_early_answers(server: Server) -> None:
     with (
-        OpenAI(base_url=server.api, api_key="wrong", max_retries=0, timeout=10) as client,
+        OpenAI(base_url=server.api, api_key="wrong", max_retries=0, timeout=60) as client,
         pytest.raises(AuthenticationError),
     ):
         client.audio.transcriptions.create(model="tiny-whisper", file=("a.wav", bytes(20_000_000)))
-    with OpenAI(base_url=server.api, api_key=KEY, max_retries=0, timeout=10) as client:
+    with OpenAI(base_url=server.api, api_key=KEY, max_retries=0, timeout=60) as client:
         for _ in range(3):
             with pytest.raises(NotFoundError):
                 client.audio.speech.create(model="x", voice="alloy", input="Hello")
@@ -196,7 +196,7 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
 
     def ask(url: str, *, stream: bool) -> None:
         body = CHAT | {"max_tokens": 400, "ignore_eos": True, "stream": stream}
-        answers[stream] = httpx.post(f"{url}/chat/completions", json=body, timeout=30)
+        answers[stream] = httpx.post(f"{url}/chat/completions", json=body, timeout=60)
 
     with running_server(config) as server:
         threads = [

@@ -125,7 +125,7 @@ def test_a_body_of_unknown_length_is_stopped_on_the_way(server: Server) -> None:
 
     headers = HEADERS | {"Content-Type": "multipart/form-data; boundary=cut"}
     response = httpx.post(
-        f"{server.api}/audio/transcriptions", content=endless(), headers=headers, timeout=30
+        f"{server.api}/audio/transcriptions", content=endless(), headers=headers, timeout=60
     )
     assert response.status_code == 413
 

@@ -370,7 +370,7 @@ def test_ctrl_c_ends_a_plain_program(folders: dict[str, Path]) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "generating\n"
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == -signal.SIGINT

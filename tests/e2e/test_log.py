@@ -59,7 +59,7 @@ def test_each_line_of_a_json_log_is_an_object_that_names_its_request(tmp_path: P
                 pass
         finally:
             process.send_signal(signal.SIGTERM)
-            _, stderr = process.communicate(timeout=20)
+            _, stderr = process.communicate(timeout=60)
     lines = [json.loads(line) for line in stderr.splitlines()]
     assert all(line["level"] == "info" for line in lines), stderr
     assert lost.headers["x-request-id"] == "mine"

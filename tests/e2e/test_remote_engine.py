@@ -51,7 +51,7 @@ def transcribe(server: Server, audio: bytes, **fields: object) -> httpx.Response
 
 def chat(server: Server, **body: object) -> httpx.Response:
     asked = {"max_tokens": 8, "temperature": 0, **body}
-    return httpx.post(f"{server.api}/chat/completions", json=asked, timeout=30)
+    return httpx.post(f"{server.api}/chat/completions", json=asked, timeout=60)
 
 
 def without_names(body: dict[str, Any]) -> dict[str, Any]:

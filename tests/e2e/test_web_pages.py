@@ -57,7 +57,7 @@ def upgrade(server: Server, **headers: str) -> int:
         **headers,
     }
     lines = [f"{name}: {value}\r\n" for name, value in fields.items()]
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(f"GET /v1/realtime HTTP/1.1\r\n{''.join(lines)}\r\n".encode())
         return int(connection.recv(64).split()[1])
 

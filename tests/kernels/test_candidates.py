@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from sensorium.kernels import attention, linear
+from sensorium.kernels.activation import Activation
 from sensorium.kernels.choice import Choice, alike, choices, measure
 from sensorium.kernels.cross_attention import (
     CrossSpan,
@@ -114,7 +115,7 @@ def test_products_that_are_called_alike_are(out: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh", "relu"])
-def test_many_rows_are_as_few_of_them_are(activation: linear.Activation) -> None:
+def test_many_rows_are_as_few_of_them_are(activation: Activation) -> None:
     """Bit for bit, in our loop, whatever a share and a block of rows are."""
     _, made = packed(200, 256, torch.bfloat16)
     assert made.tiles is not None

@@ -7,10 +7,10 @@ import weakref
 import pytest
 import torch
 from sensorium.kernels import linear as module
+from sensorium.kernels.activation import Activation
 from sensorium.kernels.linear import (
     MAX_NATIVE_ROWS,
     NUM_ALIKE_ROWS,
-    Activation,
     LinearWeight,
     can_pack,
     linear,

@@ -102,14 +102,14 @@ class RawSession:
         self.send({"type": "session.update", "session": {"type": "transcription", "audio": {"input": audio}}})
         return self.until("session.updated")
 
-    def receive(self, timeout_s: float = 20.0) -> Event:
+    def receive(self, timeout_s: float = 60.0) -> Event:
         """The next event."""
         event: Event = json.loads(self.socket.recv(timeout_s))
         check_shape(event)
         self.events.append(event)
         return event
 
-    def until(self, kind: str, timeout_s: float = 20.0) -> Event:
+    def until(self, kind: str, timeout_s: float = 60.0) -> Event:
         """Receive up to the first event of that type (or its last part); an error event fails the test."""
         while True:
             event = self.receive(timeout_s)
@@ -117,7 +117,7 @@ class RawSession:
                 return event
             assert event["type"] != "error", event
 
-    def until_closed(self, timeout_s: float = 20.0) -> tuple[int, str]:
+    def until_closed(self, timeout_s: float = 60.0) -> tuple[int, str]:
         """Receive everything up to the close; its code and reason."""
         try:
             while True:

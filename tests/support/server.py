@@ -75,7 +75,7 @@ class Server:
                 return False
         return not self.service.sessions and not self.service.num_requests
 
-    def wait_quiet(self, timeout_s: float = 10.0) -> None:
+    def wait_quiet(self, timeout_s: float = 60.0) -> None:
         """Return when nothing is held any more; AssertionError with the numbers otherwise."""
         wait_until(self.is_quiet, timeout_s=timeout_s, what=lambda: f"{self.statistics()} {self.service}")
 
@@ -107,7 +107,7 @@ class Server:
 
 
 def wait_until(
-    condition: Callable[[], bool], *, timeout_s: float = 10.0, what: Callable[[], str] = lambda: ""
+    condition: Callable[[], bool], *, timeout_s: float = 60.0, what: Callable[[], str] = lambda: ""
 ) -> None:
     """Poll until `condition` holds."""
     deadline = time.monotonic() + timeout_s

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, Qwen3ASRConfig
 
-from ....kernels.linear import Activation
+from ....kernels.activation import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer

@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm
-from ....kernels.linear import Activation, LinearWeight, linear
+from ....kernels.linear import LinearWeight, linear
 from ..layer_norm import take_biased, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens

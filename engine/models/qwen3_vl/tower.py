@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm
-from ....kernels.linear import Activation, LinearWeight, linear, pack_linear
+from ....kernels.linear import LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
 from ..layer_norm import take_biased, take_norm

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.codes import Quantization
 from ....kernels.kv_codes import KvDtype
-from ....kernels.linear import Activation
 from ..base import KvShape
 from ..weights import Shape, num_bytes
 from .text import WhisperText

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm
 from ....kernels.codes import GRIDS, HEAD_GRID
@@ -22,7 +23,7 @@ from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
-from ....kernels.linear import Activation, LinearWeight, arrange_linear, linear, pack_linear
+from ....kernels.linear import LinearWeight, arrange_linear, linear, pack_linear
 from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features

@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 from transformers import WhisperConfig
 
+from ....kernels.activation import Activation
 from ....kernels.codes import HEAD_GRID
 from ....kernels.kv_codes import CODED, MULTIPLE
-from ....kernels.linear import Activation
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..base import Model

@@ -110,7 +110,7 @@ def few_descriptors() -> Iterator[tuple[int, subprocess.Popen[str]]]:
 def health(port: int) -> float:
     """Seconds that it took to be told the server's health."""
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as asking:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as asking:
         asking.sendall(HEALTH)
         assert asking.recv(100).startswith(b"HTTP/1.1 200")
     return time.monotonic() - began
@@ -118,11 +118,11 @@ def health(port: int) -> float:
 
 def test_more_idle_connections_than_descriptors() -> None:
     with few_descriptors() as (port, process), ExitStack() as held:
-        live = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        live = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         live.sendall(HANDSHAKE + b"\r\n")
         assert live.recv(1000).startswith(b"HTTP/1.1 101")
         for number in range(1100):
-            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             if number % 100 == 99:
                 assert health(port) < 2
                 live.sendall(frame(1, b"hi"))
@@ -135,7 +135,7 @@ def test_more_idle_connections_than_descriptors() -> None:
 def test_thousands_that_connect_and_leave() -> None:
     with few_descriptors() as (port, process):
         for number in range(3000):
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
             if number % 500 == 0:
                 assert health(port) < 2
         assert health(port) < 2

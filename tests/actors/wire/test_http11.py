@@ -181,16 +181,18 @@ async def test_both_lengths_are_no_way_to_smuggle() -> None:
 
 async def test_heads_have_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http11, "_HEAD_S", 0.2)
-    limits = ConnectionLimits(max_connections=8, max_per_address=8, idle_s=0.4)
-    async with serving(limits) as server:
-        async with connected(server.port) as silent, connected(server.port) as slow:
-            await slow.send(b"GET / HTTP/1.1\r\nhost")
-            assert (await slow.answer()).status == 408
-            assert await slow.is_closed()
-            assert await silent.is_closed()
-        async with connected(server.port) as kept:
-            assert (await kept.request("GET /health HTTP/1.1")).status == 200
-            assert await kept.is_closed()
+    async with serving() as server, connected(server.port) as slow:
+        await slow.send(b"GET / HTTP/1.1\r\nhost")
+        assert (await slow.answer()).status == 408
+        assert await slow.is_closed()
+
+
+async def test_connections_that_ask_nothing_have_a_time_limit() -> None:
+    limits = ConnectionLimits(max_connections=8, max_per_address=8, idle_s=3.0)
+    async with serving(limits) as server, connected(server.port) as kept, connected(server.port) as silent:
+        assert (await kept.request("GET /health HTTP/1.1")).status == 200
+        assert await kept.is_closed()
+        assert await silent.is_closed()
 
 
 async def test_an_answer_that_breaks_off_does_not_look_whole(caplog: pytest.LogCaptureFixture) -> None:
