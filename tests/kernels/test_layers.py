@@ -133,7 +133,7 @@ def one_by_one(parts: Sequence[LayerParts], heads: Heads, step: Step) -> Tensor:
         if layer.cross is None:
             query = attention_inputs(qkv, layer.head_norms, step.table, cache, batch.write_slots)
         else:
-            query, key, value = torch.split(qkv, (heads.num, heads.num_kv, heads.num_kv), 1)
+            query, key, value = torch.split(qkv, [heads.num, heads.num_kv, heads.num_kv], 1)
             write_kv(cache, batch.write_slots, key, value)
         mixed = paged_attention(query, cache, batch, window=layer.window).flatten(1)
         x = linear(mixed, layer.out, residual=x)
