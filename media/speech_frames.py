@@ -42,9 +42,11 @@ MIN_PAUSE_FRAMES: Final = 10
 """Shorter silences belong to words: stop consonants close for up to 100 ms."""
 MIN_SOUND_FRAMES: Final = 4
 """Shorter sounds between silences are clicks."""
-MAX_TAIL_FRAMES: Final = 15
-"""A last sound may fade for so long. Where silence is dead, the quietest tenth of the other frames are such
-ends of words and no background, so that they are compared with the silence, too."""
+MAX_TAIL_FRAMES: Final = 20
+"""A last sound fades for so long at most; what goes on for longer is the room. Where silence is dead, the
+quietest tenth of the other frames are such ends of words, no background: they are compared with silence."""
+MIN_DEAD_FRAMES: Final = 3
+"""Fewer dead frames within reach are no silence to compare with."""
 _CHANGE_FRAMES: Final = 3
 
 
@@ -133,17 +135,19 @@ def _heard(levels: FloatArray) -> npt.NDArray[np.bool_]:
     loud, audible = np.zeros((2, len(levels)), np.bool_)
     for start in range(0, len(levels), _BLOCK_FRAMES):
         near = slice(max(0, start - _AROUND_FRAMES), start + _BLOCK_FRAMES + _AROUND_FRAMES)
-        if sounding[near].any():
-            block = slice(start, start + _BLOCK_FRAMES)
-            loud[block] = _above(levels[near][sounding[near]], levels[block])
-            audible[block] = _above(levels[near], levels[block])
+        block = slice(start, start + _BLOCK_FRAMES)
+        known, dead = levels[near][sounding[near]], levels[near][~sounding[near]]
+        if len(known):
+            background = np.quantile(known, BACKGROUND_SHARE, axis=0)
+            loud[block] = _above(background, known, levels[block])
+        if len(known) and len(dead) >= MIN_DEAD_FRAMES:
+            audible[block] = _above(np.median(dead, axis=0), known, levels[block])
     heard = _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
     return _with_tails(heard, audible & sounding)
 
 
-def _above(known: FloatArray, levels: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which of `levels` [frames, bands] are clearly above the background of `known` ones."""
-    background = np.quantile(known, BACKGROUND_SHARE, axis=0)
+def _above(background: FloatArray, known: FloatArray, levels: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which of `levels` [frames, bands] exceed the background [bands] as `HEARD_SHARE` says of `known`."""
     loudest = float(np.quantile(np.maximum(known - background, 0.0).mean(axis=1), 0.95))
     excess = np.maximum(levels - background, 0.0).mean(axis=1)
     above: npt.NDArray[np.bool_] = excess > max(HEARD_SHARE * loudest, 1e-6)
@@ -151,10 +155,13 @@ def _above(known: FloatArray, levels: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def _with_tails(heard: npt.NDArray[np.bool_], audible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """With what is audible directly behind what is heard, for so many frames at most."""
+    """With what is audible directly behind what is heard, where it ends within so many frames."""
     result = heard.copy()
-    for _ in range(MAX_TAIL_FRAMES):
-        result[1:] |= result[:-1] & audible[1:]
+    tails = np.append(audible & ~heard, False)
+    for end in (np.flatnonzero(heard[:-1] & ~heard[1:]) + 1).tolist():
+        length = int(np.argmin(tails[end:]))
+        if length <= MAX_TAIL_FRAMES:
+            result[end : end + length] = True
     return result
 
 

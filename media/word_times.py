@@ -28,9 +28,12 @@ IntArray = npt.NDArray[np.int64]
 
 SPREAD_S: Final = 0.11
 """Standard deviation of the length of a word expected to last 1 s; it grows with the length's root."""
+HINTED_SPREAD_S: Final = 0.2
+"""The same beside exact hints, which say more than lengths do: those of people vary by half as much again as
+those of synthesisers."""
 DRAWN_OUT_S: Final = 0.15
-"""How much longer a word is in front of a pause, where its punctuation does not say so already. It takes a
-model that is seldom late to tell it from the next word."""
+"""How much longer a word is in front of a pause, where its punctuation does not say so already. It takes
+exact hints to tell it from the next word."""
 PAUSE_COST: Final = 15.0
 """Of a word that goes on behind a silence of half a second or more; in proportion for shorter ones."""
 LONG_PAUSE_S: Final = 0.5
@@ -48,14 +51,13 @@ MAX_HINT_COST: Final = 2.0
 """A model that is entirely wrong about one boundary must not drag others along."""
 EARLY_SCALE_S: Final = 0.05
 MAX_EARLY_COST: Final = 3.0
-"""The same of a boundary in front of where a model has it that is hardly ever late."""
+"""The same of a boundary in front of an exact hint, which is hardly ever late."""
 HINT_LEAD_S: Final = 0.06
-"""Such a model is early by this: it looks at a word when the one before fades."""
-SELDOM_LATE_S: Final = 0.1
-"""A model is hardly ever late if nine of ten words begin no later than this behind where they were found."""
-GAP_COST: Final = 4.0
+"""Exact hints are early by this: a model looks at a word when the one before fades."""
+GAP_COST: Final = 8.0
 GAP_COST_PER_FRAME: Final = 0.02
-"""Of sound that belongs to no word, such as music in front of speech: 2 by the second besides."""
+"""Of sound that belongs to no word, such as music in front of speech: 2 by the second besides. Rather than
+leave a part of somebody's sentence to no word, words are longer or shorter than expected."""
 MAX_SLOWNESS: Final = 1.5
 """Nobody is taken to speak slower than this many times the expected lengths; more sound is no speech."""
 _RATE_STEPS: Final = np.arange(-2, 3)
@@ -93,23 +95,24 @@ def time_words(
 
 
 def refine_words(
-    words: Sequence[Word], frames: SpeechFrames, speech: Sequence[tuple[int, int]] | None = None
+    words: Sequence[Word],
+    frames: SpeechFrames,
+    speech: Sequence[tuple[int, int]] | None = None,
+    *,
+    is_rough: bool = False,
 ) -> tuple[Word, ...]:
-    """The same words, their times moved to where the audio agrees with them; as exact as `time_words`.
+    """The same words, their times moved to where the audio agrees with them.
 
-    `words` are in order; their times count from the frames' start and may be rough. `speech` as there; what
-    of it the model hears no word in is something else that resembles speech.
+    `words` are in order; their times count from the frames' start. The starts are exact but for a lead, as
+    those of Whisper's published checkpoints, or as often late as early, `is_rough`. `speech` as in
+    `time_words`; what of it the model hears no word in is something else that resembles speech.
     """
     names = [word.word for word in words]
     if speech is not None:
         speech = [region for region in speech if any(_may_lie_in(word, region) for word in words)]
     frames = _spoken(frames, names, speech)
     starts_s = np.array([word.start for word in words], np.float64)
-    refined = _timed(names, frames, _Hints(starts_s))
-    late_s = [hint_s - word.start for hint_s, word in zip(starts_s, refined, strict=False)]
-    if late_s and np.quantile(late_s, 0.9) < SELDOM_LATE_S:
-        return _timed(names, frames, _Hints(starts_s, is_seldom_late=True))
-    return refined
+    return _timed(names, frames, _Hints(starts_s, is_rough))
 
 
 def _may_lie_in(word: Word, region: tuple[int, int]) -> bool:
@@ -136,17 +139,18 @@ class _Hints:
     """Where a model has the starts of words [words], in seconds, and what it is known for."""
 
     starts_s: FloatArray
-    is_seldom_late: bool = False
-    """What it says may be too early, as in a drawn-out word in front, but hardly too late."""
+    is_rough: bool
+    """If not, what it says may be too early, as in a drawn-out word in front, but hardly too late."""
 
     def costs(self, index: int, axis: _Axis) -> FloatArray:
         """What it costs [n] that a word begins at each position; 0 in the pause in front of it."""
         start_s = float(self.starts_s[index])
         late = axis.heard * FRAME_S - axis.pause_s - start_s
         early = start_s - axis.heard * FRAME_S
-        if self.is_seldom_late:
+        limit = np.full(len(early), MAX_HINT_COST)
+        if not self.is_rough:
             late, early = late - HINT_LEAD_S, early * (HINT_SCALE_S / EARLY_SCALE_S)
-        limit = np.where(early > 0, MAX_EARLY_COST if self.is_seldom_late else MAX_HINT_COST, MAX_HINT_COST)
+            limit[early > 0] = MAX_EARLY_COST
         costs: FloatArray = np.minimum(np.maximum(np.maximum(late, early), 0.0) / HINT_SCALE_S, limit)
         return costs
 
@@ -215,12 +219,12 @@ def _best_spans(words: Sequence[str], axis: _Axis, hints: _Hints | None) -> IntA
     costs = {mark: axis.boundary_costs(mark) for mark in ("", ",", ".")}
     start = _Frontier(RATE_COST * np.abs(_RATE_STEPS)[:, None], 0).with_gaps(0, int(highs[0]))
     starts, ends, changes = [start], list[_Frontier](), list[_Frontier]()
+    is_hinted = hints is not None and not hints.is_rough
     for index, word in enumerate(words):
         if hints is not None:
             start.costs += hints.costs(index, axis)[start.positions]
-        spread = SPREAD_S * math.sqrt(lengths_s[index]) * rate
-        is_drawn_out = hints is not None and hints.is_seldom_late and not phrase_end(word)
-        drawn_out = DRAWN_OUT_S * rate if is_drawn_out else 0.0
+        spread = (HINTED_SPREAD_S if is_hinted else SPREAD_S) * math.sqrt(lengths_s[index]) * rate
+        drawn_out = DRAWN_OUT_S * rate if is_hinted and not phrase_end(word) else 0.0
         length = _Length(float(expected[index]), spread, drawn_out)
         end = start.extended(int(lows[index + 1]), int(highs[index + 1]), length, pauses)
         if index + 1 < num_words:

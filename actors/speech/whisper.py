@@ -212,7 +212,8 @@ class Whisper:
         missing = len(token_ids) + 1 - len(aligned.boundaries)
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
         words = self.text.words(token_ids, boundaries, language=request.language)
-        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech)
+        is_rough = self.text.info.alignment_is_rough
+        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech, is_rough)
 
     def segments(
         self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
@@ -311,11 +312,11 @@ class Whisper:
 
 
 def _refined(
-    words: tuple[Word, ...], item: EncoderItem, num_samples: int, speech: Sequence[Range]
+    words: tuple[Word, ...], item: EncoderItem, num_samples: int, speech: Sequence[Range], is_rough: bool
 ) -> tuple[Word, ...]:
     """Milliseconds of computing: see `media/word_times.py`."""
     features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
-    return refine_words(words, log_mel_frames(features, num_samples), speech)
+    return refine_words(words, log_mel_frames(features, num_samples), speech, is_rough=is_rough)
 
 
 def _has_repeated(parts: Sequence[TextGenerated]) -> bool:

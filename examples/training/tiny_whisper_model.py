@@ -174,6 +174,7 @@ def generation_config(tokenizer: WhisperTokenizer, heads: list[Head]) -> Generat
         max_length=MAX_TARGET_POSITIONS,
         return_timestamps=False,
         alignment_heads=[list(head) for head in heads],
+        alignment_is_rough=True,
     )
 
 

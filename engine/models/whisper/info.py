@@ -35,6 +35,8 @@ class WhisperInfo(ModelInfo):
     languages: tuple[str, ...]
     """ISO-639-1 codes the model can be told; empty for an English-only model."""
     tasks: tuple[Task, ...]
+    alignment_is_rough: bool = False
+    """Whether its alignment heads are as often late as early; those of published checkpoints are not."""
     extractors: ClassVar = {"WhisperFeatureExtractor": 80}
 
     def describe(self) -> str:
@@ -69,6 +71,7 @@ def read_info(
         vocab_size=config["vocab_size"],
         languages=_languages(config, generation, added),
         tasks=_tasks(generation, added),
+        alignment_is_rough=generation.get("alignment_is_rough") is True,
         attended_shape=(config["num_mel_bins"], _FRAMES_PER_POSITION * config["max_source_positions"]),
         attended_tokens=config["max_source_positions"],
     )

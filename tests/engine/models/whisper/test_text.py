@@ -38,6 +38,14 @@ def test_info(text: WhisperText) -> None:
     assert (info.name, info.window_s, info.num_positions, info.position_s) == ("some-model", 2.0, 100, 0.02)
     assert info.languages == ("en", "zh", "de", "es")
     assert info.tasks == ("transcribe", "translate")
+    assert not info.alignment_is_rough
+
+
+def test_a_checkpoint_may_say_that_its_alignment_is_rough(tmp_path: Path) -> None:
+    folder = make_whisper_folder(tmp_path, random_weights=False)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "alignment_is_rough": True}))
+    assert WhisperText.from_folder(folder, name="rough").info.alignment_is_rough
 
 
 def test_prompt(text: WhisperText) -> None:
