@@ -10,6 +10,7 @@
 #include "attend_codes.h"
 #include "attend_few.h"
 #include "attend_many.h"
+#include "calls.h"
 #define PIECE 256 /* positions laid together at once; even */
 
 /* Rows of a sequence that share a reading. Where heads share no keys, as in Whisper, the rows of a draft are summed
@@ -27,7 +28,7 @@ static int are_few(const Call *call, int coded, long vectors, long words_of_head
 
 /* How many heads an item takes: all when sequences alone keep the threads busy, one where vectors are many. */
 static long heads_at_once(const Call *call, int few, long items, int threads) {
-    if (!few) return 1;
+    if (!few || call->memories) return 1; /* of a long block a head is read in one piece */
     long wanted = items / (4 * threads); /* items were counted per head */
     long heads = wanted < 1 ? 1 : wanted > call->kv_heads ? call->kv_heads : wanted;
     while (call->kv_heads % heads) heads--;

@@ -51,14 +51,20 @@ INLINE float load(const int bf16, const void *from, long i) {
 /* Magnitude of the largest of some numbers, as bits: beyond infinity's if one is none. */
 INLINE uint32_t largest_bits(const int bf16, const void *x, long size) {
     uint32_t largest = 0;
+    if (bf16) {
+        uint16_t half = 0;
+#pragma omp simd reduction(max : half)
+        for (long i = 0; i < size; i++) {
+            uint16_t magnitude = ((const uint16_t *)x)[i] & 0x7FFF;
+            half = magnitude > half ? magnitude : half;
+        }
+        largest = (uint32_t)half << 16;
+    } else {
 #pragma omp simd reduction(max : largest)
-    for (long i = 0; i < size; i++) {
-        union {
-            float value;
-            uint32_t bits;
-        } u = {load(bf16, x, i)};
-        uint32_t magnitude = u.bits & 0x7FFFFFFFu;
-        largest = magnitude > largest ? magnitude : largest;
+        for (long i = 0; i < size; i++) {
+            uint32_t magnitude = ((const uint32_t *)x)[i] & 0x7FFFFFFFu;
+            largest = magnitude > largest ? magnitude : largest;
+        }
     }
     return largest;
 }
@@ -70,6 +76,31 @@ INLINE int32_t to_whole(float x) {
         int32_t bits;
     } u = {x + 12582912.0f}; /* 1.5 · 2^23 */
     return u.bits - 0x4B400000;
+}
+
+INLINE integers to_whole_each(floats x) {
+#ifdef __AVX512F__
+    return (integers)_mm512_cvtps_epi32((__m512)x);
+#else
+    return (integers)(x + 12582912.0f) - 0x4B400000;
+#endif
+}
+
+/* Compilers take bytes one at a time where an instruction takes all. */
+INLINE integers widen_bytes(plain_bytes x) {
+#ifdef __AVX512F__
+    return (integers)_mm512_cvtepu8_epi32((__m128i)x);
+#else
+    return __builtin_convertvector(x, integers);
+#endif
+}
+
+INLINE plain_bytes lowest_bytes(integers x) {
+#ifdef __AVX512F__
+    return (plain_bytes)_mm512_cvtepi32_epi8((__m512i)x);
+#else
+    return __builtin_convertvector(x, plain_bytes);
+#endif
 }
 
 /* a where the mask is all ones, b where it is all zeros. */
@@ -91,6 +122,14 @@ INLINE halves narrow_each(floats x) {
 #else
     return narrow_plainly(x);
 #endif
+}
+
+/* As narrow_plainly, fast where no number is so small. */
+INLINE halves narrow_exactly(floats x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+    if (!_mm512_fpclass_ps_mask((__m512)x, 0x01 | 0x20 | 0x80)) return (halves)_mm512_cvtneps_pbh((__m512)x);
+#endif
+    return narrow_plainly(x);
 }
 
 INLINE floats widen_each(halves x) {

@@ -83,6 +83,26 @@ def test_every_build_equals_the_reference(loops: dict[str, Loop], grid: Grid, dt
             assert torch.equal(linear_bits_native(loop, x, weight, residual), want), (name, shape)
 
 
+@pytest.mark.parametrize(("grid", "size"), [(Grid(8, 128), 512), (Grid(4, 128), 1024)], ids=str)
+def test_more_than_a_cache_holds_at_once(loops: dict[str, Loop], grid: Grid, size: int) -> None:
+    """Rows and outputs are cut into pieces, which need not come out even."""
+    weight, x, residual = example(grid, 49, 1100, size, torch.bfloat16)
+    want = linear_bits_reference(x, weight, residual=residual)
+    for name, loop in loops.items():
+        assert torch.equal(linear_bits_native(loop, x, weight, residual), want), name
+
+
+def test_the_smallest_numbers_are_kept(loops: dict[str, Loop]) -> None:
+    """Those that some instructions take for zero."""
+    generator = torch.Generator().manual_seed(2)
+    weight, x = (torch.randn(shape, generator=generator) for shape in ((64, 128), (7, 128)))
+    codes = quantize_linear(weight * 1e-13, None, Grid(8, 128))
+    want = linear_bits_reference((x * 1e-27).bfloat16(), codes)
+    assert ((want != 0) & (want.abs() < torch.finfo(torch.bfloat16).tiny)).any()
+    for name, loop in loops.items():
+        assert torch.equal(linear_bits_native(loop, (x * 1e-27).bfloat16(), codes, None), want), name
+
+
 @pytest.mark.parametrize("grid", GRID_LIST, ids=str)
 def test_it_is_the_product_up_to_rounding(grid: Grid) -> None:
     """Each code is at most half a step off, and so is each input."""
