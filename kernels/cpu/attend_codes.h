@@ -124,7 +124,7 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
         long codes = at % bs * dim, scales = bs * dim + at % bs * 2;
         for (long h = head; h < last; h++) {
             long v = (h - head) * vectors;
-            Later next = later(call, table, at, end, h, head, last, LANES * dim);
+            Later next = later(call, table, at, end, h, head, last, LANES, LANES * dim);
             score_codes(vectors, s->q + v * query_words(dim), (const word *)(keys + h * record + codes),
                         (const word *)(call->cache + next.block * 2 * plane + next.head * record + next.offset * dim),
                         dim, s->s + v * CHUNK);
@@ -140,7 +140,7 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
         }
         for (long h = head; h < last; h++) {
             long v = (h - head) * vectors;
-            Later next = later(call, table, at, end, h, head, last, LANES * dim);
+            Later next = later(call, table, at, end, h, head, last, LANES, LANES * dim);
             const char *from = call->cache + (next.block * 2 + 1) * plane + next.head * record + next.offset * dim;
             add_codes(vectors, (const float *)s->p + v * CHUNK, (const word *)(values + h * record + codes),
                       (const word *)from, dim, s->o + v * s->padded, s->padded);

@@ -38,7 +38,7 @@ INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, cons
     for (int m = 0; m < vectors; m++) *(floats *)(scores + m * CHUNK) = sum_each(sums[m]);
 }
 
-/* Adds weighted values of `count` ≤ 16 positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
+/* Adds weighted values of `count` positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
  * even and an odd dimension; two positions make a word of each, and the sums of 16 even ones lie before
  * those of 16 odd. */
 INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, long stride,
@@ -78,8 +78,8 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
     }
 }
 
-/* As `attend`, for few vectors and the heads from `head` to `last`: block after block, all heads of a
- * block, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
+/* As `attend`, for few vectors and the heads from `head` to `last`: block after block, or CHUNK positions of one
+ * that is longer, all heads, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
 INLINE void attend_few(const int bf16, const int vectors, const Call *call, const int32_t *table,
                        long first_row, long rows, long position, long head, long last, Scratch *s) {
     long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
@@ -89,27 +89,30 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
     for (long at = start, count; at < end; at += count) {
         long left = bs - at % bs;
         count = left < end - at ? left : end - at;
-        count = count < LANES ? count : LANES;
+        count = count < CHUNK ? count : CHUNK;
+        long wide = (count + LANES - 1) / LANES * LANES;
         const word *cache = (const word *)call->cache;
         const word *block = cache + table[at / bs] * 2 * plane + at % bs * n;
         for (long h = head; h < last; h++) {
             const word *key = block + h * bs * n;
+            Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
+            const word *then = cache + next.block * 2 * plane + (next.head * bs + next.offset) * n;
             long v = (h - head) * vectors;
-            Later next = later(call, table, at, end, h, head, last, LANES * n * 4);
-            score_few(bf16, vectors, s->q + v * n, key,
-                      cache + next.block * 2 * plane + (next.head * bs + next.offset) * n, n, count, s->s + v * CHUNK);
+            for (long c = 0; c < count; c += LANES)
+                score_few(bf16, vectors, s->q + v * n, key + c * n, then + c * n,
+                          n, count - c < LANES ? count - c : LANES, s->s + v * CHUNK + c);
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
                 long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
-                weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < LANES ? low : LANES,
-                      high < 0 ? 0 : high, LANES, call->scale, s->top + m, s->sum + m * LANES,
+                weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < wide ? low : wide,
+                      high < 0 ? 0 : high, wide, call->scale, s->top + m, s->sum + m * LANES,
                       s->o + m * s->padded, s->padded);
             }
         }
         for (long h = head; h < last; h++) {
             const word *value = block + plane + h * bs * n;
             long v = (h - head) * vectors;
-            Later next = later(call, table, at, end, h, head, last, LANES * n * 4);
+            Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
             add_few(bf16, vectors, s->p + v * p_stride, p_stride, value,
                     cache + (next.block * 2 + 1) * plane + (next.head * bs + next.offset) * n, n, count,
                     s->o + v * s->padded, s->padded);

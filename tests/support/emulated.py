@@ -8,8 +8,10 @@ while they tell where they lie.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import struct
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,9 +24,11 @@ from torch import Tensor
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 PACKAGES = "apt-get install gcc-aarch64-linux-gnu qemu-user-static"
+BUILT = Path(__file__).parents[2] / "build" / "aarch64"
+"""Left there: building takes longer than all calls."""
 _FLAGS = ("-O1", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-static", "-w")
 _C_TYPES = {ctypes.c_int: "int", ctypes.c_long: "long", ctypes.c_float: "float", ctypes.c_void_p: "void *"}
-_GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs")
+_GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs", "layers")
 _BUFFER, _VALUE, _REAL = 0, 1, 2
 
 _PROGRAM = """
@@ -80,18 +84,32 @@ def program() -> str:
     return _PROGRAM.replace("PROTOTYPES", "\n".join(prototypes)).replace("CASES", "\n".join(cases))
 
 
+def built() -> Path:
+    """The program, built if these sources were not yet; other processes wait for the one that does."""
+    source = program()
+    identity = hashlib.sha256(repr((COMPILER, _FLAGS, source)).encode())
+    for each in sorted(native.SOURCES.iterdir()):
+        identity.update(each.name.encode() + each.read_bytes())
+    BUILT.mkdir(parents=True, exist_ok=True)
+    target = BUILT / identity.hexdigest()[:32]
+    with native._alone(BUILT), tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        if not target.exists():
+            code = Path(folder) / "program.c"
+            code.write_text(source)
+            kernels = map(str, sorted(native.SOURCES.glob("*.c")))
+            command = [COMPILER, *_FLAGS, str(code), *kernels, "-lm", "-o", f"{folder}/kernels"]
+            subprocess.run(command, check=True)
+            Path(folder, "kernels").rename(target)
+    return target
+
+
 class Emulated:
     """Has the attributes of `Native`."""
 
     def __init__(self, folder: Path) -> None:
-        """Builds the program in `folder`."""
+        """Keeps calls in `folder`."""
         self._folder = folder
-        self._program = folder / "kernels"
-        source = folder / "program.c"
-        source.write_text(program())
-        kernels = map(str, sorted(native.SOURCES.glob("*.c")))
-        command = [COMPILER, *_FLAGS, str(source), *kernels, "-lm", "-o", str(self._program)]
-        subprocess.run(command, check=True)
+        self._program = built()
         self._seen: list[torch.UntypedStorage] = []
         self.num_calls = 0
 
