@@ -13,8 +13,11 @@
 #include "calls.h"
 #define PIECE 256 /* positions laid together at once; even */
 
-static long rows_at_once(const Call *call) {
+/* Rows of a sequence that share a reading. Where heads share no keys, as in Whisper, the rows of a draft are summed
+ * as they are alone: what is answered does not hang on what was guessed. */
+static long rows_at_once(const Call *call, long rows) {
     long group = call->heads / call->kv_heads;
+    if (group == 1 && rows <= ALIKE && !call->keys) return FEW;
     return group >= SPAN ? 1 : SPAN / group;
 }
 
@@ -43,10 +46,10 @@ static long heads_at_once(const Call *call, int few, long items, int threads) {
 /* Items of work are numbered sequence after sequence; `firsts` says with which number each begins. */
 INLINE void run(const int bf16, const int coded, const Call *call, const long *firsts, long sequences,
                 long longest, int threads) {
-    long span = rows_at_once(call), group = call->heads / call->kv_heads,
+    long span = rows_at_once(call, longest), group = call->heads / call->kv_heads,
          n = call->dim * (bf16 ? 2 : 4) / 4;
     long vectors = (longest < span ? longest : span) * group;
-    long heads = heads_at_once(call, are_few(call, coded, vectors, n), firsts[sequences], threads),
+    long heads = heads_at_once(call, are_few(call, coded, longest * group, n), firsts[sequences], threads),
          items = firsts[sequences] / heads;
     vectors = (vectors * heads + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
@@ -61,6 +64,7 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
             long number = (items - 1 - item) * heads;
             while (firsts[sequence] > number) sequence--;
             long first = call->query_starts[sequence], all = call->query_starts[sequence + 1] - first;
+            long span = rows_at_once(call, all);
             long within = number - firsts[sequence], parts = (all + span - 1) / span;
             long head = within / parts, row = within % parts * span; /* a head's keys stay in caches */
             long rows = all - row < span ? all - row : span;
@@ -86,10 +90,11 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
 }
 
 INLINE void run_all(int bf16, int coded, const Call *call, long sequences, int threads) {
-    long firsts[sequences + 1], longest = 0, span = rows_at_once(call);
+    long firsts[sequences + 1], longest = 0;
     firsts[0] = 0;
     for (long i = 0; i < sequences; i++) {
         long rows = call->query_starts[i + 1] - call->query_starts[i];
+        long span = rows_at_once(call, rows);
         longest = rows > longest ? rows : longest;
         firsts[i + 1] = firsts[i] + (rows + span - 1) / span * call->kv_heads;
     }

@@ -6,6 +6,7 @@
 #define CHUNK 64 /* positions between two looks at the running maximum, at most */
 #define SPAN 64 /* query vectors that share one reading of keys and values, at most */
 #define SLACK 32.0f /* powers of two by which scores may exceed what weights are relative to */
+#define ALIKE 32 /* rows of a sequence that are summed as if each were alone, at most */
 #define FEW 4    /* query vectors below which turning keys costs more than it saves */
 
 typedef struct {
