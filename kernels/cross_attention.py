@@ -31,6 +31,10 @@ class CrossSpan(NamedTuple):
     memory: Tensor
     num_positions: int | None = None
 
+    def of_layer(self, number: int) -> CrossSpan:
+        """One layer's, of a span whose memory is that of several."""
+        return self._replace(memory=self.memory[number])
+
     @property
     def length(self) -> int:
         """Positions that are looked at."""

@@ -74,6 +74,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(_INT, _INT, _POINTER, *[_LONG] * 5, _POINTER, _POINTER, _FLOAT),
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
+    "layers": (_POINTER, _POINTER, _FLOAT, _FLOAT, _FLOAT, _POINTER),
     "exact_logits": (_INT, _INT, *[_POINTER] * 3, *[_LONG] * 4, _POINTER, _INT),
     "best": (_INT, _POINTER, _LONG, _LONG, *[_POINTER] * 3, _INT),
 }
@@ -97,6 +98,7 @@ class Native:
         self.write_kv = _function(library, "write_kv", _LONG)
         self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
+        self.layers = _function(library, "layers", _LONG)
         self.exact_logits = _function(library, "exact_logits", None)
         self.best = _function(library, "best", None)
 

@@ -42,13 +42,13 @@ INLINE void score_codes(const int vectors, const uint32_t *q, const word *key, c
     for (long k = 0; k < quads; k++) {
         words line = *(const words *)(key + k * LANES);
         __builtin_prefetch(next + k * LANES, 0, 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
             upper[m] = add_products(upper[m], line, (words){} + q[m * stride + k]);
             lower[m] = add_products(lower[m], line, (words){} + q[m * stride + quads + k]);
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < vectors; m++) {
         const uint32_t *own = q + m * stride + 2 * quads;
         words total = ((words)upper[m] << 8) + (words)lower[m] - own[1];
@@ -76,7 +76,7 @@ INLINE void add_codes(const int vectors, const float *weights, const word *value
                       float *out, long padded) {
     uint32_t upper[FEW][4], lower[FEW][4];
     float unit[FEW];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < vectors; m++) unit[m] = round_weights(weights + m * CHUNK, upper[m], lower[m]);
     for (long d = 0; d < dim; d += LANES) {
         integers high[FEW] = {}, low[FEW] = {};
@@ -84,13 +84,13 @@ INLINE void add_codes(const int vectors, const float *weights, const word *value
         for (int g = 0; g < 4; g++) {
             words line = *(const words *)(value + g * dim + d);
             __builtin_prefetch(next + g * dim + d, 0, 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int m = 0; m < vectors; m++) {
                 high[m] = add_products(high[m], (words){} + upper[m][g], line);
                 low[m] = add_products(low[m], (words){} + lower[m][g], line);
             }
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < vectors; m++)
             *(floats *)(out + m * padded + d) +=
                 __builtin_convertvector((integers)((words)high[m] << 8) + low[m], floats) * unit[m];
@@ -119,15 +119,15 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
     for (long h = head; h < last; h++) begin_codes(bf16, call, first_row, rows, h, s, (h - head) * vectors);
     long start = call->window > 0 && position + 1 > call->window ? position + 1 - call->window : 0;
     for (long at = start / LANES * LANES; at < end; at += LANES) {
-        long count = end - at < LANES ? end - at : LANES, then = at + LANES < end ? at + LANES : at;
+        long count = end - at < LANES ? end - at : LANES;
         const char *keys = call->cache + table[at / bs] * 2 * plane, *values = keys + plane;
-        const char *after = call->cache + table[then / bs] * 2 * plane + head * record + then % bs * dim;
         long codes = at % bs * dim, scales = bs * dim + at % bs * 2;
         for (long h = head; h < last; h++) {
             long v = (h - head) * vectors;
-            const char *next = h + 1 < last ? keys + (h + 1) * record + codes : after;
+            Later next = later(call, table, at, end, h, head, last, LANES, LANES * dim);
             score_codes(vectors, s->q + v * query_words(dim), (const word *)(keys + h * record + codes),
-                        (const word *)next, dim, s->s + v * CHUNK);
+                        (const word *)(call->cache + next.block * 2 * plane + next.head * record + next.offset * dim),
+                        dim, s->s + v * CHUNK);
             *(floats *)s->scales = widen_each(*(const halves *)(keys + h * record + scales));
             *(floats *)(s->scales + CHUNK) = widen_each(*(const halves *)(values + h * record + scales));
             for (long m = v; m < v + vectors; m++) {
@@ -140,9 +140,10 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
         }
         for (long h = head; h < last; h++) {
             long v = (h - head) * vectors;
-            const char *next = h + 1 < last ? values + (h + 1) * record + codes : after + plane;
+            Later next = later(call, table, at, end, h, head, last, LANES, LANES * dim);
+            const char *from = call->cache + (next.block * 2 + 1) * plane + next.head * record + next.offset * dim;
             add_codes(vectors, (const float *)s->p + v * CHUNK, (const word *)(values + h * record + codes),
-                      (const word *)next, dim, s->o + v * s->padded, s->padded);
+                      (const word *)from, dim, s->o + v * s->padded, s->padded);
         }
     }
     for (long h = head; h < last; h++) write_out(bf16, call, s, first_row, rows, h, (h - head) * vectors);
@@ -159,3 +160,5 @@ CODES_OF(1)
 CODES_OF(2)
 CODES_OF(3)
 CODES_OF(4)
+CODES_OF(6)
+CODES_OF(8)

@@ -5,7 +5,7 @@
 INLINE floats sum_each(floats *x) {
     const words low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
     const words high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int half = 8; half >= 1; half /= 2)
 #pragma GCC unroll 8
         for (int i = 0; i < half; i++)
@@ -18,7 +18,7 @@ INLINE floats sum_each(floats *x) {
 INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, const word *key,
                       const word *next, long n, long count, float *scores) {
     floats sums[FEW][16];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < vectors; m++)
 #pragma GCC unroll 16
         for (int j = 0; j < 16; j++) sums[m][j] = (floats){};
@@ -27,18 +27,18 @@ INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, cons
         for (long w = 0; w < n; w += LANES) {
             words line = *(const words *)(key + j * n + w);
             __builtin_prefetch(next + j * n + w, 0, 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int m = 0; m < vectors; m++)
                 sum[m] = multiply_add_each(bf16, sum[m], *(const words *)(q + m * n + w), line);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) sums[m][j] = sum[m];
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < vectors; m++) *(floats *)(scores + m * CHUNK) = sum_each(sums[m]);
 }
 
-/* Adds weighted values of `count` ≤ 16 positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
+/* Adds weighted values of `count` positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
  * even and an odd dimension; two positions make a word of each, and the sums of 16 even ones lie before
  * those of 16 odd. */
 INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, long stride,
@@ -46,7 +46,7 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
     for (long w = 0; w < n; w += LANES) {
         floats even[FEW], odd[FEW] = {};
         float *to = out + (bf16 ? 2 * w : w);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
             even[m] = *(floats *)(to + m * padded);
             if (bf16) odd[m] = *(floats *)(to + m * padded + LANES);
@@ -55,7 +55,7 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
             words first = *(const words *)(value + j * n + w);
             if (!bf16) {
                 __builtin_prefetch(next + j * n + w, 0, 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int m = 0; m < vectors; m++)
                     even[m] = multiply_add(0, even[m], weights[m * stride + j], first);
                 continue;
@@ -64,13 +64,13 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
             __builtin_prefetch(next + j * n + 2 * w + LANES, 0, 2);
             words second = j + 1 < count ? *(const words *)(value + (j + 1) * n + w) : (words){};
             words evens = (first & 0xFFFF) | (second << 16), odds = (first >> 16) | (second & 0xFFFF0000u);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int m = 0; m < vectors; m++) {
                 even[m] = multiply_add(1, even[m], weights[m * stride + j / 2], evens);
                 odd[m] = multiply_add(1, odd[m], weights[m * stride + j / 2], odds);
             }
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
             *(floats *)(to + m * padded) = even[m];
             if (bf16) *(floats *)(to + m * padded + LANES) = odd[m];
@@ -78,8 +78,8 @@ INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, 
     }
 }
 
-/* As `attend`, for few vectors and the heads from `head` to `last`: block after block, all heads of a
- * block, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
+/* As `attend`, for few vectors and the heads from `head` to `last`: block after block, or CHUNK positions of one
+ * that is longer, all heads, which reads memory in the order it lies in. Scratch holds the vectors of all these heads. */
 INLINE void attend_few(const int bf16, const int vectors, const Call *call, const int32_t *table,
                        long first_row, long rows, long position, long head, long last, Scratch *s) {
     long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
@@ -89,28 +89,32 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
     for (long at = start, count; at < end; at += count) {
         long left = bs - at % bs;
         count = left < end - at ? left : end - at;
-        count = count < LANES ? count : LANES;
+        count = count < CHUNK ? count : CHUNK;
+        long wide = (count + LANES - 1) / LANES * LANES;
         const word *cache = (const word *)call->cache;
-        const word *block = cache + table[at / bs] * 2 * plane + at % bs * n, *after = block;
-        if (at + count < end) after = cache + table[(at + count) / bs] * 2 * plane + (at + count) % bs * n;
+        const word *block = cache + table[at / bs] * 2 * plane + at % bs * n;
         for (long h = head; h < last; h++) {
             const word *key = block + h * bs * n;
+            Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
+            const word *then = cache + next.block * 2 * plane + (next.head * bs + next.offset) * n;
             long v = (h - head) * vectors;
-            score_few(bf16, vectors, s->q + v * n, key, h + 1 < last ? key + bs * n : after + head * bs * n,
-                      n, count, s->s + v * CHUNK);
+            for (long c = 0; c < count; c += LANES)
+                score_few(bf16, vectors, s->q + v * n, key + c * n, then + c * n,
+                          n, count - c < LANES ? count - c : LANES, s->s + v * CHUNK + c);
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
                 long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
-                weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < LANES ? low : LANES,
-                      high < 0 ? 0 : high, LANES, call->scale, s->top + m, s->sum + m * LANES,
+                weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < wide ? low : wide,
+                      high < 0 ? 0 : high, wide, call->scale, s->top + m, s->sum + m * LANES,
                       s->o + m * s->padded, s->padded);
             }
         }
         for (long h = head; h < last; h++) {
             const word *value = block + plane + h * bs * n;
             long v = (h - head) * vectors;
+            Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
             add_few(bf16, vectors, s->p + v * p_stride, p_stride, value,
-                    h + 1 < last ? value + bs * n : after + plane + head * bs * n, n, count,
+                    cache + (next.block * 2 + 1) * plane + (next.head * bs + next.offset) * n, n, count,
                     s->o + v * s->padded, s->padded);
         }
     }

@@ -10,21 +10,27 @@
 #include "attend_codes.h"
 #include "attend_few.h"
 #include "attend_many.h"
+#include "calls.h"
 #define PIECE 256 /* positions laid together at once; even */
 
-static long rows_at_once(const Call *call) {
+/* Rows of a sequence that share a reading. Where heads share no keys, as in Whisper, the rows of a draft are summed
+ * as they are alone: what is answered does not hang on what was guessed. */
+static long rows_at_once(const Call *call, long rows) {
     long group = call->heads / call->kv_heads;
+    if (group == 1 && rows <= ALIKE && !call->keys) return FEW;
     return group >= SPAN ? 1 : SPAN / group;
 }
 
-/* Whether a step's vectors read keys and values once, where they lie in one piece. */
-static int are_few(const Call *call, int coded, long vectors, long words_of_head) {
-    return vectors <= FEW && !call->keys && (coded || words_of_head % LANES == 0);
+/* As how many a step's vectors read keys and values once, where they lie in one piece: their number, or the
+ * next for which there is code. 0: as many do. */
+static long as_few(const Call *call, int coded, long vectors, long words_of_head) {
+    if (vectors > FEW || call->keys || !(coded || words_of_head % LANES == 0)) return 0;
+    return vectors <= 4 ? vectors : (vectors + 1) / 2 * 2;
 }
 
 /* How many heads an item takes: all when sequences alone keep the threads busy, one where vectors are many. */
 static long heads_at_once(const Call *call, int few, long items, int threads) {
-    if (!few) return 1;
+    if (!few || call->memories) return 1; /* of a long block a head is read in one piece */
     long wanted = items / (4 * threads); /* items were counted per head */
     long heads = wanted < 1 ? 1 : wanted > call->kv_heads ? call->kv_heads : wanted;
     while (call->kv_heads % heads) heads--;
@@ -42,12 +48,12 @@ static long heads_at_once(const Call *call, int few, long items, int threads) {
 /* Items of work are numbered sequence after sequence; `firsts` says with which number each begins. */
 INLINE void run(const int bf16, const int coded, const Call *call, const long *firsts, long sequences,
                 long longest, int threads) {
-    long span = rows_at_once(call), group = call->heads / call->kv_heads,
+    long span = rows_at_once(call, longest), group = call->heads / call->kv_heads,
          n = call->dim * (bf16 ? 2 : 4) / 4;
     long vectors = (longest < span ? longest : span) * group;
-    long heads = heads_at_once(call, are_few(call, coded, vectors, n), firsts[sequences], threads),
+    long few = as_few(call, coded, longest * group, n), heads = heads_at_once(call, few > 0, firsts[sequences], threads),
          items = firsts[sequences] / heads;
-    vectors = (vectors * heads + LANES - 1) / LANES * LANES;
+    vectors = ((few ? few : vectors) * heads + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
     {
         char *memory = aligned_alloc(64, scratch_bytes(vectors, call->dim));
@@ -60,6 +66,7 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
             long number = (items - 1 - item) * heads;
             while (firsts[sequence] > number) sequence--;
             long first = call->query_starts[sequence], all = call->query_starts[sequence + 1] - first;
+            long span = rows_at_once(call, all);
             long within = number - firsts[sequence], parts = (all + span - 1) / span;
             long head = within / parts, row = within % parts * span; /* a head's keys stay in caches */
             long rows = all - row < span ? all - row : span;
@@ -72,11 +79,13 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
                 own.block_size = call->contexts[sequence];
                 if (coded) own.block_size = (own.block_size + LANES - 1) / LANES * LANES;
             }
-            switch (are_few(call, coded, rows * group, n) ? rows * group : 0) {
+            switch (as_few(call, coded, rows * group, n)) {
                 FEW_CASE(1)
                 FEW_CASE(2)
                 FEW_CASE(3)
                 FEW_CASE(4)
+                FEW_CASE(6)
+                FEW_CASE(8)
                 default: attend(bf16, coded, &own, table, first + row, rows, position, head, &scratch);
             }
         }
@@ -85,10 +94,11 @@ INLINE void run(const int bf16, const int coded, const Call *call, const long *f
 }
 
 INLINE void run_all(int bf16, int coded, const Call *call, long sequences, int threads) {
-    long firsts[sequences + 1], longest = 0, span = rows_at_once(call);
+    long firsts[sequences + 1], longest = 0;
     firsts[0] = 0;
     for (long i = 0; i < sequences; i++) {
         long rows = call->query_starts[i + 1] - call->query_starts[i];
+        long span = rows_at_once(call, rows);
         longest = rows > longest ? rows : longest;
         firsts[i + 1] = firsts[i] + (rows + span - 1) / span * call->kv_heads;
     }

@@ -6,7 +6,9 @@
 #define CHUNK 64 /* positions between two looks at the running maximum, at most */
 #define SPAN 64 /* query vectors that share one reading of keys and values, at most */
 #define SLACK 32.0f /* powers of two by which scores may exceed what weights are relative to */
-#define FEW 4    /* query vectors below which turning keys costs more than it saves */
+#define ALIKE 32 /* rows of a sequence that are summed as if each were alone, at most */
+#define FEW 8    /* query vectors up to which turning keys costs more than it saves */
+#define AHEAD 8192 /* bytes between what is multiplied and what is fetched */
 
 typedef struct {
     const char *query, *cache;
@@ -134,6 +136,21 @@ INLINE const char *query_at(const int bf16, const Call *call, long first_row, lo
     long group = call->heads / call->kv_heads;
     long at = (first_row + m / group) * call->query_stride + (kv_head * group + m % group) * call->dim;
     return call->query + at * (bf16 ? 2 : 4);
+}
+
+/* What few vectors read AHEAD bytes after `positions` from `at` on, `piece` bytes, of head `h` of those from `head`
+ * to `last`, which come one after the other. */
+typedef struct {
+    long block, offset, head;
+} Later;
+
+INLINE Later later(const Call *call, const int32_t *table, long at, long end, long h, long head, long last,
+                   long positions, long piece) {
+    long steps = (AHEAD + piece - 1) / piece, heads = last - head, then = h + steps % heads;
+    long on = at + steps / heads * positions;
+    if (then >= last) then -= heads, on += positions;
+    if (on >= end) on = at;
+    return (Later){table[on / call->block_size], on % call->block_size, then};
 }
 
 /* `vectors` of the scratch, from `v` on, have seen nothing yet. */

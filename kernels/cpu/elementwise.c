@@ -6,6 +6,7 @@
  * elements.
  */
 #include "activation.h"
+#include "calls.h"
 #include "codes.h"
 #include "rows.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */

@@ -7,6 +7,7 @@
  * last either way. Tiles of 32 are what oneDNN wants where the processor has AMX.
  */
 #include "activation.h"
+#include "calls.h"
 #include "rows.h"
 #define WIDTH 64
 #define AMX_WORDS 16

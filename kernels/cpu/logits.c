@@ -4,7 +4,7 @@
  */
 #include "rows.h"
 #define CHUNK 64   /* logits that are compared by their largest first */
-#define BLOCK 1024 /* exponentials summed before the sum is added to a wider one */
+#define BLOCK 1024 /* numbers searched at a time, and exponentials summed before the sum is added to a wider one */
 #define WORTH_THREADS 65536
 
 typedef struct {
@@ -90,14 +90,20 @@ void sensorium_exact_logits(int bf16, int rounded, const void *logits, const voi
 /* The first largest element, or the first that is not a number. */
 INLINE long best_of(const int bf16, const void *row, long size) {
     float best = -INFINITY;
+    long where = 0;
     int broken = 0;
-#pragma omp simd reduction(max : best) reduction(| : broken)
-    for (long i = 0; i < size; i++) {
-        float x = load(bf16, row, i);
-        best = x > best ? x : best;
-        broken |= x != x;
+    for (long first = 0; first < size && !broken; first += BLOCK) {
+        long end = first + BLOCK < size ? first + BLOCK : size;
+        float most = -INFINITY;
+#pragma omp simd reduction(max : most) reduction(| : broken)
+        for (long i = first; i < end; i++) {
+            float x = load(bf16, row, i);
+            most = x > most ? x : most;
+            broken |= x != x;
+        }
+        if (most > best || broken) best = most, where = first;
     }
-    for (long i = 0; i < size; i++) {
+    for (long i = where; i < size; i++) {
         float x = load(bf16, row, i);
         if (broken ? x != x : x == best) return i;
     }

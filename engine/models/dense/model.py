@@ -19,6 +19,7 @@ from torch import Tensor
 from ....kernels.attention_inputs import HeadNorms, attention_inputs
 from ....kernels.before import RmsNorm
 from ....kernels.codes import HEAD_GRID
+from ....kernels.layers import Heads, LayerParts, Layers, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear
 from ....kernels.linear_bits import BitsWeight
 from ....kernels.logits import head_logits
@@ -98,6 +99,7 @@ class Decoder:
         self._dtype = tensors.dtype
         self._tokens: Tensor | BitsWeight = tensors.take(f"{prefix}embed_tokens.weight")
         self._layers = [_layer(c, tensors, f"{prefix}layers.{i}", i) for i in range(c.num_layers)]
+        self._few = self._few_rows()
         self._norm = tensors.take(f"{prefix}norm.weight")
         self._head = self._output_projection(tensors, prefix)
         self._frequencies = torch.tensor(c.inverse_frequencies, dtype=torch.float32, device=tensors.device)
@@ -118,6 +120,25 @@ class Decoder:
             self._tokens = head  # the only copy
         return head
 
+    def _few_rows(self) -> Layers | None:
+        c = self.config
+        if not all(c.has_rotary):
+            return None
+        parts = [
+            LayerParts(
+                norm=layer.attention_norm,
+                qkv=layer.qkv,
+                out=layer.out,
+                last_norm=layer.mlp_norm,
+                up=layer.gate_up,
+                down=layer.down,
+                head_norms=layer.head_norms,
+                window=layer.window,
+            )
+            for layer in self._layers
+        ]
+        return written_down(parts, Heads(c.num_heads, c.num_kv_heads, c.head_dim), "silu_mul", turned=True)
+
     def _embed(self, token_ids: Tensor) -> Tensor:
         if isinstance(self._tokens, BitsWeight):
             return self._tokens.rows(token_ids).to(self._dtype)
@@ -128,6 +149,15 @@ class Decoder:
         c, batches = self.config, batch.paged
         x = _place(self._embed(batch.token_ids), batch.media)
         table = rotary_table(batch.positions, self._frequencies, axes=self._axes, scaling=c.rotary_scaling)
+        few = self._few
+        if (
+            few is not None
+            and batch.looked is None
+            and few.take(x.shape[0], cache)
+            and not _num_levels(batch.media)
+        ):
+            few.run(x, cache, batches, table=table)
+            return x
         still = table
         if not all(c.has_rotary):
             still = RotaryTable(torch.ones_like(table.cos), torch.zeros_like(table.sin))

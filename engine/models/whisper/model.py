@@ -22,6 +22,7 @@ from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
+from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear, pack_linear
 from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
@@ -73,10 +74,6 @@ class CrossKeyValues:
     memory: Tensor
     num_positions: int
 
-    def span(self, layer: int, start: int, end: int) -> CrossSpan:
-        """These rows listen to it."""
-        return CrossSpan(start, end, self.memory[layer], self.num_positions)
-
     @property
     def num_bytes(self) -> int:
         """Bytes held."""
@@ -126,6 +123,7 @@ class WhisperModel:
             for i in range(a.decoder_layers)
         ]
         self._decoder_norm = self._norm("decoder.layer_norm")
+        self._few = self._few_rows()
         self._cross = self._cross_projection()
         self._head_rows = self._tokens if a.tied else self._tensors["proj_out.weight"]
         self._head = arrange_linear(self._head_rows, None, HEAD_GRID if self._grid else None)
@@ -238,21 +236,43 @@ class WhisperModel:
         a = self._a
         rows, heads, dim = batch.token_ids.shape[0], a.decoder_heads, a.d_model // a.decoder_heads
         x = F.embedding(batch.token_ids, self._tokens) + self._positions[batch.positions]
-        windows = [_window(listener) for listener in batch.listeners]
+        heard = _heard(batch.listeners)
+        few = self._few
+        if few is not None and not scores and few.take(rows, cache, heard):
+            few.run(x, cache, batch.paged, spans=heard)
+            return x
         for i, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
+            spans = [each.of_layer(i) for each in heard]
             qkv = linear(x, attention.qkv, before=attention.norm)
             query, key, value = qkv.view(rows, 3, heads, dim).unbind(1)
             write_kv(cache[i], batch.paged.write_slots, key, value)
             mixed = paged_attention(query, cache[i], batch.paged)
             x = linear(mixed.reshape(x.shape), attention.out, residual=x)
             query = linear(x, cross.query, before=cross.norm).view(rows, heads, dim)
-            mixed = cross_attention(query, _spans(batch.listeners, windows, i))
+            mixed = cross_attention(query, spans)
             if i in scores:
-                key, _ = windows[0].span(i, 0, rows).key_value()
+                key, _ = spans[0].key_value()
                 scores[i] = cross_scores(query, key.to(query.dtype))
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
             x = feed_forward(x)
         return x
+
+    def _few_rows(self) -> Layers | None:
+        a = self._a
+        parts = [
+            LayerParts(
+                norm=attention.norm,
+                qkv=attention.qkv,
+                out=attention.out,
+                last_norm=feed_forward.norm,
+                up=feed_forward.up,
+                down=feed_forward.down,
+                cross=CrossParts(cross.norm, cross.query, cross.out),
+            )
+            for attention, cross, feed_forward in self._decoder_layers
+        ]
+        heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
+        return written_down(parts, heads, a.activation)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
@@ -317,17 +337,14 @@ def _coded_key_values(projected: Tensor) -> CrossKeyValues:
     return CrossKeyValues(memory, positions)
 
 
-def _window(listener: Listener) -> CrossKeyValues:
-    assert isinstance(listener.output, CrossKeyValues), "encoded by another model"
-    return listener.output
-
-
-def _spans(listeners: Sequence[Listener], windows: Sequence[CrossKeyValues], layer: int) -> list[CrossSpan]:
+def _heard(listeners: Sequence[Listener]) -> list[CrossSpan]:
+    """What rows listen to, in all layers."""
     spans: list[CrossSpan] = []
     start = 0
-    for listener, window in zip(listeners, windows, strict=True):
-        end = start + listener.num_rows
-        spans.append(window.span(layer, start, end))
+    for listener in listeners:
+        window, end = listener.output, start + listener.num_rows
+        assert isinstance(window, CrossKeyValues), "encoded by another model"
+        spans.append(CrossSpan(start, end, window.memory, window.num_positions))
         start = end
     return spans
 

@@ -1,0 +1,100 @@
+/* A decoder's layers for few rows of bfloat16, one call after the other as the Python wrappers would call them.
+ *
+ * Between two calls an interpreter needs some ten microseconds, and much more where a step has read so much
+ * that it is in no cache. Everything that is computed is computed by the other files.
+ */
+#include "activation.h"
+#include "calls.h"
+#include "rows.h"
+
+/* As `sensorium_linear` takes it. */
+typedef struct {
+    const void *w, *bias;
+    long in, out, tile, depth;
+} Product;
+
+/* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
+ * norms of heads may be 0. */
+typedef struct {
+    Product qkv, out, query, cross_out, up, down;
+    const void *norm, *cross_norm, *last_norm, *query_norm, *key_norm;
+    long window;
+} Layer;
+
+/* What all layers share. The middle is gated if `activation` is below 0. Queries and keys are turned where there
+ * are cosines; they then have `half` pairs of them. */
+typedef struct {
+    long num_layers, rows, heads, kv_heads, dim, norm, activation;
+    const float *cos, *sin;
+    char *cache;
+    long layer_bytes, coded, blocks, block_size;
+    const int64_t *slots;
+    const int32_t *tables, *starts, *contexts;
+    long table_width, sequences;
+    const char *const *memories; /* [layers, listeners] */
+    const int32_t *listener_starts, *lengths;
+    long listeners, memories_coded, threads;
+} Step;
+
+typedef struct {
+    char *qkv, *query, *mixed, *middle;
+} Space;
+
+INLINE void multiply(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
+                     const void *norm, int activation, const void *residual, void *y) {
+    sensorium_linear(1, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile, p->depth,
+                     activation, how, norm, eps, (int)s->threads);
+}
+
+/* Attention of the rows to their own sequences, to `mixed`; keys and values are in the cache then. */
+static long attend_own(const Layer *l, const Step *s, float head_eps, float scale, char *cache, Space at) {
+    long width = s->heads * s->dim, stride = width + 2 * s->kv_heads * s->dim, bad;
+    int threads = (int)s->threads;
+    char *key = at.qkv + 2 * width, *value = key + 2 * s->kv_heads * s->dim;
+    const char *query = s->cos ? at.query : at.qkv;
+    if (s->cos)
+        bad = sensorium_attention_inputs(1, (int)s->coded, at.qkv, stride, s->rows, s->heads, s->kv_heads, s->dim / 2,
+                                         l->query_norm, l->key_norm, head_eps, s->cos, s->sin, cache, s->blocks,
+                                         s->block_size, s->slots, at.query, threads);
+    else if (s->coded)
+        bad = sensorium_write_codes(1, cache, s->blocks, s->slots, key, stride, value, stride, s->rows, s->kv_heads,
+                                    s->block_size, s->dim, threads);
+    else
+        bad = sensorium_write_kv(cache, s->blocks, s->slots, key, 2 * stride, value, 2 * stride, s->rows, s->kv_heads,
+                                 s->block_size, 2 * s->dim);
+    if (bad >= 0) return bad;
+    sensorium_attention(1, (int)s->coded, query, s->cos ? width : stride, cache, s->tables, s->table_width, s->starts,
+                        s->contexts, s->sequences, s->heads, s->kv_heads, s->dim, s->block_size, l->window, 1,
+                        scale, at.mixed, threads);
+    return -1;
+}
+
+/* x [rows, size] becomes what is behind the layers. `eps` is that of norms, `head_eps` of heads' norms; scores are
+ * scaled. Gives the number of a row whose slot the cache lacks, −1 if all is well. */
+long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_eps, float scale, char *x) {
+    const Layer *first = layers;
+    long width = s->heads * s->dim, bytes = 2 * s->rows, bad = -1;
+    char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out)));
+    Space at = {memory, memory + bytes * first->qkv.out, memory + bytes * (first->qkv.out + width),
+                memory + bytes * (first->qkv.out + 2 * width)};
+    int norm = (int)s->norm, gated = s->activation < 0, activation = gated ? NONE : (int)s->activation;
+    for (long i = 0; i < s->num_layers && bad < 0; i++) {
+        const Layer *l = layers + i;
+        long size = l->qkv.in;
+        multiply(&l->qkv, s, eps, x, size, norm, l->norm, NONE, 0, at.qkv);
+        bad = attend_own(l, s, head_eps, scale, s->cache + i * s->layer_bytes, at);
+        if (bad >= 0) break;
+        multiply(&l->out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
+        if (s->listeners) {
+            multiply(&l->query, s, eps, x, size, norm, l->cross_norm, NONE, 0, at.query);
+            sensorium_cross_attention(1, (int)s->memories_coded, at.query, width, s->memories + i * s->listeners,
+                                      s->listener_starts, s->lengths, s->listeners, s->heads, s->dim,
+                                      scale, at.mixed, (int)s->threads);
+            multiply(&l->cross_out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
+        }
+        multiply(&l->up, s, eps, x, size, norm, l->last_norm, activation, 0, at.middle);
+        multiply(&l->down, s, eps, at.middle, l->up.out, gated ? GATED : AS_IT_IS, 0, NONE, x, x);
+    }
+    free(memory);
+    return bad;
+}

@@ -1,0 +1,227 @@
+"""All layers of a decoder in one call, for the few rows of a decode step in bfloat16.
+
+A layer is six to nine calls of the other files' kernels. Each costs the interpreter some ten microseconds,
+several times that where a step has read so much that nothing of the interpreter is in a cache. What a step
+calls is the same each time, so it is written down once, and `cpu/layers.c` makes the calls: the same with the
+same numbers. Where a product's way is not our own loop, and for all else that is not known here, a model goes
+layer by layer. Read `engine/models/whisper/model.py` next.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .activation import Activation, code_of
+from .attention_inputs import HeadNorms
+from .before import MOST_ROWS, LayerNorm, RmsNorm
+from .choice import Choice
+from .cross_attention import CrossSpan
+from .kv_cache import check_written, takes_codes
+from .kv_codes import CODED
+from .linear import DenseWeight, LinearWeight
+from .native import Native, library
+from .paged_attention import PagedBatch
+from .rotary import RotaryTable
+from .silu_mul import LANES
+
+Norm = RmsNorm | LayerNorm
+
+
+class CrossParts(NamedTuple):
+    """The middle of a layer that listens."""
+
+    norm: Norm
+    query: LinearWeight
+    out: LinearWeight
+
+
+class LayerParts(NamedTuple):
+    """One layer. What is None in one is None in each, but for windows."""
+
+    norm: Norm
+    qkv: LinearWeight
+    out: LinearWeight
+    last_norm: Norm
+    up: LinearWeight
+    down: LinearWeight
+    cross: CrossParts | None = None
+    head_norms: HeadNorms | None = None
+    window: int | None = None
+
+    def products(self) -> Iterator[LinearWeight]:
+        """In the order in which `cpu/layers.c` has them."""
+        yield from (self.qkv, self.out)
+        if self.cross is not None:
+            yield from (self.cross.query, self.cross.out)
+        yield from (self.up, self.down)
+
+    def norms(self) -> tuple[Norm, ...]:
+        """Of whole rows."""
+        return (
+            (self.norm, self.last_norm)
+            if self.cross is None
+            else (self.norm, self.cross.norm, self.last_norm)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How the queries, keys and values of a row lie."""
+
+    num: int
+    num_kv: int
+    dim: int
+
+
+class Layers:
+    """Layers written down. Made by `written_down`."""
+
+    def __init__(
+        self,
+        native: Native,
+        parts: Sequence[LayerParts],
+        heads: Heads,
+        middle: Activation | Literal["silu_mul"],
+    ) -> None:
+        self._native = native
+        self._parts = tuple(parts)  # they hold what the addresses point to
+        self._heads = heads
+        self._middle = -1 if middle == "silu_mul" else code_of(middle)
+        self._table = array("q", (number for each in parts for number in _numbers(each)))
+        found = {
+            weight.choice for each in parts for weight in each.products() if isinstance(weight, DenseWeight)
+        }
+        self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
+
+    def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
+        """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
+        if not 0 < rows <= MOST_ROWS or any(choice.at(rows) != "c" for choice in self.choices):
+            return False
+        return cache.is_contiguous() and all(map(self._knows, (cache[0], *(span.memory for span in spans))))
+
+    def _knows(self, blocks: Tensor) -> bool:
+        return takes_codes(self._native, blocks) if blocks.dtype is CODED else blocks.dtype is torch.bfloat16
+
+    def run(
+        self,
+        x: Tensor,
+        cache: Tensor,
+        batch: PagedBatch,
+        *,
+        table: RotaryTable | None = None,
+        spans: Sequence[CrossSpan] = (),
+    ) -> None:
+        """x [rows, size], contiguous, becomes what is behind the layers. `cache` [layers, …] is as `write_kv`
+        takes each of them, `batch` as `paged_attention` does. `table` where queries and keys are turned.
+        `memory` of `spans` is [layers, 2, heads, n, dim], or codes. Raises IndexError as `write_kv` does."""
+        rows, heads, layers = x.shape[0], self._heads, len(self._parts)
+        assert x.is_contiguous(), "it is changed in place"
+        assert (x.dtype, cache.shape[0], batch.write_slots.shape[0]) == (torch.bfloat16, layers, rows)
+        first = self._parts[0]
+        assert (first.cross is None) == (not spans), "either all listen or none"
+        memories, starts, lengths = _heard(spans, layers)
+        step = array(
+            "q",
+            (
+                *(layers, rows, heads.num, heads.num_kv, heads.dim),
+                3 if isinstance(first.norm, LayerNorm) else 1,
+                self._middle,
+                *((0, 0) if table is None else (table.cos.data_ptr(), table.sin.data_ptr())),
+                cache.data_ptr(),
+                cache.stride(0) * cache.itemsize,
+                cache.dtype is CODED,
+                cache.shape[1],
+                batch.block_size,
+                batch.write_slots.data_ptr(),
+                batch.block_tables.data_ptr(),
+                batch.query_starts.data_ptr(),
+                batch.context_lengths.data_ptr(),
+                batch.block_tables.shape[1],
+                len(batch.num_queries),
+                memories.buffer_info()[0],
+                starts.buffer_info()[0],
+                lengths.buffer_info()[0],
+                len(spans),
+                bool(spans) and spans[0].memory.dtype is CODED,
+                torch.get_num_threads(),
+            ),
+        )
+        head_norms = first.head_norms
+        bad = self._native.layers(
+            self._table.buffer_info()[0],
+            step.buffer_info()[0],
+            first.norm.eps,
+            0.0 if head_norms is None else head_norms.eps,
+            heads.dim**-0.5,
+            x.data_ptr(),
+        )
+        check_written(bad, batch.write_slots, cache[0])
+
+
+def written_down(
+    parts: Sequence[LayerParts],
+    heads: Heads,
+    middle: Activation | Literal["silu_mul"],
+    *,
+    turned: bool = False,
+) -> Layers | None:
+    """The layers, if C kernels know all that is in them; `middle` is between the last two products, and
+    queries and keys are `turned` by positions or not."""
+    native = library()
+    norms = [norm for each in parts for norm in each.norms()]
+    head_norms = [norm for each in parts for norm in _of_heads(each)]
+    tensors = [norm[0] for norm in norms] + head_norms
+    known = all(each.is_cpu and each.is_contiguous() and each.dtype is torch.bfloat16 for each in tensors)
+    if native is None or not parts or not known or heads.dim % (2 * LANES if turned else 2):
+        return None
+    for each in parts:
+        for weight in each.products():
+            if not isinstance(weight, DenseWeight) or weight.tiles is None or weight.choice is None:
+                return None
+            if weight.weight.dtype is not torch.bfloat16 or weight.weight.shape[1] % LANES:
+                return None
+    return Layers(native, parts, heads, middle)
+
+
+def _numbers(parts: LayerParts) -> Iterator[int]:
+    """A layer as C has it."""
+    products = [_product(weight) for weight in parts.products()]
+    if parts.cross is None:
+        products[2:2] = [[0] * 6] * 2
+    qkv, out, query, cross_out, up, down = products
+    for each in (qkv, out, query, cross_out, up, down):
+        yield from each
+    yield parts.norm[0].data_ptr()
+    yield 0 if parts.cross is None else parts.cross.norm[0].data_ptr()
+    yield parts.last_norm[0].data_ptr()
+    yield from [norm.data_ptr() for norm in _of_heads(parts)] or (0, 0)
+    yield parts.window or 0
+
+
+def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
+    return () if parts.head_norms is None else (parts.head_norms.query, parts.head_norms.key)
+
+
+def _product(weight: LinearWeight) -> list[int]:
+    assert isinstance(weight, DenseWeight)
+    assert weight.tiles is not None
+    (out, size), tiles, bias = weight.weight.shape, weight.tiles, weight.bias
+    return [tiles.address, 0 if bias is None else bias.data_ptr(), size, out, tiles.width, tiles.depth]
+
+
+def _heard(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:
+    """Where each layer's memory of each span begins, with which row each span begins, how much it hears."""
+    for span in spans:
+        assert span.memory.is_contiguous(), "an encoding lies in one piece"
+        assert span.memory.dtype is spans[0].memory.dtype, "encodings are alike"
+        assert span.memory.dtype is CODED or span.num_positions in (None, span.memory.shape[3])
+    firsts = [(span.memory.data_ptr(), span.memory.stride(0) * span.memory.itemsize) for span in spans]
+    memories = array("q", [first + layer * size for layer in range(layers) for first, size in firsts])
+    lengths = [span.memory.shape[3] if span.num_positions is None else span.num_positions for span in spans]
+    return memories, array("i", [0, *(span.end for span in spans)]), array("i", lengths)

@@ -1,0 +1,226 @@
+"""All layers in one call are the layers one by one, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from sensorium.kernels import layers as module
+from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
+from sensorium.kernels.before import MOST_ROWS, LayerNorm, RmsNorm
+from sensorium.kernels.codes import Grid
+from sensorium.kernels.cross_attention import CrossSpan, cross_attention
+from sensorium.kernels.kv_cache import write_kv
+from sensorium.kernels.kv_codes import CODED, stored_size
+from sensorium.kernels.layers import CrossParts, Heads, LayerParts, Layers, Norm, written_down
+from sensorium.kernels.linear import LinearWeight, arrange_linear, linear
+from sensorium.kernels.native import library
+from sensorium.kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from sensorium.kernels.rotary import RotaryTable, rotary_table
+from torch import Tensor
+
+SIZE, MIDDLE, LAYERS, BLOCK, DIM = 64, 96, 2, 16, 32
+CPU = torch.device("cpu")
+LISTENING, GROUPED = Heads(2, 2, DIM), Heads(4, 2, DIM)
+STEPS = {
+    "one": [PagedSequence([2, 0], 20, 1)],
+    "several": [PagedSequence([2, 0], 20, 1), PagedSequence([1], 0, 1), PagedSequence([3, 4, 5], 40, 1)],
+    "drafts": [PagedSequence([2, 0], 20, 6), PagedSequence([1], 3, 1), PagedSequence([3, 4, 5], 33, 9)],
+}
+
+
+def weight(out: int, size: int, *, biased: bool, grid: Grid | None = None) -> LinearWeight:
+    bias = torch.randn(out).bfloat16() if biased else None
+    return arrange_linear((torch.randn(out, size) / size**0.5).bfloat16(), bias, grid)
+
+
+def listening(grid: Grid | None = None) -> list[LayerParts]:
+    """As Whisper's."""
+
+    def norm() -> LayerNorm:
+        return LayerNorm(torch.rand(2, SIZE).bfloat16())
+
+    def product(out: int, size: int) -> LinearWeight:
+        return weight(out, size, biased=True, grid=grid)
+
+    width = LISTENING.num * DIM
+    return [
+        LayerParts(
+            norm=norm(),
+            qkv=product(3 * width, SIZE),
+            out=product(SIZE, width),
+            last_norm=norm(),
+            up=product(MIDDLE, SIZE),
+            down=product(SIZE, MIDDLE),
+            cross=CrossParts(norm(), product(width, SIZE), product(SIZE, width)),
+        )
+        for _ in range(LAYERS)
+    ]
+
+
+def grouped(*, head_norms: bool = True) -> list[LayerParts]:
+    """As Qwen3's; the second layer has a window."""
+
+    def norm(size: int = SIZE) -> RmsNorm:
+        return RmsNorm(torch.rand(size).bfloat16(), 1e-6)
+
+    width = GROUPED.num * DIM
+    return [
+        LayerParts(
+            norm=norm(),
+            qkv=weight((GROUPED.num + 2 * GROUPED.num_kv) * DIM, SIZE, biased=True),
+            out=weight(SIZE, width, biased=False),
+            last_norm=norm(),
+            up=weight(2 * MIDDLE, SIZE, biased=False),
+            down=weight(SIZE, MIDDLE, biased=False),
+            head_norms=HeadNorms(norm(DIM).weight, norm(DIM).weight, 1e-5) if head_norms else None,
+            window=7 if number else None,
+        )
+        for number in range(LAYERS)
+    ]
+
+
+@dataclass
+class Step:
+    x: Tensor
+    cache: Tensor
+    batch: PagedBatch
+    table: RotaryTable
+    spans: list[CrossSpan]
+
+    def copy(self) -> Step:
+        return Step(self.x.clone(), self.cache.clone(), self.batch, self.table, self.spans)
+
+
+def make_step(sequences: Sequence[PagedSequence], heads: Heads, *, coded: bool) -> Step:
+    batch = paged_batch(sequences, BLOCK, CPU)
+    rows = batch.write_slots.shape[0]
+    cache = torch.randn(LAYERS, 6, 2, heads.num_kv, BLOCK, DIM).bfloat16()
+    spans, start = [], 0
+    for sequence, positions in zip(sequences, (30, 48, 1), strict=False):
+        memory = torch.randn(LAYERS, 2, heads.num, positions, DIM).bfloat16()
+        end = start + sequence.num_rows
+        spans.append(CrossSpan(start, end, coded_memory(memory) if coded else memory, positions))
+        start = end
+    if coded:
+        cache = torch.stack([coded_cache(each) for each in cache])
+    positions_of = torch.cat([torch.arange(each.start, each.start + each.num_rows) for each in sequences])
+    table = rotary_table(positions_of, 0.5 ** torch.arange(DIM // 2))
+    return Step(torch.randn(rows, SIZE).bfloat16(), cache, batch, table, spans)
+
+
+def coded_cache(cache: Tensor) -> Tensor:
+    blocks, _, heads, size, dim = cache.shape
+    made = torch.zeros(blocks, 2, heads, size, stored_size(dim, CODED), dtype=CODED)
+    key, value = cache.permute(1, 0, 3, 2, 4).flatten(1, 2)
+    write_kv(made, torch.arange(blocks * size), key, value)
+    return made
+
+
+def coded_memory(memory: Tensor) -> Tensor:
+    padding = -memory.shape[3] % BLOCK
+    return torch.cat(
+        [coded_cache(each[None]) for each in torch.nn.functional.pad(memory, (0, 0, 0, padding))]
+    )
+
+
+def one_by_one(parts: Sequence[LayerParts], heads: Heads, step: Step) -> Tensor:
+    x, batch = step.x, step.batch
+    for number, (layer, cache) in enumerate(zip(parts, step.cache, strict=True)):
+        qkv = linear(x, layer.qkv, before=layer.norm).view(len(x), -1, DIM)
+        if layer.cross is None:
+            query = attention_inputs(qkv, layer.head_norms, step.table, cache, batch.write_slots)
+        else:
+            query, key, value = torch.split(qkv, [heads.num, heads.num_kv, heads.num_kv], 1)
+            write_kv(cache, batch.write_slots, key, value)
+        mixed = paged_attention(query, cache, batch, window=layer.window).flatten(1)
+        x = linear(mixed, layer.out, residual=x)
+        if layer.cross is None:
+            middle = linear(x, layer.up, before=layer.last_norm)
+            x = linear(middle, layer.down, before="silu_mul", residual=x)
+            continue
+        query = linear(x, layer.cross.query, before=layer.cross.norm).view(len(x), heads.num, DIM)
+        heard = cross_attention(query, [span.of_layer(number) for span in step.spans])
+        x = linear(heard.flatten(1), layer.cross.out, residual=x)
+        middle = linear(x, layer.up, before=layer.last_norm, activation="gelu")
+        x = linear(middle, layer.down, residual=x)
+    return x
+
+
+def made(parts: Sequence[LayerParts], heads: Heads) -> Layers:
+    layers = (
+        written_down(parts, heads, "gelu")
+        if parts[0].cross
+        else written_down(parts, heads, "silu_mul", turned=True)
+    )
+    if layers is None:
+        pytest.skip("there is no C compiler, or no product of bfloat16")
+    for choice in layers.choices:
+        choice.chosen = ("c",) * len(choice.rows)
+    return layers
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("kind", ["listening", "grouped", "no head norms"])
+def test_they_are_the_layers_one_by_one(kind: str, name: str, coded: bool) -> None:
+    torch.manual_seed(7)
+    heads = LISTENING if kind == "listening" else GROUPED
+    parts = listening() if kind == "listening" else grouped(head_norms=kind == "grouped")
+    layers = made(parts, heads)
+    step = make_step(STEPS[name], heads, coded=coded)
+    spans = step.spans if kind == "listening" else []
+    other = step.copy()
+    want = one_by_one(parts, heads, other)
+    assert layers.take(len(step.x), step.cache, spans)
+    layers.run(step.x, step.cache, step.batch, table=None if spans else step.table, spans=spans)
+    assert torch.equal(step.x, want)
+    assert torch.equal(step.cache, other.cache)
+
+
+def test_what_it_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = listening()
+    layers = made(parts, LISTENING)
+    step = make_step(STEPS["one"], LISTENING, coded=False)
+    assert layers.take(MOST_ROWS, step.cache, step.spans)
+    assert not layers.take(MOST_ROWS + 1, step.cache)
+    assert not layers.take(0, step.cache)
+    assert not layers.take(1, step.cache.float())
+    assert not layers.take(1, step.cache.transpose(1, 2))
+    layers.choices[0].chosen = ("onednn",) * len(layers.choices[0].rows)
+    assert not layers.take(1, step.cache), "another way is faster here"
+    layers.choices[0].chosen = ("c",) * len(layers.choices[0].rows)
+    assert written_down([], LISTENING, "gelu") is None
+    assert written_down(listening(Grid(8, 32)), LISTENING, "gelu") is None, "weights of fewer bits"
+    wide: Norm = LayerNorm(torch.rand(2, SIZE))
+    assert written_down([parts[0]._replace(norm=wide)], LISTENING, "gelu") is None
+    assert written_down(parts, Heads(2, 2, 33), "gelu") is None
+    assert written_down(parts, Heads(2, 2, 16), "silu_mul", turned=True) is None
+    monkeypatch.setattr(module, "library", lambda: None)
+    assert written_down(parts, LISTENING, "gelu") is None
+
+
+def test_a_slot_outside_the_cache_is_an_error() -> None:
+    layers = made(listening(), LISTENING)
+    step = make_step(STEPS["several"], LISTENING, coded=False)
+    step.batch.write_slots[1] = 6 * BLOCK
+    with pytest.raises(IndexError, match="96"):
+        layers.run(step.x, step.cache, step.batch, spans=step.spans)
+
+
+@pytest.mark.skipif(library() is None, reason="there is no C compiler")
+def test_a_row_does_not_depend_on_others() -> None:
+    torch.manual_seed(3)
+    parts = listening()
+    layers = made(parts, LISTENING)
+    sequences = STEPS["several"]
+    together = make_step(sequences, LISTENING, coded=False)
+    alone = together.copy()
+    layers.run(together.x, together.cache, together.batch, spans=together.spans)
+    for row, sequence in enumerate(sequences):
+        own = alone.copy()
+        x, span = own.x[row : row + 1].clone(), alone.spans[row]._replace(start=0, end=1)
+        layers.run(x, own.cache, paged_batch([sequence], BLOCK, CPU), spans=[span])
+        assert torch.equal(x, together.x[row : row + 1])
