@@ -3,8 +3,9 @@
 A layer is six to nine calls of the other files' kernels. Each costs the interpreter some ten microseconds,
 several times that where a step has read so much that nothing of the interpreter is in a cache. What a step
 calls is the same each time, so it is written down once, and `cpu/layers.c` makes the calls: the same with the
-same numbers. Where a product's way is not our own loop, and for all else that is not known here, a model goes
-layer by layer. Read `engine/models/whisper/model.py` next.
+same numbers, by weights of bfloat16 and of fewer bits. Where a product's way is not our own loop, and for all
+else that is not known here (as weights for inputs in another order), a model goes layer by layer. Read
+`engine/models/whisper/model.py` next.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,12 +26,15 @@ from .cross_attention import CrossSpan
 from .kv_cache import check_written, takes_codes
 from .kv_codes import CODED
 from .linear import DenseWeight, LinearWeight
+from .linear_bits import BitsWeight
 from .native import Native, library
 from .paged_attention import PagedBatch
 from .rotary import RotaryTable
 from .silu_mul import LANES
 
 Norm = RmsNorm | LayerNorm
+_PRODUCT: Final = 8
+"""Numbers of a product in C."""
 
 
 class CrossParts(NamedTuple):
@@ -94,9 +98,11 @@ class Layers:
         self._heads = heads
         self._middle = -1 if middle == "silu_mul" else code_of(middle)
         self._table = array("q", (number for each in parts for number in _numbers(each)))
-        found = {
-            weight.choice for each in parts for weight in each.products() if isinstance(weight, DenseWeight)
-        }
+        products = [weight for each in parts for weight in each.products()]
+        self._scratch = max(  # bytes for each row
+            (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
+        )
+        found = {each.choice for each in products if isinstance(each, DenseWeight)}
         self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
@@ -126,6 +132,7 @@ class Layers:
         first = self._parts[0]
         assert (first.cross is None) == (not spans), "either all listen or none"
         memories, starts, lengths = _heard(spans, layers)
+        scratch = torch.empty(rows * self._scratch, dtype=torch.uint8)
         step = array(
             "q",
             (
@@ -149,6 +156,7 @@ class Layers:
                 lengths.buffer_info()[0],
                 len(spans),
                 bool(spans) and spans[0].memory.dtype is CODED,
+                scratch.data_ptr(),
                 torch.get_num_threads(),
             ),
         )
@@ -180,20 +188,26 @@ def written_down(
     known = all(each.is_cpu and each.is_contiguous() and each.dtype is torch.bfloat16 for each in tensors)
     if native is None or not parts or not known or heads.dim % (2 * LANES if turned else 2):
         return None
-    for each in parts:
-        for weight in each.products():
-            if not isinstance(weight, DenseWeight) or weight.tiles is None or weight.choice is None:
-                return None
-            if weight.weight.dtype is not torch.bfloat16 or weight.weight.shape[1] % LANES:
-                return None
+    if not all(_knows_product(weight) for each in parts for weight in each.products()):
+        return None
     return Layers(native, parts, heads, middle)
+
+
+def _knows_product(weight: LinearWeight) -> bool:
+    if isinstance(weight, DenseWeight):
+        is_ours = weight.tiles is not None and weight.choice is not None
+        return is_ours and weight.weight.dtype is torch.bfloat16 and not weight.weight.shape[1] % LANES
+    if not isinstance(weight, BitsWeight) or weight.order is not None:
+        return False
+    is_narrow = weight.bias is None or weight.bias.dtype is torch.bfloat16
+    return is_narrow and not weight.size % LANES and not weight.group % LANES
 
 
 def _numbers(parts: LayerParts) -> Iterator[int]:
     """A layer as C has it."""
     products = [_product(weight) for weight in parts.products()]
     if parts.cross is None:
-        products[2:2] = [[0] * 6] * 2
+        products[2:2] = [[0] * _PRODUCT] * 2
     qkv, out, query, cross_out, up, down = products
     for each in (qkv, out, query, cross_out, up, down):
         yield from each
@@ -209,10 +223,13 @@ def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
 
 
 def _product(weight: LinearWeight) -> list[int]:
-    assert isinstance(weight, DenseWeight)
+    assert isinstance(weight, DenseWeight | BitsWeight)
+    bias = 0 if weight.bias is None else weight.bias.data_ptr()
+    if isinstance(weight, BitsWeight):
+        return [weight.packed.data_ptr(), bias, weight.size, weight.out, 0, 0, weight.bits, weight.group]
     assert weight.tiles is not None
-    (out, size), tiles, bias = weight.weight.shape, weight.tiles, weight.bias
-    return [tiles.address, 0 if bias is None else bias.data_ptr(), size, out, tiles.width, tiles.depth]
+    (out, size), tiles = weight.weight.shape, weight.tiles
+    return [tiles.address, bias, size, out, tiles.width, tiles.depth, 0, 0]
 
 
 def _heard(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:

@@ -55,6 +55,11 @@ class BitsWeight:
         """Bytes held, bias included."""
         return self.packed.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """What our loop wants for each row it rounds."""
+        return self.packed.shape[1] * (self.group + 8)
+
     def rows(self, ids: Tensor) -> Tensor:
         """Some outputs' weights: ids [...] → float32 [..., size]."""
         assert self.order is None, "nobody looks up what is in another order"
@@ -165,7 +170,6 @@ def linear_bits_native(
 ) -> Tensor:
     """The same by a build of our loop."""
     rows = x.shape[0]
-    groups = weight.packed.shape[1]
     if x.stride(1) != 1:
         x = x.contiguous()
     if residual is not None:
@@ -173,7 +177,7 @@ def linear_bits_native(
     bias = weight.bias
     assert all(each is None or each.dtype is x.dtype for each in (bias, residual)), "one type for all"
     y = torch.empty((rows, weight.out), dtype=x.dtype)
-    scratch = torch.empty(rows * groups * (weight.group + 8), dtype=torch.uint8)
+    scratch = torch.empty(rows * weight.scratch_bytes, dtype=torch.uint8)
     loop(
         CODES[x.dtype],
         weight.bits,

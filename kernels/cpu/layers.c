@@ -1,4 +1,5 @@
-/* A decoder's layers for few rows of bfloat16, one call after the other as the Python wrappers would call them.
+/* A decoder's layers for few rows of bfloat16, one call after the other as the Python wrappers would call them;
+ * weights are bfloat16, or have fewer bits.
  *
  * Between two calls an interpreter needs some ten microseconds, and much more where a step has read so much
  * that it is in no cache. Everything that is computed is computed by the other files.
@@ -7,10 +8,10 @@
 #include "calls.h"
 #include "rows.h"
 
-/* As `sensorium_linear` takes it. */
+/* As `sensorium_linear` takes it, or with `bits` of a weight and inputs of a `group` as `sensorium_linear_bits`. */
 typedef struct {
     const void *w, *bias;
-    long in, out, tile, depth;
+    long in, out, tile, depth, bits, group;
 } Product;
 
 /* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
@@ -33,7 +34,9 @@ typedef struct {
     long table_width, sequences;
     const char *const *memories; /* [layers, listeners] */
     const int32_t *listener_starts, *lengths;
-    long listeners, memories_coded, threads;
+    long listeners, memories_coded;
+    char *scratch; /* as much as any product wants */
+    long threads;
 } Step;
 
 typedef struct {
@@ -42,8 +45,15 @@ typedef struct {
 
 INLINE void multiply(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
                      const void *norm, int activation, const void *residual, void *y) {
-    sensorium_linear(1, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile, p->depth,
-                     activation, how, norm, eps, (int)s->threads);
+    int threads = (int)s->threads;
+    if (!p->bits) {
+        sensorium_linear(1, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile, p->depth,
+                         activation, how, norm, eps, threads);
+        return;
+    }
+    sensorium_linear_bits(1, (int)p->bits, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->group, how,
+                          norm, eps, s->scratch, threads);
+    if (activation) sensorium_activate(activation, y, y, s->rows * p->out, threads);
 }
 
 /* Attention of the rows to their own sequences, to `mixed`; keys and values are in the cache then. */

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -15,7 +15,8 @@ from sensorium.kernels.cross_attention import CrossSpan, cross_attention
 from sensorium.kernels.kv_cache import write_kv
 from sensorium.kernels.kv_codes import CODED, stored_size
 from sensorium.kernels.layers import CrossParts, Heads, LayerParts, Layers, Norm, written_down
-from sensorium.kernels.linear import LinearWeight, arrange_linear, linear
+from sensorium.kernels.linear import DenseWeight, LinearWeight, PartedWeight, arrange_linear, linear
+from sensorium.kernels.linear_bits import BitsWeight
 from sensorium.kernels.native import library
 from sensorium.kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
 from sensorium.kernels.rotary import RotaryTable, rotary_table
@@ -24,6 +25,7 @@ from torch import Tensor
 SIZE, MIDDLE, LAYERS, BLOCK, DIM = 64, 96, 2, 16, 32
 CPU = torch.device("cpu")
 LISTENING, GROUPED = Heads(2, 2, DIM), Heads(4, 2, DIM)
+GRIDS = (Grid(8, 0), Grid(8, 32), Grid(4, 64))
 STEPS = {
     "one": [PagedSequence([2, 0], 20, 1)],
     "several": [PagedSequence([2, 0], 20, 1), PagedSequence([1], 0, 1), PagedSequence([3, 4, 5], 40, 1)],
@@ -60,7 +62,7 @@ def listening(grid: Grid | None = None) -> list[LayerParts]:
     ]
 
 
-def grouped(*, head_norms: bool = True) -> list[LayerParts]:
+def grouped(grid: Grid | None = None, *, head_norms: bool = True) -> list[LayerParts]:
     """As Qwen3's; the second layer has a window."""
 
     def norm(size: int = SIZE) -> RmsNorm:
@@ -70,11 +72,11 @@ def grouped(*, head_norms: bool = True) -> list[LayerParts]:
     return [
         LayerParts(
             norm=norm(),
-            qkv=weight((GROUPED.num + 2 * GROUPED.num_kv) * DIM, SIZE, biased=True),
-            out=weight(SIZE, width, biased=False),
+            qkv=weight((GROUPED.num + 2 * GROUPED.num_kv) * DIM, SIZE, biased=True, grid=grid),
+            out=weight(SIZE, width, biased=False, grid=grid),
             last_norm=norm(),
-            up=weight(2 * MIDDLE, SIZE, biased=False),
-            down=weight(SIZE, MIDDLE, biased=False),
+            up=weight(2 * MIDDLE, SIZE, biased=False, grid=grid),
+            down=weight(SIZE, MIDDLE, biased=False, grid=grid),
             head_norms=HeadNorms(norm(DIM).weight, norm(DIM).weight, 1e-5) if head_norms else None,
             window=7 if number else None,
         )
@@ -164,14 +166,31 @@ def made(parts: Sequence[LayerParts], heads: Heads) -> Layers:
 
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("grid", [None, *GRIDS], ids=str)
 @pytest.mark.parametrize("kind", ["listening", "grouped", "no head norms"])
-def test_they_are_the_layers_one_by_one(kind: str, name: str, coded: bool) -> None:
+def test_they_are_the_layers_one_by_one(kind: str, grid: Grid | None, name: str, coded: bool) -> None:
     torch.manual_seed(7)
     heads = LISTENING if kind == "listening" else GROUPED
-    parts = listening() if kind == "listening" else grouped(head_norms=kind == "grouped")
+    parts = listening(grid) if kind == "listening" else grouped(grid, head_norms=kind == "grouped")
+    compare(parts, heads, STEPS[name], coded=coded)
+
+
+@pytest.mark.parametrize("make", [listening, grouped])
+def test_layers_of_several_kinds_of_weights(make: Callable[[Grid | None], list[LayerParts]]) -> None:
+    """As published folders have them."""
+    torch.manual_seed(5)
+    dense, eights, fours = (make(grid) for grid in (None, *GRIDS[1:]))
+    parts = [
+        dense[0]._replace(out=eights[0].out, up=fours[0].up),
+        fours[1]._replace(qkv=dense[1].qkv, cross=eights[1].cross, down=eights[1].down),
+    ]
+    compare(parts, LISTENING if make is listening else GROUPED, STEPS["drafts"], coded=False)
+
+
+def compare(parts: list[LayerParts], heads: Heads, sequences: list[PagedSequence], *, coded: bool) -> None:
     layers = made(parts, heads)
-    step = make_step(STEPS[name], heads, coded=coded)
-    spans = step.spans if kind == "listening" else []
+    step = make_step(sequences, heads, coded=coded)
+    spans = step.spans if heads is LISTENING else []
     other = step.copy()
     want = one_by_one(parts, heads, other)
     assert layers.take(len(step.x), step.cache, spans)
@@ -193,13 +212,30 @@ def test_what_it_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert not layers.take(1, step.cache), "another way is faster here"
     layers.choices[0].chosen = ("c",) * len(layers.choices[0].rows)
     assert written_down([], LISTENING, "gelu") is None
-    assert written_down(listening(Grid(8, 32)), LISTENING, "gelu") is None, "weights of fewer bits"
     wide: Norm = LayerNorm(torch.rand(2, SIZE))
     assert written_down([parts[0]._replace(norm=wide)], LISTENING, "gelu") is None
     assert written_down(parts, Heads(2, 2, 33), "gelu") is None
     assert written_down(parts, Heads(2, 2, 16), "silu_mul", turned=True) is None
     monkeypatch.setattr(module, "library", lambda: None)
     assert written_down(parts, LISTENING, "gelu") is None
+
+
+@pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
+def test_fewer_bits_it_does_not_know_are_refused(grid: Grid) -> None:
+    parts = grouped(grid)
+    made(parts, GROUPED)
+    known = parts[0].up
+    assert isinstance(known, BitsWeight)
+    beside = DenseWeight(torch.randn(8, SIZE).bfloat16(), None, packed=False)
+    unknown: list[LinearWeight] = [
+        replace(known, order=torch.arange(SIZE).flip(0)),
+        replace(known, bias=torch.randn(2 * MIDDLE)),
+        weight(2 * MIDDLE, SIZE, biased=False, grid=Grid(grid.bits, 8)),
+        PartedWeight((known, beside)),
+    ]
+    for each in unknown:
+        changed = [parts[0]._replace(up=each), *parts[1:]]
+        assert written_down(changed, GROUPED, "silu_mul", turned=True) is None
 
 
 def test_a_slot_outside_the_cache_is_an_error() -> None:
