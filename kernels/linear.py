@@ -245,6 +245,34 @@ def linear(
     return _linear_onednn(x, weight, residual, activation)
 
 
+def linear_planes(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
+    """x Wᵀ + b of x [rows, in] to `out` [planes, rows, size] of x's type, contiguous: a plane has the next
+    `size` outputs, as heads of keys and values are kept."""
+    rows, (planes, _, size) = x.shape[0], out.shape
+    if size == _TILES[0] and isinstance(weight, DenseWeight) and x.dtype is out.dtype is torch.bfloat16:
+        tiles = weight.tiles if weight.weight.dtype is x.dtype else None
+        is_c = weight.choice is not None and weight.choice.at(rows) == "c"
+        if tiles is not None and is_c and tiles.width == size and tiles.take(rows):
+            _planes_c(x, weight, tiles, out)
+            return
+    out.copy_(linear(x, weight).view(rows, planes, size).transpose(0, 1))
+
+
+def _planes_c(x: Tensor, weight: DenseWeight, tiles: Tiles, out: Tensor) -> None:
+    native, size = native_for(x), x.shape[1]
+    assert native is not None, "the weight has tiles"
+    assert out.is_contiguous()
+    if (out.shape[0] * tiles.width, size) != tuple(weight.weight.shape) or out.shape[1] != x.shape[0]:
+        raise RuntimeError(f"rows {list(x.shape)} and planes {list(out.shape)} do not fit the weight")
+    if x.stride(1) != 1 or x.stride(0) % 2:
+        x = x.contiguous()
+    bias = None if weight.bias is None else weight.bias.data_ptr()
+    native.linear_planes(
+        *(x.data_ptr(), x.stride(0), tiles.address, bias, out.data_ptr()),
+        *(x.shape[0], size, weight.weight.shape[0], tiles.depth, torch.get_num_threads()),
+    )
+
+
 def _linear_onednn(
     x: Tensor, weight: DenseWeight, residual: Tensor | None, activation: Activation = "none"
 ) -> Tensor:

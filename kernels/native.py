@@ -43,6 +43,7 @@ _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fope
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, ...]] = {
     "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT, _INT, _POINTER, _FLOAT, _INT),
+    "linear_planes": (_POINTER, _LONG, *[_POINTER] * 3, *[_LONG] * 4, _INT),
     "activate": (_INT, _POINTER, _POINTER, _LONG, _INT),
     "linear_bits": (
         *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4),
@@ -86,6 +87,7 @@ class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.linear = _function(library, "linear", None)
+        self.linear_planes = _function(library, "linear_planes", None)
         self.activate = _function(library, "activate", None)
         self.linear_bits = _function(library, "linear_bits", None)
         self.attention = _function(library, "attention", None)

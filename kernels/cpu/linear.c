@@ -95,12 +95,12 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
 }
 
 /* The sums of `rows` rows with `width` outputs each as they are stored. */
-INLINE void finish(const int bf16, int activation, long rows, long width, long out, const float *sums,
-                   const void *bias, const void *residual, void *y) {
+INLINE void finish(const int bf16, int activation, long rows, long width, const float *sums, const void *bias,
+                   const void *residual, long residual_stride, void *y, long stride) {
     for (long i = 0; i < rows; i++) {
         const float *sum = sums + i * WIDTH;
-        const void *more = residual ? past(bf16, residual, i * out) : 0;
-        void *to = (void *)past(bf16, y, i * out);
+        const void *more = residual ? past(bf16, residual, i * residual_stride) : 0;
+        void *to = (void *)past(bf16, y, i * stride);
         long j = 0;
         for (; bf16 && j + LANES <= width; j += LANES) {
             floats x = *(const floats *)(sum + j);
@@ -127,14 +127,16 @@ typedef struct {
     int activation;
     Before before;
     int threads;
+    int in_planes; /* y is [out / 64, rows, 64] */
 } Call;
 
 /* Stores the sums of `rows` rows from `row` on with the tile `t` of 64 outputs. */
 INLINE void finish_tile(const int bf16, const Call *c, long row, long rows, long t, const float *sums) {
-    long size = bf16 ? 2 : 4, at = t * WIDTH * size, below = row * c->out * size + at;
-    long width = c->out - t * WIDTH < WIDTH ? c->out - t * WIDTH : WIDTH;
-    finish(bf16, c->activation, rows, width, c->out, sums, c->bias ? c->bias + at : 0,
-           c->residual ? c->residual + below : 0, c->y + below);
+    long size = bf16 ? 2 : 4, at = t * WIDTH, below = row * c->out + at;
+    long width = c->out - at < WIDTH ? c->out - at : WIDTH, stride = c->in_planes ? WIDTH : c->out;
+    finish(bf16, c->activation, rows, width, sums, c->bias ? c->bias + at * size : 0,
+           c->residual ? c->residual + below * size : 0, c->out,
+           c->y + (c->in_planes ? at * c->rows + row * WIDTH : below) * size, stride);
 }
 
 /* The rows as they are multiplied: prepared in `ready`, and as floats in `wide`, where there are these. */
@@ -214,7 +216,7 @@ INLINE void run_many(const int bf16, const Call *c) {
 void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
                       const void *residual, void *y, long rows, long in, long out, long tile, long depth,
                       int activation, int how, const void *norm, float eps, int threads) {
-    Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, activation, {how, norm, eps}, threads};
+    Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, activation, {how, norm, eps}, threads, 0};
     if (rows > FEW && bf16)
         run_many(1, &call);
     else if (rows > FEW)
@@ -223,4 +225,11 @@ void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, con
         run(1, &call);
     else
         run(0, &call);
+}
+
+/* The same of bfloat16 and tiles of 64, with y [out / 64, rows, 64]. */
+void sensorium_linear_planes(const void *x, long x_stride, const void *w, const void *bias, void *y, long rows,
+                             long in, long out, long depth, int threads) {
+    Call call = {x, x_stride, w, bias, 0, y, rows, in, out, WIDTH, depth, NONE, {AS_IT_IS, 0, 0}, threads, 1};
+    run_many(1, &call);
 }

@@ -14,6 +14,7 @@ from sensorium.kernels.linear import (
     LinearWeight,
     can_pack,
     linear,
+    linear_planes,
     linear_reference,
     pack_linear,
 )
@@ -165,3 +166,23 @@ def test_rows_that_do_not_fit_are_refused(dtype: torch.dtype, size: int) -> None
     weight = pack_linear(torch.randn(64, 64).to(torch.bfloat16))
     with pytest.raises(RuntimeError):
         linear(torch.zeros(2, size if dtype is torch.float32 else size // 2, dtype=dtype), weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("planes", "size"), [(3, 64), (2, 32), (1, 64)])
+@pytest.mark.parametrize("rows", [1, 6, 65, 200])
+def test_planes_are_the_same_outputs(dtype: torch.dtype, planes: int, size: int, rows: int) -> None:
+    """As heads of keys and values are kept, bit for bit what a product gives."""
+    weight = pack_linear(torch.randn(planes * size, 96).to(dtype), torch.randn(planes * size).to(dtype))
+    x = torch.randn(rows, 2, 96).to(dtype)[:, 1]
+    out = torch.full((planes + 1, rows, size), 7.0, dtype=dtype)
+    linear_planes(x, weight, out[:planes])
+    assert torch.equal(out[:planes], linear(x, weight).view(rows, planes, size).transpose(0, 1))
+    assert (out[planes] == 7.0).all()
+
+
+def test_planes_that_do_not_fit_are_refused() -> None:
+    weight = pack_linear(torch.randn(128, 96).bfloat16())
+    for rows, planes in ((8, 3), (9, 2)):
+        with pytest.raises(RuntimeError):
+            linear_planes(torch.randn(8, 96).bfloat16(), weight, torch.empty(planes, rows, 64).bfloat16())

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
-from ....kernels.before import LayerNorm
+from ....kernels.before import LayerNorm, prepared
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import lazy_zeros
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
-from ....kernels.linear import LinearWeight, arrange_linear, linear, pack_linear
+from ....kernels.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
 from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
@@ -168,11 +168,12 @@ class WhisperModel:
         )
 
     def _cross_projection(self) -> LinearWeight:
-        """Keys of all decoder layers, then values of all, as one projection of the encoder's output."""
+        """Keys and values of one decoder layer after the other, as one projection of the encoder's output."""
         names = [f"decoder.layers.{i}.encoder_attn" for i in range(self._a.decoder_layers)]
-        weights = [self._tensors[f"{n}.{part}.weight"] for part in ("k_proj", "v_proj") for n in names]
-        values = torch.cat([self._tensors[f"{n}.v_proj.bias"] for n in names])
-        return self._arrange(torch.cat(weights), torch.cat([torch.zeros_like(values), values]))
+        weights = [self._tensors[f"{n}.{part}.weight"] for n in names for part in ("k_proj", "v_proj")]
+        values = [self._tensors[f"{n}.v_proj.bias"] for n in names]
+        biases = [bias for value in values for bias in (torch.zeros_like(value), value)]
+        return self._arrange(torch.cat(weights), torch.cat(biases))
 
     def check_features(self, features: Features) -> None:
         """Raise ValueError unless these are a window, or the beginning of one, of finite float32 log-mel
@@ -215,10 +216,29 @@ class WhisperModel:
             if x.dtype is torch.float16:
                 limit = torch.finfo(torch.float16).max - 1000
                 x = x.clamp(-limit, limit)
-        projected = linear(x, self._cross, before=self._encoder_norm)
-        shape = (-1, 2, a.decoder_layers, a.decoder_heads, a.d_model // a.decoder_heads)
-        keep = _coded_key_values if self._codes_windows else _cross_key_values
-        return [keep(each.view(shape)) for each in torch.split(projected, lengths)]
+        normed = prepared(x, self._encoder_norm)
+        keep = self._coded_key_values if self._codes_windows else self._cross_key_values
+        return [keep(each) for each in torch.split(normed, lengths)]
+
+    def _cross_key_values(self, encoded: Tensor) -> CrossKeyValues:
+        """encoded [positions, d_model] of one window."""
+        a, positions = self._a, encoded.shape[0]
+        shape = (a.decoder_layers, 2, a.decoder_heads, positions, a.d_model // a.decoder_heads)
+        memory = lazy_zeros(shape, encoded.dtype, encoded.device)  # each step reads it whole
+        linear_planes(encoded, self._cross, memory.flatten(0, 2))
+        return CrossKeyValues(memory, positions)
+
+    def _coded_key_values(self, encoded: Tensor) -> CrossKeyValues:
+        """The same in 8 bits: each layer is one block of as many positions as a block may have."""
+        a, positions = self._a, encoded.shape[0]
+        dim, size = a.d_model // a.decoder_heads, -(-positions // MULTIPLE) * MULTIPLE
+        projected = linear(encoded, self._cross).view(positions, a.decoder_layers, 2, a.decoder_heads, dim)
+        shape = (a.decoder_layers, 2, a.decoder_heads, size, stored_size(dim, CODED))
+        memory = lazy_zeros(shape, CODED, encoded.device)
+        slots = torch.arange(positions, device=encoded.device)
+        for layer in range(a.decoder_layers):
+            write_kv(memory[layer : layer + 1], slots, projected[:, layer, 0], projected[:, layer, 1])
+        return CrossKeyValues(memory, positions)
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""
@@ -316,25 +336,6 @@ class WhisperModel:
 
 def _to_tensor(features: Features) -> Tensor:
     return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
-
-
-def _cross_key_values(projected: Tensor) -> CrossKeyValues:
-    """projected [positions, 2, layers, heads, dim] of one window."""
-    moved = projected.permute(2, 1, 3, 0, 4)
-    memory = lazy_zeros(tuple(moved.shape), moved.dtype, moved.device)  # each step reads it whole
-    return CrossKeyValues(memory.copy_(moved), projected.shape[0])
-
-
-def _coded_key_values(projected: Tensor) -> CrossKeyValues:
-    """The same in 8 bits: each layer is one block of as many positions as a block may have."""
-    positions, _, layers, heads, dim = projected.shape
-    size = -(-positions // MULTIPLE) * MULTIPLE
-    shape = (layers, 2, heads, size, stored_size(dim, CODED))
-    memory = lazy_zeros(shape, CODED, projected.device)
-    slots = torch.arange(positions, device=projected.device)
-    for layer in range(layers):
-        write_kv(memory[layer : layer + 1], slots, projected[:, 0, layer], projected[:, 1, layer])
-    return CrossKeyValues(memory, positions)
 
 
 def _heard(listeners: Sequence[Listener]) -> list[CrossSpan]:
