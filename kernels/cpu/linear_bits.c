@@ -9,7 +9,7 @@
  */
 #include "bits_ends.h"
 #define STRIP (1 << 19) /* bytes of tiles that meet a part of the rows before the next part: they stay in a cache */
-#define SOON 4096       /* bytes */
+#define SOON 1024       /* bytes */
 #define MOST_ROWS 48    /* that meet a panel before the next panel does: their sums stay near, too */
 #define LATE_ROWS 4     /* that meet zero points last */
 #ifdef __AVX512F__
