@@ -79,7 +79,7 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
     runners: list[SlowRunner] = []
 
     def make_runner() -> SlowRunner:
-        runners.append(SlowRunner(0.02))
+        runners.append(SlowRunner(0.2))
         return runners[0]
 
     engine = make_fake_engine(make_runner, make_worker=ThreadWorker)
@@ -101,9 +101,9 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
         nursery.cancel_scope.cancel()
     assert len(runners[0].threads) == 1
     assert threading.current_thread() not in runners[0].threads
-    assert longest_s < 0.018, "the loop waited for a step"
+    assert longest_s < 0.18, "the loop waited for a step"
     busy_s = engine.statistics().busy_s
-    assert busy_s >= 6 * 0.02
+    assert busy_s >= 6 * 0.2
 
 
 async def test_stopping_waits_for_the_running_step() -> None:
