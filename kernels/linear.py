@@ -227,10 +227,7 @@ def linear(
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
         return activated(linear_bits(x, weight, residual=residual, before=before), activation)
-    rows, tiles = x.shape[0], weight.tiles if x.dtype is weight.weight.dtype else None
-    is_c = (
-        tiles is not None and tiles.take(rows) and weight.choice is not None and weight.choice.at(rows) == "c"
-    )
+    is_c = _is_ours(x, weight)
     along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
     if before is not None and (not is_c or along is None):
         x, along = prepared(x, before), AS_IT_IS
@@ -238,9 +235,8 @@ def linear(
         return _linear_c(x, weight, residual, along, activation)
     if not weight.packed:
         return linear_reference(x, weight.weight, weight.bias, activation=activation, residual=residual)
-    if (
-        tiles is not None and 0 < rows <= MAX_NATIVE_ROWS
-    ):  # not fused, so that both ways for few rows round alike
+    if weight.tiles is not None and 0 < x.shape[0] <= MAX_NATIVE_ROWS:
+        # Not fused, so that both ways for few rows round alike.
         return activated(_linear_onednn(x, weight, residual), activation)
     return _linear_onednn(x, weight, residual, activation)
 
@@ -248,14 +244,21 @@ def linear(
 def linear_planes(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     """x Wᵀ + b of x [rows, in] to `out` [planes, rows, size] of x's type, contiguous: a plane has the next
     `size` outputs, as heads of keys and values are kept."""
-    rows, (planes, _, size) = x.shape[0], out.shape
-    if size == _TILES[0] and isinstance(weight, DenseWeight) and x.dtype is out.dtype is torch.bfloat16:
-        tiles = weight.tiles if weight.weight.dtype is x.dtype else None
-        is_c = weight.choice is not None and weight.choice.at(rows) == "c"
-        if tiles is not None and is_c and tiles.width == size and tiles.take(rows):
+    planes, rows, size = out.shape
+    if isinstance(weight, DenseWeight) and x.dtype is out.dtype is torch.bfloat16 and _is_ours(x, weight):
+        tiles = weight.tiles
+        if tiles is not None and tiles.width == size == _TILES[0]:
             _planes_c(x, weight, tiles, out)
             return
     out.copy_(linear(x, weight).view(rows, planes, size).transpose(0, 1))
+
+
+def _is_ours(x: Tensor, weight: DenseWeight) -> bool:
+    """Whether our own loop takes these rows, by the choice."""
+    rows, tiles, choice = x.shape[0], weight.tiles, weight.choice
+    if tiles is None or choice is None or x.dtype is not weight.weight.dtype:
+        return False
+    return tiles.take(rows) and choice.at(rows) == "c"
 
 
 def _planes_c(x: Tensor, weight: DenseWeight, tiles: Tiles, out: Tensor) -> None:

@@ -5,13 +5,13 @@ Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 import trio
 
+from ...engine.control_groups import num_processors
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
@@ -36,7 +36,7 @@ class Transcriber:
         self._activity = activity
         self._threads = trio.CapacityLimiter(RANGES_AT_ONCE)
         """For all files, so that no live turn waits behind them for one."""
-        self._looking = trio.CapacityLimiter(os.cpu_count() or 1)
+        self._looking = trio.CapacityLimiter(num_processors())
         """Files that come together are looked at in turn: the device begins with the first."""
 
     @property
