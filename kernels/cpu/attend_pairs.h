@@ -79,7 +79,6 @@ INLINE int weigh_pairs(const int cols, const int height, const int masked, const
 #pragma GCC unroll 4
         for (int unit = 0; unit < units; unit++) {
             long steps = unit + 1 < units ? step : rest;
-#pragma GCC unroll 2
             for (long w = 0; w < steps; w++, q += wide) {
                 words line[MAX_COLS];
 #pragma GCC unroll 4
@@ -112,16 +111,17 @@ INLINE int weigh_pairs(const int cols, const int height, const int masked, const
     return !_mm512_cmp_ps_mask((__m512)most, _mm512_set1_ps(SLACK), _CMP_GT_OS);
 }
 
-/* Functions of their own, with eight sums of products at once, which take turns in being added to. */
+/* Functions of their own, most with sixteen sums of products, which take turns in being added to: a processor may
+ * begin two additions in a cycle, each of which takes six. So what is weighed meanwhile waits in memory. */
 #define WEIGH(COLS, HEIGHT)                                                                  \
     static __attribute__((noinline, noclone)) int weigh_##COLS(int masked, const Pairs *pairs) { \
         return masked || pairs->count % HEIGHT ? weigh_pairs(COLS, HEIGHT, 1, pairs)         \
                                                : weigh_pairs(COLS, HEIGHT, 0, pairs);        \
     }
 WEIGH(1, 8)
-WEIGH(2, 4)
-WEIGH(3, 2)
-WEIGH(4, 2)
+WEIGH(2, 8)
+WEIGH(3, 4)
+WEIGH(4, 4)
 
 static int weigh_group(long wide, int masked, const Pairs *pairs) {
     int (*const ways[MAX_COLS])(int, const Pairs *) = {weigh_1, weigh_2, weigh_3, weigh_4};
