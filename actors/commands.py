@@ -8,6 +8,7 @@ reads the environment.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -216,6 +217,10 @@ def _serve(config: ServerConfig) -> None:
         ready, stop = trio.Event(), trio.Event()
 
         def announce(url: str) -> None:
+            # What the models brought stays. Looking through it at each full collection holds the loop for
+            # tens of milliseconds.
+            gc.collect()
+            gc.freeze()
             print(f"listening on {url}", flush=True)
             ready.set()
 

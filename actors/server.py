@@ -7,7 +7,6 @@ what a model is made of.
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 import sys
@@ -91,10 +90,6 @@ async def serve(
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
-                # What the models brought stays. Looking through it at each full collection holds the loop
-                # for tens of milliseconds.
-                gc.collect()
-                gc.freeze()
                 on_ready(url)
                 await stop.wait()
                 await _drain(service, config.listen.drain_s)
@@ -105,7 +100,6 @@ async def serve(
             raise engines.lost
     finally:
         listener.close()
-        gc.unfreeze()
 
 
 async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: trio.Nursery) -> Service:

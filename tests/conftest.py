@@ -3,6 +3,7 @@ looks for new ones."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -35,3 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folders, mark in ((SLOW, pytest.mark.slow), (HEAVY, pytest.mark.heavy)):
             if place.startswith(folders):
                 item.add_marker(mark)
+
+
+def pytest_collection() -> None:
+    """Collecting makes hundreds of thousands of objects that stay: see below."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What libraries and collected tests are made of stays. Looking through it takes half a second a time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """So that what libraries say of leaks at the end is true."""
+    gc.unfreeze()

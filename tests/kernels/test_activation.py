@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sensorium.kernels.activation import FUNCTIONS, Activation, activated
+from sensorium.kernels.native import library
 from torch import Tensor
 
 
@@ -15,7 +16,9 @@ def every_bfloat16() -> Tensor:
 
 @pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh", "relu"])
 def test_every_number(activation: Activation) -> None:
-    """Within one rounding of the truth, down to what even float32 loses of 1 + erf(x)."""
+    """Within one rounding of the truth, down to what even float32 loses of 1 + erf(x); torch's are not."""
+    if library() is None and "gelu" in activation:
+        pytest.skip("there is no C compiler")
     x = every_bfloat16()
     finite = torch.isfinite(x)
     got, want = activated(x, activation), FUNCTIONS[activation](x.double())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
+from sensorium.actors.live import intake
 from sensorium.media.decode import decode_audio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
 from support.sound_streams import ogg, voice, webm
@@ -26,6 +27,12 @@ def update(wire_type: str) -> Event:
 
 def append(data: bytes) -> Event:
     return {"type": "input_audio_buffer.append", "audio": base64.b64encode(data).decode(), "event_id": "mine"}
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are read at once, whatever their size: a virtual minute is over before a thread is done."""
+    monkeypatch.setattr(intake, "_INLINE_CHARS", 1 << 24)
 
 
 @asynccontextmanager
