@@ -1,8 +1,11 @@
-"""Host memory in pages of 2 MiB, and memory that nobody has touched.
+"""Host memory in pages of 2 MiB, memory that nobody has touched, and memory that is used again.
 
 A step reads all weights once. In pages of 4 KiB the processor looks up an address every 64 cache lines, and
 stops fetching ahead there, which may cost half of the rate. So what is read whole is asked for in large
 pages. Linux may refuse, or have none left: then all stays as it was.
+
+Linux hands out pages full of zeros, which for the encoding of a window (18 MB of whisper-base) takes 3 ms,
+and 20 where a virtual machine gets them from its host first. So what was used for one is kept for the next.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import ctypes
 import functools
 import math
 import mmap
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +28,8 @@ LARGE_PAGE: Final = 1 << 21
 _WORTH_IT: Final = 1 << 18
 """Bytes below which memory stays where it is: a core's own cache holds it."""
 _MADV_COLLAPSE: Final = 25  # Linux 6.1
+_MAX_KEPT: Final = 1 << 26
+"""Bytes that are kept for whoever comes next; one piece may be larger."""
 
 
 def use_large_pages(address: int, num_bytes: int) -> None:
@@ -52,9 +59,55 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     """Zeros, which on a CPU take memory only where they have been written to, by large pages."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    num_bytes = max(1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(_new_pages(_num_bytes(shape, dtype)), dtype=dtype).view(shape)
+
+
+def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor with anything in it, for what comes and goes in like sizes: on a CPU in large pages that
+    another one was in, if it is not used any more."""
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    pages = _kept.take(_num_bytes(shape, dtype))
+    lease = (ctypes.c_char * len(pages)).from_buffer(pages)  # torch holds on to it as long as anybody reads
+    weakref.finalize(lease, _kept.give_back, pages)
+    return torch.frombuffer(lease, dtype=dtype, count=math.prod(shape)).view(shape)
+
+
+class _Kept:
+    """Pages that are used again, the longest unused first in line to go. Any thread may come."""
+
+    def __init__(self) -> None:
+        self._pieces: list[mmap.mmap] = []
+        self._lock = threading.RLock()  # what is collected meanwhile may be given back by the same thread
+
+    def take(self, num_bytes: int) -> mmap.mmap:
+        """At least so many bytes, and at most a quarter more or a page."""
+        with self._lock:
+            most = num_bytes + max(num_bytes // 4, LARGE_PAGE)
+            fitting = [piece for piece in self._pieces if num_bytes <= len(piece) <= most]
+            if fitting:
+                self._pieces.remove(smallest := min(fitting, key=len))
+                return smallest
+        return _new_pages(num_bytes)
+
+    def give_back(self, pages: mmap.mmap) -> None:
+        """Nobody reads them any more."""
+        with self._lock:
+            self._pieces.append(pages)
+            while len(self._pieces) > 1 and sum(map(len, self._pieces)) > _MAX_KEPT:
+                del self._pieces[0]
+
+
+_kept = _Kept()
+
+
+def _new_pages(num_bytes: int) -> mmap.mmap:
     pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without large pages
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=dtype, count=math.prod(shape)).view(shape)
+    return pages
+
+
+def _num_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return max(1, math.prod(shape)) * dtype.itemsize

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from sensorium.kernels.codes import Grid
-from sensorium.kernels.host_memory import LARGE_PAGE, lazy_zeros, use_large_pages
+from sensorium.kernels.host_memory import LARGE_PAGE, lazy_zeros, recycled, use_large_pages
 from sensorium.kernels.linear import _memory_of, linear, pack_linear
 from sensorium.kernels.linear_bits import quantize_linear
 from torch import Tensor
@@ -35,6 +36,37 @@ def test_a_gibibyte_of_zeros_is_not_resident() -> None:
     zeros[-1] = 1
     assert zeros[0] == 0
     assert resident_bytes() - before < 1 << 26
+
+
+def test_memory_is_used_again_once_nobody_reads_it() -> None:
+    size = 7 * LARGE_PAGE  # of its own, so that no other test has left such
+    first = recycled((size,), torch.uint8, CPU)
+    address, part = first.data_ptr(), first[5:6]
+    del first
+    other = recycled((size,), torch.uint8, CPU)
+    assert other.data_ptr() != address  # a view still reads it
+    del part
+    again = recycled((size // 4 - 100, 2), torch.bfloat16, CPU)  # a little less does, too
+    assert (again.data_ptr(), again.shape) == (address, (size // 4 - 100, 2))
+    assert recycled((LARGE_PAGE,), torch.uint8, CPU).data_ptr() != address
+
+
+@needs_proc
+def test_what_is_kept_to_be_used_again_has_a_bound() -> None:
+    before = resident_bytes()
+    for _ in range(3):
+        held = [recycled((1 << 26,), torch.uint8, CPU).zero_() for _ in range(4)]
+        del held
+    assert resident_bytes() - before < (1 << 27) + (1 << 26)
+
+
+def test_threads_that_take_and_give_back_never_share() -> None:
+    def work(number: int) -> bool:
+        mine = [recycled((1 << 20,), torch.uint8, CPU).fill_(number) for _ in range(3)]
+        return all(bool((each == number).all()) for each in mine)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(200)))
 
 
 @pytest.mark.parametrize("num_bytes", [1, 5000, 3 * LARGE_PAGE + 1])

@@ -19,7 +19,7 @@ from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm, prepared
 from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
-from ....kernels.host_memory import lazy_zeros
+from ....kernels.host_memory import recycled
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
 from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
@@ -224,7 +224,7 @@ class WhisperModel:
         """encoded [positions, d_model] of one window."""
         a, positions = self._a, encoded.shape[0]
         shape = (a.decoder_layers, 2, a.decoder_heads, positions, a.d_model // a.decoder_heads)
-        memory = lazy_zeros(shape, encoded.dtype, encoded.device)  # each step reads it whole
+        memory = recycled(shape, encoded.dtype, encoded.device)  # each step reads it whole
         linear_planes(encoded, self._cross, memory.flatten(0, 2))
         return CrossKeyValues(memory, positions)
 
@@ -234,7 +234,7 @@ class WhisperModel:
         dim, size = a.d_model // a.decoder_heads, -(-positions // MULTIPLE) * MULTIPLE
         projected = linear(encoded, self._cross).view(positions, a.decoder_layers, 2, a.decoder_heads, dim)
         shape = (a.decoder_layers, 2, a.decoder_heads, size, stored_size(dim, CODED))
-        memory = lazy_zeros(shape, CODED, encoded.device)
+        memory = recycled(shape, CODED, encoded.device).zero_()
         slots = torch.arange(positions, device=encoded.device)
         for layer in range(a.decoder_layers):
             write_kv(memory[layer : layer + 1], slots, projected[:, layer, 0], projected[:, layer, 1])
