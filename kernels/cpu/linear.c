@@ -13,7 +13,8 @@
 #define AMX_WORDS 16
 #define AMX_ROWS 3 /* 3 × 8 sums and what meets them fit AVX-512's 32 registers */
 #define FEW 64     /* rows that meet all weights together */
-#define SHARE 192  /* of many rows meet them at a time: with 64 outputs' weights they fit in the second cache */
+#define SHARE 256  /* of many rows meet them at a time: with 128 outputs' weights 1024 inputs fit in the second cache */
+#define PIECES 8   /* that a thread takes of many rows, more or less */
 
 /* The weights of 64 outputs: `n` words of each, `stride` words apart; where the second 32 begin. */
 typedef struct {
@@ -23,7 +24,7 @@ typedef struct {
 
 /* What a pass over some of the rows fetches of the next 64 outputs. */
 INLINE Ahead share_of_next(Tiles w, long pass, long passes) {
-    long step = 256 / passes;
+    long step = (256 + passes - 1) / passes;
     Ahead ahead = {(const char *)(w.from + w.words) + pass * step * w.n, step, 0};
     return ahead;
 }
@@ -184,30 +185,46 @@ INLINE void run(const int bf16, const Call *c) {
 
 /* Up to six rows times 64 outputs: apart from all else, which would want its registers. */
 static __attribute__((noinline)) void one_block(int bf16, long rows, const word *x, long stride,
-                                                const uint32_t *w, long n, float *sums) {
-    const Ahead nothing = {0, 0, 0};
+                                                const uint32_t *w, long n, float *sums, Ahead ahead) {
     if (bf16)
-        wide_tile(1, 0, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, nothing);
+        wide_tile(1, 1, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, ahead);
     else
-        wide_tile(0, 0, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, nothing);
+        wide_tile(0, 1, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, ahead);
 }
 
-/* As `run`, for more rows, as they are, and tiles of 64. */
-INLINE void run_many(const int bf16, const Call *c) {
+/* Towards the core while a block is multiplied: what is added to it, of which each row lies elsewhere. */
+INLINE void fetch_residual(const int bf16, const Call *c, long row, long rows, long t) {
+    for (long i = row; c->residual && i < row + rows; i++)
+        for (long j = 0; j < WIDTH; j += bf16 ? 32 : 16)
+            __builtin_prefetch(past(bf16, c->residual, i * c->out + t * WIDTH + j), 0, 3);
+}
+
+/* The tile `t` of 64 outputs of the blocks of rows from `first` to `last` (exclusive) of `blocks`. */
+INLINE void some_blocks(const int bf16, const Call *c, long t, long first, long last, long blocks) {
     long n = bf16 ? c->in / 2 : c->in, words = (bf16 ? c->depth / 2 : c->depth) * WIDTH;
-    long stride = bf16 ? c->x_stride / 2 : c->x_stride, blocks = (c->rows + MAX_ROWS - 1) / MAX_ROWS;
-    long shares = (c->rows + SHARE - 1) / SHARE;
-    shares = (shares + c->threads - 1) / c->threads * c->threads;
+    long stride = bf16 ? c->x_stride / 2 : c->x_stride;
+    Tiles own = {(const uint32_t *)c->w + t * words, n, WIDTH, WIDTH / 2, words};
+    for (long block = first; block < last; block++) {
+        float sums[MAX_ROWS * WIDTH];
+        long row = block * c->rows / blocks, count = (block + 1) * c->rows / blocks - row;
+        Ahead ahead = share_of_next(own, block - first, last - first);
+        fetch_residual(bf16, c, row, count, t);
+        one_block(bf16, count, (const word *)c->x + row * stride, stride, own.from, n, sums, ahead);
+        finish_tile(bf16, c, row, count, t, sums);
+    }
+}
+
+/* As `run`, for more rows, as they are, and tiles of 64. Threads take some tiles of a share of the rows at a time,
+ * and in the end wait for such a piece at most. */
+INLINE void run_many(const int bf16, const Call *c) {
+    long blocks = (c->rows + MAX_ROWS - 1) / MAX_ROWS, shares = (c->rows + SHARE - 1) / SHARE;
+    long tiles = (c->out + WIDTH - 1) / WIDTH, all = shares * tiles, pieces = PIECES * c->threads;
 #pragma omp parallel for num_threads(c->threads) schedule(dynamic)
-    for (long share = 0; share < shares; share++)
-        for (long t = 0; t * WIDTH < c->out; t++)
-            for (long block = share * blocks / shares; block < (share + 1) * blocks / shares; block++) {
-                float sums[MAX_ROWS * WIDTH];
-                long row = block * c->rows / blocks, count = (block + 1) * c->rows / blocks - row;
-                one_block(bf16, count, (const word *)c->x + row * stride, stride, (const uint32_t *)c->w + t * words, n,
-                          sums);
-                finish_tile(bf16, c, row, count, t, sums);
-            }
+    for (long piece = 0; piece < pieces; piece++)
+        for (long i = piece * all / pieces; i < (piece + 1) * all / pieces; i++) {
+            long share = i / tiles;
+            some_blocks(bf16, c, i % tiles, share * blocks / shares, (share + 1) * blocks / shares, blocks);
+        }
 }
 
 /* x [rows, in] with x_stride elements from row to row (even in bfloat16), [rows, 2 · in] if it is gated; y and
