@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sensorium.actors import kernel_choices
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.kernel_choices import settle_kernels
 from sensorium.engine.execution.runner import Runner
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache of its own; how busy the machine is does not matter."""
+    """A cache of its own; how busy the machine is does not matter, nor how fast it is."""
     if native.library() is None:
         pytest.skip("there is no compiler here, and nothing to choose")
     cache = tmp_path / "cache"
@@ -39,6 +40,8 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(native, "user_cache", lambda: cache)
     for bound in ("_UNSTEADY", "_CONTENDED"):
         monkeypatch.setattr(choice_module, bound, float("inf"))
+    monkeypatch.setattr(kernel_choices, "_READ_BYTES", 1 << 20)
+    monkeypatch.setattr(kernel_choices, "_SIDE", 64)
     with no_others(monkeypatch):
         yield cache
 

@@ -133,7 +133,7 @@ def test_silence_has_no_text(server: Server) -> None:
 
 def test_an_unknown_model_in_the_url(server: Server) -> None:
     with connect(f"{server.realtime}?model=gpt-9") as socket:
-        error = json.loads(socket.recv(5))
+        error = json.loads(socket.recv(60))
         check_shape(error)
         assert (error["error"]["code"], error["error"]["param"]) == ("model_not_found", "model")
         session = RawSession(socket)

@@ -34,7 +34,7 @@ from sensorium.protocols.messages import (
 from support.step_loop import StepLoop
 
 TIE: Final = 1e-4
-NUM_TOKENS: Final = 64
+NUM_TOKENS: Final = 40
 BLOCK_SIZE: Final = 16
 _NUM_STRANGERS: Final = 16
 
