@@ -87,8 +87,8 @@ INLINE void centre_row(const int bf16, const void *x, long size, const void *wei
 INLINE void gate_row(const void *gate, const void *up, void *y, long count) {
     for (long i = 0; i < count; i += LANES) {
         floats x = load_each(1, gate, i);
-        floats silu = widen_each(narrow_plainly(x / (exponential(-x) + 1.0f)));
-        *(halves *)((uint16_t *)y + i) = narrow_plainly(silu * load_each(1, up, i));
+        floats silu = widen_each(narrow_exactly(x / (exponential(-x) + 1.0f)));
+        *(halves *)((uint16_t *)y + i) = narrow_exactly(silu * load_each(1, up, i));
     }
 }
 

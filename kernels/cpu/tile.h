@@ -160,8 +160,8 @@ INLINE floats fused(floats a, floats b, floats c) {
 
 /* e^x within two units in the last place for x ≤ 88; next to 0 from −87 down. */
 INLINE floats exponential(floats x) {
-    x = pick((words)(x < -87.0f), (floats){} - 87.0f, x);
-    x = pick((words)(x > 88.0f), (floats){} + 88.0f, x);
+    x = larger((floats){} - 87.0f, x);
+    x = -larger((floats){} - 88.0f, -x);
     floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* adding 1.5 · 2^23 rounds to an integer */
     floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     floats p = (floats){} + 1.9875691500e-4f;
