@@ -18,7 +18,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...kernels.host_memory import lazy_zeros
+from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.transfer import to_device
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
@@ -103,12 +103,12 @@ class Runner:
         self._num_threads = num_threads
         self._threads, self._is_quiet = (0, 0), False
         graphs = cuda_graphs if model.info.replayable else False
-        num_blocks += graphs is not False  # one to spare for replays
-        kv_dtype = kv_dtype or model.dtype
-        shape = model.kv_shape.cache_shape(num_blocks, block_size, kv_dtype)
+        kv_dtype, spare = kv_dtype or model.dtype, graphs is not False  # a block for replays
+        shape = model.kv_shape.cache_shape(num_blocks + spare, block_size, kv_dtype)
         self._graphs: DecodeGraphs | None = None
         with torch.inference_mode():
             self._cache = lazy_zeros(shape, kv_dtype, model.device)
+            self._ahead = Ahead(self._cache)
             if graphs is not False:
                 most = max(min(max_running, _MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
@@ -141,8 +141,7 @@ class Runner:
         first = SequenceStep(sequence, prompt, 0, table, slot, begin=begin)
         self.execute(Plan(0, encodes=encodes, sequences=(first,)))
         if self.num_blocks > 1:
-            start = len(prompt)
-            again = SequenceStep(sequence, (), start, (0, 1), slot, feeds_sampled=True)
+            again = SequenceStep(sequence, (), len(prompt), (0, 1), slot, feeds_sampled=True)
             self.execute(Plan(0, sequences=(again,)))
         self.execute(Plan(0, ends=(sequence,), frees=() if slot is None else (slot,)))
         if self._graphs is not None:
@@ -162,7 +161,8 @@ class Runner:
         for slot in plan.frees:
             self._encodings.pop(slot, None)
         encode_errors = self._encode(plan.encodes)
-        sampled = self._run_sequences(plan.sequences)
+        with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
+            sampled = self._run_sequences(plan.sequences)
         boundaries: dict[RequestId, tuple[int, ...]] = {}
         align_errors: dict[RequestId, str] = {}
         for align in plan.aligns:

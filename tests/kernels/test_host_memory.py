@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from sensorium.kernels import host_memory
 from sensorium.kernels.codes import Grid
-from sensorium.kernels.host_memory import LARGE_PAGE, lazy_zeros, recycled, use_large_pages
+from sensorium.kernels.host_memory import LARGE_PAGE, Ahead, lazy_zeros, recycled, use_large_pages
 from sensorium.kernels.linear import _memory_of, linear, pack_linear
 from sensorium.kernels.linear_bits import quantize_linear
 from torch import Tensor
@@ -36,6 +39,37 @@ def test_a_gibibyte_of_zeros_is_not_resident() -> None:
     zeros[-1] = 1
     assert zeros[0] == 0
     assert resident_bytes() - before < 1 << 26
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("20 s were not enough")
+
+
+@needs_proc
+def test_pages_are_there_before_they_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "_MAX_AHEAD", 1 << 26)
+    before = resident_bytes()
+    cache = lazy_zeros((2, 64, 2, 1, 16, 1 << 15), torch.float32, CPU)  # 4 MiB a block and layer
+    cache[:, 0] = 7
+    ahead = Ahead(cache)
+    with ahead.waiting([]):
+        held = resident_bytes()
+        threading.Event().wait(0.1)
+        assert resident_bytes() - held <= LARGE_PAGE  # what was under way
+    wait_until(lambda: resident_bytes() - before > 60 << 20)
+    assert resident_bytes() - before < 80 << 20
+
+    def is_step_ahead() -> bool:
+        with ahead.waiting([40, 30]):
+            return resident_bytes() - before > 120 << 20
+
+    wait_until(is_step_ahead)
+    assert resident_bytes() - before < 144 << 20
+    assert (cache[:, 0] == 7).all()
 
 
 def test_memory_is_used_again_once_nobody_reads_it() -> None:
@@ -66,7 +100,7 @@ def test_threads_that_take_and_give_back_never_share() -> None:
         return all(bool((each == number).all()) for each in mine)
 
     with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(work, range(200)))
+        assert all(threads.map(work, range(2000)))
 
 
 @pytest.mark.parametrize("num_bytes", [1, 5000, 3 * LARGE_PAGE + 1])
