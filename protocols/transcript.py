@@ -97,6 +97,9 @@ class TokenLogProb(msgspec.Struct, frozen=True):
     text: str
     data: bytes
     logprob: float
+    likeliest: tuple[tuple[bytes, float], ...] = ()
+    """Bytes and log-probabilities of the tokens that could best stand here, itself among them: of the first
+    one of a live turn that has just begun, if the model tells."""
 
 
 class Transcript(msgspec.Struct, frozen=True):

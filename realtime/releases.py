@@ -28,10 +28,13 @@ class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     settle_ms: int
     """The first word of a turn is not withheld once it stood unchanged for so much audio; 0: never."""
     first_sure: float
-    """How sure the model must be of a word, for the first text of a turn; 0: never asked."""
+    """How sure the model must be of a turn's first word; 0: never asked."""
     sure: float
-    """The same for all later text. A turn's first word is shown with a capital if the model is less sure,
+    """The same for all later words. A turn's first word is shown with a capital if the model is less sure,
     for a small letter is hardly ever final there."""
+    capital_ms: int
+    """Where the model tells how likely a capital is, the first word waits until it is `LIKELY_CAPITAL`, for
+    at most so much speech, and has then the likelier case; 0: it does not wait for that."""
     pause_sure: float
     """The same for text in front of a pause, with nothing else asked: if nobody goes on, it is final."""
     doubt_ms: int
@@ -58,6 +61,7 @@ _MEDIUM: Final = ReleaseConfig(
     settle_ms=330,
     first_sure=0.5,
     sure=0.85,
+    capital_ms=1200,
     pause_sure=0.4,
     doubt_ms=4000,
     hurry_ms=0,
@@ -75,6 +79,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         settle_ms=160,
         first_sure=0.0,
         sure=0.0,
+        capital_ms=0,
         pause_sure=0.0,
         doubt_ms=0,
         hurry_ms=800,
@@ -84,7 +89,14 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         update_ms=240,
     ),
     "low": replace(
-        _MEDIUM, hold_ms=0, settle_ms=160, pause_sure=0.3, doubt_ms=2000, hurry_ms=1000, min_language=0.4
+        _MEDIUM,
+        hold_ms=0,
+        settle_ms=160,
+        capital_ms=0,
+        pause_sure=0.3,
+        doubt_ms=2000,
+        hurry_ms=1000,
+        min_language=0.4,
     ),
     "medium": _MEDIUM,
     "high": ReleaseConfig(
@@ -95,6 +107,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         settle_ms=800,
         first_sure=0.8,
         sure=0.8,
+        capital_ms=0,
         pause_sure=0.8,
         doubt_ms=4000,
         hurry_ms=0,
@@ -111,6 +124,7 @@ RELEASES: Final[dict[Delay, ReleaseConfig]] = {
         settle_ms=0,
         first_sure=0.8,
         sure=0.9,
+        capital_ms=0,
         pause_sure=0.9,
         doubt_ms=4000,
         hurry_ms=0,
@@ -131,3 +145,5 @@ LEAST_SURE: Final = 0.5
 """Less is a guess, however often it is made."""
 WILD_GUESS: Final = 0.35
 """Less is not even shown in a hurry."""
+LIKELY_CAPITAL: Final = 0.65
+"""The probability of a capital, as against a small letter, from which on it is hardly ever taken back."""

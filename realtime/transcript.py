@@ -5,8 +5,10 @@ successive hypotheses agree from the beginning are released, except the newest o
 audio may have cut. How many must agree and how many words are withheld follows from `delay`.
 
 A model says how sure it was of each word (`realtime/certainty.py`), and a word that it was torn about waits
-until it is sure, or has said the same for a while. A turn's first word has a capital unless the model is very
-sure of a small letter: it is often torn between the two while little was said, and hardly ever in the end.
+until it is sure, or has said the same for a while. Whether a turn's first word has a capital, a model is
+often torn about while little was said, however sure it is of the word; where it tells how likely either is,
+the word waits a while for a likely capital, else it has one unless the model is very sure of the whole.
+It is the same word as with a small letter before, but a small letter behind a capital must be said again.
 
 What the edge makes up does not count: the full stop behind the last word (it stands behind every last word,
 and is gone when the next one is heard) and an unfinished character (U+FFFD). Numbers and the beginnings of
@@ -22,9 +24,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..protocols.transcript import TokenLogProb
-from .certainty import certainties
+from .certainty import certainties, share_of_capitals
 from .pieces import units, weight
-from .releases import EARLY_MS, LEAST_SURE, WILD_GUESS, ReleaseConfig
+from .releases import EARLY_MS, LEAST_SURE, LIKELY_CAPITAL, WILD_GUESS, ReleaseConfig
 
 REPLACEMENT: Final = "\ufffd"
 """Stands for bytes that are no whole character, at the end of a hypothesis mostly because more follow."""
@@ -80,9 +82,15 @@ class TranscriptPolicy:
         """
         text = self._as_shown(text)
         current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
-        sure = certainties(text, tokens, current, len(self._head))
-        if not self.released and not is_paused and sure and sure[0] < self._config.sure:
-            current[0] = _capitalised(current[0])
+        any_case = self._config.capital_ms > 0
+        sure = certainties(text, tokens, current, len(self._head), any_case=any_case)
+        is_torn = False
+        if not self.released and not is_paused and sure:
+            capital = share_of_capitals(tokens) if any_case else None
+            is_torn = capital is not None and capital < LIKELY_CAPITAL and speech_ms < self._config.capital_ms
+            is_small = sure[0] >= self._config.sure if capital is None else capital < 0.5 and not is_torn
+            if not is_small:
+                self._begin_with_capital(current)
         num_agreed = self._num_agreed(current, speech_ms)
         num_known = _num_common(self._history[-1], current) if self._history else 0
         self._since = self._since[:num_known] + [speech_ms] * (len(current) - num_known)
@@ -93,8 +101,8 @@ class TranscriptPolicy:
             num_stable = max(num_stable, 1)
         if is_paused:
             num_stable = max(num_stable, self._num_said(current, sure))
-        is_unclear = language_probability < self._config.min_language
-        if is_unclear and not self.released and speech_ms <= EARLY_MS:
+        is_unclear = language_probability < self._config.min_language and speech_ms <= EARLY_MS
+        if not self.released and (is_torn or is_unclear):
             num_stable = 0
         rest = self._extend(self._head + "".join(current[:num_stable]))
         self.num_withheld += not rest and len(text) > len(self.released)
@@ -110,6 +118,13 @@ class TranscriptPolicy:
         self.released = self.released.removesuffix(unsent)
         self.corrected = not text.startswith(self.released)
         return self._extend(text)
+
+    def _begin_with_capital(self, current: list[str]) -> None:
+        """Give the first word a capital, also where older hypotheses had it with a small letter."""
+        current[0] = _capitalised(current[0])
+        for older in self._history:
+            if older and _capitalised(older[0]) == current[0]:
+                older[0] = current[0]
 
     def _num_agreed(self, current: list[str], speech_ms: int) -> int:
         """Pieces from the beginning on which `current` and enough of its predecessors agree."""
@@ -129,13 +144,16 @@ class TranscriptPolicy:
         end, num_released = len(self._head), len(self.released)
         if not least:
             return len(current)
+        later = config.sure
         if not self.released and 0 < config.hurry_ms <= speech_ms:
-            least = min(least, WILD_GUESS)
+            least = later = min(least, WILD_GUESS)
         for index, certainty in enumerate(sure):
             end += len(current[index])
             stood_ms = speech_ms - self._since[index] if certainty >= LEAST_SURE else -1
             if end > num_released and certainty < least and stood_ms < config.doubt_ms:
                 return index
+            if weight(current[index]):
+                least = later
         return len(current)
 
     def _num_said(self, current: list[str], sure: Sequence[float]) -> int:

@@ -24,7 +24,7 @@ from ...media.speech_frames import log_mel_frames
 from ...media.word_times import refine_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import InternalError
-from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated
+from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .answer_guard import LoopGuard, cut_loops
@@ -37,13 +37,15 @@ from .family import (
     RangeRequest,
     check_answered,
 )
-from .model import Samples
+from .model import LIVE_FIRST, Samples
 from .sentences import sentences, spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
 
 NO_SPEECH_PROBABILITY: Final = 0.6
 NO_SPEECH_LOGPROB: Final = -1.0
 """Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
+NUM_LIKELIEST: Final = 8
+"""Tokens that are told of where a turn begins: whether its first word has a capital is asked of them."""
 SEARCH_S: Final = 15.0
 """A window is cut at the best place of its last seconds: these, or a quarter of a window that is no longer
 than twice as much. Where nobody pauses, 8 s of people's speech have no gap that is one for certain in 9 of a
@@ -162,6 +164,8 @@ class Whisper:
         )
         if limit is not None and limit < asked.sampling.max_tokens:
             asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, max_tokens=limit))
+        if options.logprobs and request.lane == LIVE_FIRST:
+            asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, logprobs=NUM_LIKELIEST))
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
@@ -176,7 +180,7 @@ class Whisper:
             text=cut_loops(self.text.decode(token_ids)).strip(),
             token_ids=token_ids,
             logprobs=logprobs,
-            tokens=tuple(self._tokens(token_ids, logprobs)) if options.logprobs else (),
+            tokens=tuple(self._tokens(token_ids, logprobs, answer.top_logprobs)) if options.logprobs else (),
             temperature=options.temperature,
             no_speech_prob=no_speech_prob,
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
@@ -293,6 +297,7 @@ class Whisper:
             text="".join(part.text for part in parts),
             token_ids=tuple(token for part in parts for token in part.token_ids),
             logprobs=tuple(logprob for part in parts for logprob in part.logprobs),
+            top_logprobs=tuple(top for part in parts for top in part.top_logprobs),
             finish_reason=parts[-1].finish_reason if parts else "error",
             probe_probability=probability,
             error=next((part.error for part in parts if part.error), None),
@@ -304,11 +309,16 @@ class Whisper:
         share = num_samples / self._features.window_samples
         return min(num_positions, max(1, round(share * num_positions)))
 
-    def _tokens(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
-        for token_id, logprob in zip(token_ids, logprobs, strict=False):
+    def _tokens(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[TopLogprobs]
+    ) -> Iterator[TokenLogProb]:
+        bytes_of = self.text.tokenizer.token_bytes
+        for index, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=False)):
             if self.text.is_text(token_id):
-                data = self.text.tokenizer.token_bytes(token_id)
-                yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
+                data = bytes_of(token_id)
+                top = tops[0] if tops and index == 0 else ()
+                likeliest = tuple((bytes_of(other), each) for other, each in top if self.text.is_text(other))
+                yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob, likeliest)
 
 
 def _refined(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.transcript import TokenLogProb
-from sensorium.realtime.certainty import certainties
+from sensorium.realtime.certainty import certainties, share_of_capitals
 from sensorium.realtime.pieces import units
 
 
@@ -48,3 +48,33 @@ def test_each_token_counts_for_the_piece_it_is_in(words: list[tuple[str, float]]
     said = tokens(*((f" {word}".encode(), certainty) for word, certainty in words))
     pieces = [f" {word}" if index else word for index, (word, _) in enumerate(words)]
     assert certainties(text, said, pieces, 0) == pytest.approx([certainty for _, certainty in words])
+
+
+def beginning(said: bytes, *likeliest: tuple[bytes, float]) -> tuple[TokenLogProb, ...]:
+    logprobs = {data: math.log(certainty) for data, certainty in likeliest}
+    first = TokenLogProb(said.decode(), said, logprobs[said], tuple(logprobs.items()))
+    return first, *tokens((b" in", 0.7))
+
+
+@pytest.mark.parametrize(
+    ("likeliest", "share", "certainty"),
+    [
+        (((b" log", 0.3), (b" Log", 0.2), (b" Lagan", 0.1)), 0.5, 0.5),
+        (((b" log", 0.3), (b"4", 0.5)), 0.0, 0.3),
+        (((b" log", 0.04), ("\u6771".encode(), 0.9), (b"\xe6\x9d", 0.01)), None, 0.04),
+        (((b" log", 0.6), (b" Log", 0.3)), 1 / 3, 0.9),
+    ],
+)
+def test_of_a_first_word_case_and_certainty_are_known_apart(
+    likeliest: tuple[tuple[bytes, float], ...], share: float | None, certainty: float
+) -> None:
+    first = beginning(b" log", *likeliest)
+    assert share_of_capitals(first) == (None if share is None else pytest.approx(share))
+    words = ["log", " in"]
+    assert certainties("log in", first, words, 0, any_case=True) == pytest.approx([certainty, 0.7])
+    assert certainties("log in", first, words, 0) == pytest.approx([dict(likeliest)[b" log"], 0.7])
+
+
+def test_without_alternatives_nothing_is_known_of_the_case() -> None:
+    assert share_of_capitals(()) is None
+    assert share_of_capitals(tokens((b" Log", 0.9))) is None

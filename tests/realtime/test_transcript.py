@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.realtime_session import Delay
-from sensorium.protocols.transcript import TokenLogProb
 from sensorium.realtime import transcript
 from sensorium.realtime.pieces import units, weight
 from sensorium.realtime.releases import RELEASES, ReleaseConfig
 from sensorium.realtime.transcript import TranscriptPolicy
+from support.release_rules import config
 
 LATE = 10_000
 """Milliseconds of speech after which nothing is special."""
@@ -36,6 +35,7 @@ configs = st.builds(
     first_sure=st.sampled_from([0.0, 0.7]),
     sure=st.sampled_from([0.0, 0.8]),
     pause_sure=st.sampled_from([0.0, 0.5]),
+    capital_ms=st.sampled_from([0, 700]),
     hurry_ms=st.sampled_from([0, 600]),
     doubt_ms=st.sampled_from([0, 500]),
     min_language=st.just(0.5),
@@ -43,18 +43,6 @@ configs = st.builds(
     early_update_ms=st.just(200),
     update_ms=st.just(400),
 )
-
-
-def config(**changes: float) -> ReleaseConfig:
-    values = {"first_agree": 2, "agree": 2, "withhold": 1, "hold_ms": 0, "settle_ms": 0, "min_language": 1}
-    sure = {"first_sure": 0.0, "sure": 0.0, "pause_sure": 0.0, "hurry_ms": 0, "doubt_ms": 0}
-    updates = {"first_update_ms": 300, "early_update_ms": 200, "update_ms": 400}
-    return ReleaseConfig(**{**values, **sure, **updates, **changes})  # type: ignore[arg-type]
-
-
-def said(*words: tuple[str, float]) -> tuple[TokenLogProb, ...]:
-    """A token a word, with its probability."""
-    return tuple(TokenLogProb(f" {word}", f" {word}".encode(), math.log(sure)) for word, sure in words)
 
 
 def policy_after(*hypotheses: str, **changes: int) -> TranscriptPolicy:
@@ -263,118 +251,3 @@ def test_a_repeated_hypothesis_withholds_only_its_end(config: ReleaseConfig, tex
     withheld = units(text[len(policy.released) :].partition("\ufffd")[0])
     assert sum(map(weight, withheld)) <= 2 * config.withhold + 1 + 2 + 2
     assert config.withhold == 0 or policy.released != text or not text
-
-
-def test_a_word_that_the_model_was_torn_about_waits_until_it_is_sure() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
-    for_sure = said(("press", 0.9), ("4", 0.6), ("to", 0.99), ("go", 0.9))
-    policy.observe("press 4 to go", 1000, tokens=for_sure)
-    assert policy.observe("press 4 to go", 1200, tokens=for_sure) == "press"
-    now = said(("press", 0.9), ("four", 0.85), ("to", 0.99), ("go", 0.9))
-    assert policy.observe("press four to go", 1300, tokens=now) == ""
-    assert policy.observe("press four to go", 1400, tokens=now) == " four to"
-
-
-@pytest.mark.parametrize(("certainty", "released"), [(0.55, " 4 to"), (0.45, "")])
-def test_a_doubt_ends_where_the_same_was_said_for_long_but_a_guess_stays_one(
-    certainty: float, released: str
-) -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
-    tokens = said(("press", 0.9), ("4", certainty), ("to", 0.99), ("go", 0.9))
-    for speech_ms in (1000, 1200, 1499):
-        policy.observe("press 4 to go", speech_ms, tokens=tokens)
-    assert policy.released == "press"
-    assert policy.observe("press 4 to go", 1500, tokens=tokens) == released
-
-
-def test_what_was_released_is_not_doubted_again() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
-    for _ in range(2):
-        policy.observe("press four to", 1000, tokens=said(("press", 0.9), ("four", 0.9), ("to", 0.9)))
-    assert policy.released == "press four"
-    later = said(("press", 0.2), ("four", 0.2), ("to", 0.9), ("go", 0.9))
-    assert policy.observe("press four to go", 1100, tokens=later) == " to"
-
-
-@pytest.mark.parametrize(
-    ("word", "sure", "released"),
-    [
-        ("the", 0.75, "The leader"),
-        ("The", 0.75, "The leader"),
-        ("the", 0.85, "the leader"),
-        ("\u043e\u043d", 0.75, "\u041e\u043d leader"),
-        ("\u00dfa", 0.75, "\u00dfa leader"),
-    ],
-)
-def test_a_turn_begins_with_a_capital_unless_the_model_is_very_sure(
-    word: str, sure: float, released: str
-) -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8))
-    for speech_ms in (1000, 1200):
-        tokens = said((word, sure), ("leader", 0.9), ("has", 0.9))
-        policy.observe(f"{word} leader has", speech_ms, tokens=tokens)
-    assert policy.released == released
-
-
-def test_a_first_word_with_and_without_its_capital_is_the_same_word() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.5, sure=0.8, agree=2))
-    assert (
-        policy.observe("the leader has", 1000, tokens=said(("the", 0.6), ("leader", 0.9), ("has", 0.9))) == ""
-    )
-    tokens = said(("The", 0.6), ("leader", 0.9), ("has", 0.9))
-    assert policy.observe("The leader has", 1200, tokens=tokens) == "The leader"
-    tokens = said(("the", 0.9), ("leader", 0.9), ("has", 0.9), ("four", 0.9), ("of", 0.9))
-    assert policy.observe("the leader has four of", 1400, tokens=tokens) == " has"
-    assert policy.observe("the leader has four of", 1600, tokens=tokens) == " four"
-    assert policy.finish("The leader has four of them.") == " of them."
-    assert not policy.corrected
-
-
-def test_in_front_of_a_pause_a_small_letter_stays_small() -> None:
-    policy = TranscriptPolicy(config(first_agree=3, pause_sure=0.3, sure=0.9))
-    tokens = said(("or", 0.6), ("nine", 0.9))
-    assert policy.observe("or nine", LATE, tokens=tokens, is_paused=True) == "or nine"
-
-
-def test_a_first_word_is_not_shown_alone_while_it_is_doubtful() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=5000, settle_ms=300))
-    for speech_ms in (500, 700, 900):
-        assert policy.observe("the", speech_ms, tokens=said(("the", 0.6))) == ""
-    assert policy.observe("The", 1000, tokens=said(("The", 0.9))) == ""
-    assert policy.observe("The", 1300, tokens=said(("The", 0.9))) == "The"
-
-
-def test_in_front_of_a_pause_words_are_shown_at_once_but_not_the_mark_behind_them() -> None:
-    policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2, pause_sure=0.3, sure=0.9))
-    tokens = said(("It", 0.6), ("is.", 0.5))
-    assert policy.observe("It is.", LATE, tokens=tokens) == ""
-    assert policy.observe("It is.", LATE, tokens=tokens, is_paused=True) == "It is"
-    assert policy.finish("It is.") == "."
-
-
-def test_a_guess_is_not_shown_in_front_of_a_pause_either() -> None:
-    policy = TranscriptPolicy(config(first_agree=3, agree=3, pause_sure=0.3))
-    tokens = said(("It", 0.6), ("hiss", 0.2))
-    assert policy.observe("It hiss", LATE, tokens=tokens, is_paused=True) == "It"
-
-
-def test_a_language_in_doubt_keeps_the_first_text_back_in_a_pause_too() -> None:
-    policy = TranscriptPolicy(config(min_language=0.5))
-    assert policy.observe("건설", 800, language_probability=0.4, is_paused=True) == ""
-    assert policy.observe("Ja", 900, language_probability=0.6, is_paused=True) == "Ja"
-
-
-def test_in_a_hurry_the_first_text_need_not_be_sure() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, hurry_ms=1000))
-    tokens = said(("That", 0.4), ("one", 0.4), ("is", 0.4), ("full", 0.4))
-    for speech_ms in (600, 900):
-        assert policy.observe("That one is", speech_ms, tokens=tokens[:3]) == ""
-    assert policy.observe("That one is", 1000, tokens=tokens[:3]) == "That one"
-    assert policy.observe("That one is full", 1200, tokens=tokens) == "", "later text waits as always"
-    assert policy.finish("That one is full") == " is full"
-
-
-def test_a_wild_guess_is_not_shown_in_a_hurry() -> None:
-    policy = TranscriptPolicy(config(first_sure=0.7, hurry_ms=1000))
-    for speech_ms in (900, 1100, 1300):
-        assert policy.observe("Lagan is", speech_ms, tokens=said(("Lagan", 0.2), ("is", 0.9))) == ""

@@ -43,6 +43,20 @@ async def test_the_draft_saves_steps_and_changes_nothing() -> None:
         assert whisper.engine.statistics().num_draft_tokens > 0
 
 
+async def test_of_where_a_turn_begins_the_likeliest_tokens_are_told() -> None:
+    audio = sound(30_000, seed=3)
+    async with running_speech() as whisper:
+        live = whisper.speech.live(partial(between, audio), TranscriptionOptions(language="en"), start=0)
+        first, *others = (await live.hypothesis(len(audio), final=False)).tokens
+        assert dict(first.likeliest)[first.data] == pytest.approx(first.logprob)
+        assert max(first.likeliest, key=lambda each: each[1])[0] == first.data
+        assert others
+        assert not any(token.likeliest for token in others)
+        file = await whisper.speech.transcribe(audio, TranscriptionOptions(language="en", logprobs=True))
+        assert file.tokens
+        assert not any(token.likeliest for token in file.tokens)
+
+
 @pytest.mark.parametrize("is_live", [False, True])
 async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
     audio = sound(30_000, seed=3)
