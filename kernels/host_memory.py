@@ -33,7 +33,7 @@ _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14
 _MAX_KEPT: Final = 1 << 26
 """Bytes that are kept for whoever comes next; one piece may be larger."""
 _POSITIONS_AHEAD: Final = 8192
-_MAX_AHEAD: Final = 1 << 30
+_MAX_AHEAD: Final = 1 << 29
 """Bytes of a cache that are there before they are wanted."""
 _PAUSE_S: Final = 0.005
 """Without a step, before a large page is asked for, which takes 0.2 ms, or 2 in a virtual machine."""
