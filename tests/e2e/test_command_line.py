@@ -86,12 +86,13 @@ def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
     assert stderr.rstrip().splitlines()[-1].startswith("sensorium: the device failed: CUDA error")
 
 
-def test_it_says_where_it_listens_and_leaves_on_a_signal() -> None:
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_listens_and_leaves_on_a_signal(which: signal.Signals) -> None:
     with serving("--port", "0") as (process, url):
         assert httpx.get(f"{url}/health").status_code == 200
         models = httpx.get(f"{url}/v1/models").json()["data"]
         assert [model["id"] for model in models] == ["tiny-qwen3-vl", "tiny-qwen3-asr"]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(which)
         stdout, stderr = process.communicate(timeout=180)
         assert process.returncode == 0, stderr
         assert stdout == ""  # one line, and it was read before
