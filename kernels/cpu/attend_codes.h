@@ -37,23 +37,25 @@ INLINE void round_query(const int bf16, const void *x, long dim, uint32_t *to) {
 /* Scores of `vectors` queries with 16 positions, but for the keys' scales. */
 INLINE void score_codes(const int vectors, const uint32_t *q, const word *key, const word *next, long dim,
                         float *scores) {
-    integers upper[FEW] = {}, lower[FEW] = {};
     long quads = dim / 4, stride = query_words(dim);
-    for (long k = 0; k < quads; k++) {
-        words line = *(const words *)(key + k * LANES);
-        __builtin_prefetch(next + k * LANES, 0, 2);
+    for (long at = 0; at < LANES; at += WIDE) {
+        wide_integers upper[FEW] = {}, lower[FEW] = {};
+        for (long k = 0; k < quads; k++) {
+            wide_words line = *(const wide_words *)(key + k * LANES + at);
+            if (!at) __builtin_prefetch(next + k * LANES, 0, 2);
+#pragma GCC unroll 8
+            for (int m = 0; m < vectors; m++) {
+                upper[m] = add_products(upper[m], line, (wide_words){} + q[m * stride + k]);
+                lower[m] = add_products(lower[m], line, (wide_words){} + q[m * stride + quads + k]);
+            }
+        }
 #pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
-            upper[m] = add_products(upper[m], line, (words){} + q[m * stride + k]);
-            lower[m] = add_products(lower[m], line, (words){} + q[m * stride + quads + k]);
+            const uint32_t *own = q + m * stride + 2 * quads;
+            wide_words total = ((wide_words)upper[m] << 8) + (wide_words)lower[m] - own[1];
+            *(wide_floats *)(scores + m * CHUNK + at) =
+                __builtin_convertvector((wide_integers)total, wide_floats) * *(const float *)own;
         }
-    }
-#pragma GCC unroll 8
-    for (int m = 0; m < vectors; m++) {
-        const uint32_t *own = q + m * stride + 2 * quads;
-        words total = ((words)upper[m] << 8) + (words)lower[m] - own[1];
-        *(floats *)(scores + m * CHUNK) =
-            __builtin_convertvector((integers)total, floats) * *(const float *)own;
     }
 }
 
@@ -78,22 +80,22 @@ INLINE void add_codes(const int vectors, const float *weights, const word *value
     float unit[FEW];
 #pragma GCC unroll 8
     for (int m = 0; m < vectors; m++) unit[m] = round_weights(weights + m * CHUNK, upper[m], lower[m]);
-    for (long d = 0; d < dim; d += LANES) {
-        integers high[FEW] = {}, low[FEW] = {};
+    for (long d = 0; d < dim; d += WIDE) {
+        wide_integers high[FEW] = {}, low[FEW] = {};
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
-            words line = *(const words *)(value + g * dim + d);
-            __builtin_prefetch(next + g * dim + d, 0, 2);
+            wide_words line = *(const wide_words *)(value + g * dim + d);
+            if (WIDE == LANES || d % LANES == 0) __builtin_prefetch(next + g * dim + d, 0, 2);
 #pragma GCC unroll 8
             for (int m = 0; m < vectors; m++) {
-                high[m] = add_products(high[m], (words){} + upper[m][g], line);
-                low[m] = add_products(low[m], (words){} + lower[m][g], line);
+                high[m] = add_products(high[m], (wide_words){} + upper[m][g], line);
+                low[m] = add_products(low[m], (wide_words){} + lower[m][g], line);
             }
         }
 #pragma GCC unroll 8
         for (int m = 0; m < vectors; m++)
-            *(floats *)(out + m * padded + d) +=
-                __builtin_convertvector((integers)((words)high[m] << 8) + low[m], floats) * unit[m];
+            *(wide_floats *)(out + m * padded + d) +=
+                __builtin_convertvector((wide_integers)((wide_words)high[m] << 8) + low[m], wide_floats) * unit[m];
     }
 }
 

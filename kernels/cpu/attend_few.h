@@ -1,41 +1,48 @@
 /* Attention for few query vectors, a decode step, which reads keys and values once, where they lie. */
 #include "attention.h"
 
-/* Sixteen vectors → their sixteen sums. Each stage halves what is left, by the shuffles of `turn`. */
-INLINE floats sum_each(floats *x) {
-    const words low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-    const words high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-#pragma GCC unroll 8
-    for (int half = 8; half >= 1; half /= 2)
+#if WIDE == 16
+static const wide_words EVEN = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+static const wide_words ODD = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+#elif WIDE == 8
+static const wide_words EVEN = {0, 8, 1, 9, 2, 10, 3, 11}, ODD = {4, 12, 5, 13, 6, 14, 7, 15};
+#else
+static const wide_words EVEN = {0, 4, 1, 5}, ODD = {2, 6, 3, 7};
+#endif
+
+/* As many vectors as they have lanes → their sums. Each stage halves what is left, by the shuffles of `turn`. */
+INLINE wide_floats sum_each(wide_floats *x) {
+#pragma GCC unroll 4
+    for (int half = WIDE / 2; half >= 1; half /= 2)
 #pragma GCC unroll 8
         for (int i = 0; i < half; i++)
-            x[i] = __builtin_shuffle(x[i], x[i + half], low) + __builtin_shuffle(x[i], x[i + half], high);
+            x[i] = __builtin_shuffle(x[i], x[i + half], EVEN) + __builtin_shuffle(x[i], x[i + half], ODD);
     return x[0];
 }
 
-/* Scores of `vectors` queries with `count` ≤ 16 positions, read where they lie. Meanwhile what comes
+/* Scores of `vectors` queries with `count` ≤ WIDE positions, read where they lie. Meanwhile what comes
  * next is fetched: pieces are too short for the hardware to see where memory is read on. */
 INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, const word *key,
                       const word *next, long n, long count, float *scores) {
-    floats sums[FEW][16];
+    wide_floats sums[FEW][WIDE];
 #pragma GCC unroll 8
     for (int m = 0; m < vectors; m++)
 #pragma GCC unroll 16
-        for (int j = 0; j < 16; j++) sums[m][j] = (floats){};
+        for (int j = 0; j < WIDE; j++) sums[m][j] = (wide_floats){};
     for (long j = 0; j < count; j++) {
-        floats sum[FEW] = {};
-        for (long w = 0; w < n; w += LANES) {
-            words line = *(const words *)(key + j * n + w);
-            __builtin_prefetch(next + j * n + w, 0, 2);
+        wide_floats sum[FEW] = {};
+        for (long w = 0; w < n; w += WIDE) {
+            wide_words line = *(const wide_words *)(key + j * n + w);
+            if (WIDE == LANES || w % LANES == 0) __builtin_prefetch(next + j * n + w, 0, 2);
 #pragma GCC unroll 8
             for (int m = 0; m < vectors; m++)
-                sum[m] = multiply_add_each(bf16, sum[m], *(const words *)(q + m * n + w), line);
+                sum[m] = multiply_add(bf16, sum[m], *(const wide_words *)(q + m * n + w), line);
         }
 #pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) sums[m][j] = sum[m];
     }
 #pragma GCC unroll 8
-    for (int m = 0; m < vectors; m++) *(floats *)(scores + m * CHUNK) = sum_each(sums[m]);
+    for (int m = 0; m < vectors; m++) *(wide_floats *)(scores + m * CHUNK) = sum_each(sums[m]);
 }
 
 /* Adds weighted values of `count` positions to `out` [vectors, 2n or n]. In bfloat16 a word holds an
@@ -43,37 +50,39 @@ INLINE void score_few(const int bf16, const int vectors, const uint32_t *q, cons
  * those of 16 odd. */
 INLINE void add_few(const int bf16, const int vectors, const uint32_t *weights, long stride,
                     const word *value, const word *next, long n, long count, float *out, long padded) {
-    for (long w = 0; w < n; w += LANES) {
-        floats even[FEW], odd[FEW] = {};
-        float *to = out + (bf16 ? 2 * w : w);
+    for (long w = 0; w < n; w += WIDE) {
+        wide_floats even[FEW], odd[FEW] = {};
+        const int fetches = WIDE == LANES || w % LANES == 0;
+        float *to = out + (bf16 ? w + w / LANES * LANES : w);
 #pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
-            even[m] = *(floats *)(to + m * padded);
-            if (bf16) odd[m] = *(floats *)(to + m * padded + LANES);
+            even[m] = *(wide_floats *)(to + m * padded);
+            if (bf16) odd[m] = *(wide_floats *)(to + m * padded + LANES);
         }
         for (long j = 0; j < count; j += bf16 ? 2 : 1) {
-            words first = *(const words *)(value + j * n + w);
+            wide_words first = *(const wide_words *)(value + j * n + w);
             if (!bf16) {
-                __builtin_prefetch(next + j * n + w, 0, 2);
+                if (fetches) __builtin_prefetch(next + j * n + w, 0, 2);
 #pragma GCC unroll 8
                 for (int m = 0; m < vectors; m++)
-                    even[m] = multiply_add(0, even[m], weights[m * stride + j], first);
+                    even[m] = multiply_add(FLOATS, even[m], (wide_words){} + weights[m * stride + j], first);
                 continue;
             }
-            __builtin_prefetch(next + j * n + 2 * w, 0, 2);
-            __builtin_prefetch(next + j * n + 2 * w + LANES, 0, 2);
-            words second = j + 1 < count ? *(const words *)(value + (j + 1) * n + w) : (words){};
-            words evens = (first & 0xFFFF) | (second << 16), odds = (first >> 16) | (second & 0xFFFF0000u);
+            if (fetches) __builtin_prefetch(next + j * n + 2 * w, 0, 2);
+            if (fetches) __builtin_prefetch(next + j * n + 2 * w + LANES, 0, 2);
+            wide_words second = j + 1 < count ? *(const wide_words *)(value + (j + 1) * n + w) : (wide_words){};
+            wide_words evens = (first & 0xFFFF) | (second << 16), odds = (first >> 16) | (second & 0xFFFF0000u);
 #pragma GCC unroll 8
             for (int m = 0; m < vectors; m++) {
-                even[m] = multiply_add(1, even[m], weights[m * stride + j / 2], evens);
-                odd[m] = multiply_add(1, odd[m], weights[m * stride + j / 2], odds);
+                wide_words weight = (wide_words){} + weights[m * stride + j / 2];
+                even[m] = multiply_add(PAIRS, even[m], weight, evens);
+                odd[m] = multiply_add(PAIRS, odd[m], weight, odds);
             }
         }
 #pragma GCC unroll 8
         for (int m = 0; m < vectors; m++) {
-            *(floats *)(to + m * padded) = even[m];
-            if (bf16) *(floats *)(to + m * padded + LANES) = odd[m];
+            *(wide_floats *)(to + m * padded) = even[m];
+            if (bf16) *(wide_floats *)(to + m * padded + LANES) = odd[m];
         }
     }
 }
@@ -98,9 +107,9 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
             Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
             const word *then = cache + next.block * 2 * plane + (next.head * bs + next.offset) * n;
             long v = (h - head) * vectors;
-            for (long c = 0; c < count; c += LANES)
+            for (long c = 0; c < count; c += WIDE)
                 score_few(bf16, vectors, s->q + v * n, key + c * n, then + c * n,
-                          n, count - c < LANES ? count - c : LANES, s->s + v * CHUNK + c);
+                          n, count - c < WIDE ? count - c : WIDE, s->s + v * CHUNK + c);
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
                 long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;

@@ -87,7 +87,7 @@ INLINE int weigh_pairs(const int cols, const int height, const int masked, const
                 for (int i = 0; i < height; i++) {
                     words key = (words){} + *keys[i]++;
 #pragma GCC unroll 4
-                    for (int c = 0; c < cols; c++) now[i][c] = multiply_add_each(1, now[i][c], line[c], key);
+                    for (int c = 0; c < cols; c++) now[i][c] = multiply_add(PAIRS, now[i][c], line[c], key);
                 }
             }
             const int i = unit / cols * 2, c = unit % cols;

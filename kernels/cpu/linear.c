@@ -62,12 +62,8 @@ INLINE void amx_rows(const int rows, const int lines, const float *x, long strid
                 words low = b << 16, high = b & upper;
 #pragma GCC unroll 3
                 for (int i = 0; i < rows; i++) {
-                    union {
-                        float value;
-                        uint32_t bits;
-                    } even = {x[i * stride + 2 * k]}, odd = {x[i * stride + 2 * k + 1]};
-                    first[i][j] = multiply_add(0, first[i][j], even.bits, low);
-                    second[i][j] = multiply_add(0, second[i][j], odd.bits, high);
+                    first[i][j] = fused((floats){} + x[i * stride + 2 * k], (floats)low, first[i][j]);
+                    second[i][j] = fused((floats){} + x[i * stride + 2 * k + 1], (floats)high, second[i][j]);
                 }
             }
         }

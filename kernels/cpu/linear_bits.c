@@ -12,11 +12,7 @@
 #define SOON 1024       /* bytes */
 #define MOST_ROWS 48    /* that meet a panel before the next panel does: their sums stay near, too */
 #define LATE_ROWS 4     /* that meet zero points last */
-#ifdef __AVX512F__
 #define ROWS_EACH MAX_ROWS
-#else
-#define ROWS_EACH 2 /* their 8 sums of two halves each fill the registers, and the compiler is done soon */
-#endif
 
 /* 64 outputs' weights for one group of inputs. */
 typedef struct {
@@ -26,52 +22,57 @@ typedef struct {
     long steps; /* of four inputs */
 } Panel;
 
-/* The bytes of four inputs' weights: 64 outputs as four times 16. */
-INLINE void read_step(const int bits, const uint8_t *w, words *line) {
-#pragma GCC unroll 4
-    for (int j = 0; j < MAX_COLS; j++) {
-        if (bits == 8) {
-            line[j] = *(const words *)(w + 64 * j);
-        } else {
-            words both = *(const words *)(w + 64 * (j / 2));
-            line[j] = (j % 2 ? both >> 4 : both) & 0x0F0F0F0Fu;
-        }
-    }
+/* The bytes of four inputs' weights of some outputs, from `at` on. */
+INLINE wide_words read_lanes(const int bits, const uint8_t *w, int at) {
+    if (bits == 8) return *(const wide_words *)(w + 4 * at);
+    wide_words both = *(const wide_words *)(w + at / 32 * 64 + at % 16 * 4);
+    if (at / 16 % 2) both >>= 4;
+    return both & 0x0F0F0F0Fu;
 }
 
-/* Adds a panel times up to ROWS_EACH rows to sums [rows, 64]. Zero points lie at its end, which few rows would have
- * to wait for. */
-INLINE void block(const int bits, const int rows, Panel p, Inputs x, float *sums, Ahead ahead) {
-    const int are_late = rows <= LATE_ROWS;
-    integers sum[ROWS_EACH][MAX_COLS];
-#pragma GCC unroll 4
-    for (int j = 0; j < MAX_COLS; j++) {
-        integers zero = widen_bytes(*(const plain_bytes *)(p.zeros + LANES * j));
+/* Adds a panel times up to ROWS_EACH rows to sums [rows, 64], of `sixteens` of the outputs from `first` on. Zero
+ * points lie at its end, which few rows would have to wait for. */
+INLINE void part_of_block(const int bits, const int rows, const int first, const int sixteens, const int lines,
+                          Panel p, Inputs x, float *sums, Ahead ahead) {
+    const int are_late = rows <= LATE_ROWS, cols = sixteens * LANES / WIDE;
+    wide_integers sum[ROWS_EACH][MAX_COLS * LANES / WIDE];
+#pragma GCC unroll 16
+    for (int j = 0; j < cols; j++) {
+        wide_integers zero = widen_some(p.zeros + first + WIDE * j);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) sum[i][j] = zero * (are_late ? 0 : -x.totals[i]);
     }
     for (long k = 0; k < p.steps; k++) {
-        words line[MAX_COLS];
-        read_step(bits, p.weights + k * (32 * bits), line);
-        for (int l = 0; l < ahead.lines; l++) __builtin_prefetch(ahead.from + l * 64, 0, 2);
+        wide_words line[MAX_COLS * LANES / WIDE];
+#pragma GCC unroll 16
+        for (int j = 0; j < cols; j++) line[j] = read_lanes(bits, p.weights + k * (32 * bits), first + j * WIDE);
+        for (int l = 0; l < lines; l++) __builtin_prefetch(ahead.from + l * 64, 0, 2);
         ahead.from += ahead.step;
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
-            words all = (words){} + *(const word *)(x.bytes + i * x.group + 4 * k);
-#pragma GCC unroll 4
-            for (int j = 0; j < MAX_COLS; j++) sum[i][j] = add_products(sum[i][j], line[j], all);
+            wide_words all = (wide_words){} + *(const word *)(x.bytes + i * x.group + 4 * k);
+#pragma GCC unroll 16
+            for (int j = 0; j < cols; j++) sum[i][j] = add_products(sum[i][j], line[j], all);
         }
     }
-#pragma GCC unroll 4
-    for (int j = 0; j < MAX_COLS; j++) {
-        floats scale = *(const floats *)(p.scales + 64 * j);
-        integers zero = widen_bytes(*(const plain_bytes *)(p.zeros + LANES * j));
+#pragma GCC unroll 16
+    for (int j = 0; j < cols; j++) {
+        long at = first + j * WIDE;
+        wide_floats scale = *(const wide_floats *)(p.scales + 4 * at);
+        wide_integers zero = widen_some(p.zeros + at);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++) {
-            integers whole = sum[i][j] - zero * (are_late ? x.totals[i] : 0);
-            *(floats *)(sums + i * WIDTH + j * LANES) += __builtin_convertvector(whole, floats) * scale * x.scales[i];
+            wide_integers whole = sum[i][j] - zero * (are_late ? x.totals[i] : 0);
+            *(wide_floats *)(sums + i * WIDTH + at) += __builtin_convertvector(whole, wide_floats) * scale * x.scales[i];
         }
     }
+}
+
+/* The same of all outputs, as many at a time as have room in registers. */
+INLINE void block(const int bits, const int rows, Panel p, Inputs x, float *sums, Ahead ahead) {
+#pragma GCC unroll 4
+    for (int at = 0; at < MAX_COLS; at += AT_ONCE(rows))
+        part_of_block(bits, rows, at * LANES, AT_ONCE(rows), at ? 0 : ahead.lines, p, x, sums, ahead);
 }
 
 /* Rows in blocks of one size or one more; what to fetch meanwhile is for all of them together. */
@@ -90,12 +91,10 @@ INLINE void panel(const int bits, Rows r, Panel p, Inputs x, float *sums) {
         switch (count) {
             BLOCK_CASE(1)
             BLOCK_CASE(2)
-#if ROWS_EACH > 2
             BLOCK_CASE(3)
             BLOCK_CASE(4)
             BLOCK_CASE(5)
             BLOCK_CASE(6)
-#endif
         }
         x = inputs_from(x, count);
         sums += count * WIDTH;

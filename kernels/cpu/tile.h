@@ -3,15 +3,16 @@
  *
  * Everything is counted in 32-bit words: a float, or two neighbouring bfloat16 along n. So B is either
  * float [n, cols] or bfloat16 [n/2, cols, 2], which is how oneDNN packs weights and what AVX-512's
- * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by
- * `add_products`, exactly.
+ * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by `add_products`, exactly.
  */
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __AVX2__
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define LANES 16
@@ -174,46 +175,105 @@ INLINE floats exponential(floats x) {
     return p * (floats)((__builtin_convertvector(n, integers) + 127) << 23);
 }
 
-INLINE floats multiply_add_each(const int bf16, floats sum, words all, words b) {
-    if (!bf16) return fused((floats)all, (floats)b, sum);
-#ifdef __AVX512BF16__
-    return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)(all), (__m512bh)(b));
+/* What a register of this processor holds. Sums that a loop carries are of these: what is larger than a
+ * register compilers keep in memory. */
+#if defined(__AVX512F__)
+#define WIDE 16
+#elif defined(__AVX2__)
+#define WIDE 8
 #else
-    return sum + (floats)(all << 16) * (floats)(b << 16) +
-           (floats)(all & 0xFFFF0000u) * (floats)(b & 0xFFFF0000u);
+#define WIDE 4
+#endif
+typedef float wide_floats __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
+typedef uint32_t wide_words __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
+typedef int32_t wide_integers __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
+
+INLINE wide_integers widen_some(const uint8_t *bytes) {
+#if defined(__AVX512F__)
+    return (wide_integers)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+#elif defined(__AVX2__)
+    return (wide_integers)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
+#else
+    wide_integers all;
+    for (int i = 0; i < WIDE; i++) all[i] = bytes[i];
+    return all;
 #endif
 }
 
-INLINE floats multiply_add(const int bf16, floats sum, uint32_t a, words b) {
-    return multiply_add_each(bf16, sum, (words){} + a, b);
+/* a b + c, rounded once where there is an instruction for it. */
+INLINE wide_floats wide_fused(wide_floats a, wide_floats b, wide_floats c) {
+#if defined(__AVX512F__)
+    return (wide_floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (wide_floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (wide_floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* The types of what is multiplied, of A and of B. */
+enum { FLOATS, PAIRS };
+#ifdef __AVX512BF16__
+#define PARTS(kind) 1
+#else
+#define PARTS(kind) ((kind) == PAIRS ? 2 : 1) /* of a pair one after the other */
+#endif
+
+INLINE wide_words part_of_pairs(const int part, wide_words pairs) {
+    if (part) return pairs & 0xFFFF0000u;
+    return pairs << 16;
+}
+
+/* Lanes of B. */
+INLINE wide_words load_lanes(const int kind, const int part, const uint32_t *from) {
+    wide_words lanes = *(const wide_words *)from;
+    return PARTS(kind) == 2 ? part_of_pairs(part, lanes) : lanes;
+}
+
+/* A word of A for all lanes. */
+INLINE wide_words load_all(const int kind, const int part, const word *a, long k, long step) {
+    wide_words all = (wide_words){} + a[k * step];
+    return PARTS(kind) == 2 ? part_of_pairs(part, all) : all;
+}
+
+/* sum + the products of lanes, of which `kind` PAIRS has two each. */
+INLINE wide_floats multiply_add(const int kind, wide_floats sum, wide_words a, wide_words b) {
+#ifdef __AVX512BF16__
+    if (kind == PAIRS) return (wide_floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+    if (kind == PAIRS) {
+        sum = wide_fused((wide_floats)(a << 16), (wide_floats)(b << 16), sum);
+        a &= 0xFFFF0000u;
+        b &= 0xFFFF0000u;
+    }
+#endif
+    return wide_fused((wide_floats)a, (wide_floats)b, sum);
 }
 
 /* sum + the four products of each lane's unsigned bytes with its signed ones. */
-INLINE integers add_products(integers sum, words weights, words x) {
+INLINE wide_integers add_products(wide_integers sum, wide_words weights, wide_words x) {
 #if defined(__AVX512VNNI__)
-    return (integers)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)x);
-#elif defined(__AVX2__)
-    union {
-        words all;
-        __m256i half[2];
-    } w = {weights}, a = {x}, s = {(words)sum};
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-#ifdef __AVXVNNI__
-        s.half[i] = _mm256_dpbusd_avx_epi32(s.half[i], w.half[i], a.half[i]);
-#else
-        const __m256i lower = _mm256_set1_epi16(255);
-        __m256i even = _mm256_madd_epi16(_mm256_and_si256(w.half[i], lower),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(a.half[i], 8), 8));
-        __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w.half[i], 8), _mm256_srai_epi16(a.half[i], 8));
-        s.half[i] = _mm256_add_epi32(s.half[i], _mm256_add_epi32(even, odd));
-#endif
-    }
-    return (integers)s.all;
+    return (wide_integers)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)x);
+#elif defined(__AVX512BW__)
+    __m512i w = (__m512i)weights, a = (__m512i)x;
+    __m512i even = _mm512_madd_epi16(_mm512_and_si512(w, _mm512_set1_epi16(255)),
+                                     _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8));
+    __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w, 8), _mm512_srai_epi16(a, 8));
+    return sum + (wide_integers)_mm512_add_epi32(even, odd);
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+    return (wide_integers)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)x);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    __m256i w = (__m256i)weights, a = (__m256i)x;
+    __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)),
+                                     _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
+    __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(a, 8));
+    return sum + (wide_integers)_mm256_add_epi32(even, odd);
 #else
 #pragma GCC unroll 4
     for (int byte = 0; byte < 4; byte++)
-        sum += (integers)(weights >> 8 * byte & 255) * ((integers)(x << (24 - 8 * byte)) >> 24);
+        sum += (wide_integers)(weights >> 8 * byte & 255) * ((wide_integers)(x << (24 - 8 * byte)) >> 24);
     return sum;
 #endif
 }
@@ -232,38 +292,63 @@ typedef struct {
     int lines;
 } Ahead;
 
-INLINE void tile(const int bf16, const int rows, const int cols, const int lines, const int add,
-                 const word *a, long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n,
-                 float *c, long c_stride, Ahead ahead) {
-    floats sum[MAX_ROWS][MAX_COLS];
+/* Columns come in sixteens, the second 32 `b_half` words behind the first; some of them, of which the sums fit the
+ * registers. */
+INLINE void tile(const int kind, const int rows, const int sixteens, const int lines, const int add, const word *a,
+                 long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n, float *c,
+                 long c_stride, Ahead ahead) {
+    const int cols = sixteens * LANES / WIDE;
+    wide_floats sum[MAX_ROWS][MAX_COLS * LANES / WIDE];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
+#pragma GCC unroll 16
         for (int j = 0; j < cols; j++)
-            sum[i][j] = add ? *(floats *)(c + i * c_stride + j * LANES) : (floats){};
+            sum[i][j] = add ? *(wide_floats *)(c + i * c_stride + j * WIDE) : (wide_floats){};
     for (long k = 0; k < n; k++) {
-        words line[MAX_COLS];
-#pragma GCC unroll 4
-        for (int j = 0; j < cols; j++)
-            line[j] = *(const words *)(b + k * b_stride + j / 2 * b_half + j % 2 * LANES);
 #pragma GCC unroll 4
         for (int l = 0; l < lines; l++) __builtin_prefetch(ahead.from + k * ahead.step + l * 64, 0, 2);
+#pragma GCC unroll 2
+        for (int part = 0; part < (PARTS(kind)); part++) {
+            wide_words line[MAX_COLS * LANES / WIDE];
+#pragma GCC unroll 16
+            for (int j = 0; j < cols; j++)
+                line[j] = load_lanes(kind, part, b + k * b_stride + j * WIDE / 32 * b_half + j * WIDE % 32);
 #pragma GCC unroll 6
-        for (int i = 0; i < rows; i++) {
-            words all = (words){} + a[i * a_stride + k * a_step];
-            IN_TURN(all);
-#pragma GCC unroll 4
-            for (int j = 0; j < cols; j++) sum[i][j] = multiply_add_each(bf16, sum[i][j], all, line[j]);
+            for (int i = 0; i < rows; i++) {
+                wide_words all = load_all(kind, part, a + i * a_stride, k, a_step);
+                IN_TURN(all);
+#pragma GCC unroll 16
+                for (int j = 0; j < cols; j++)
+                    sum[i][j] = multiply_add(PARTS(kind) == 2 ? FLOATS : kind, sum[i][j], all, line[j]);
+            }
         }
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < cols; j++) *(floats *)(c + i * c_stride + j * LANES) = sum[i][j];
+#pragma GCC unroll 16
+        for (int j = 0; j < cols; j++) *(wide_floats *)(c + i * c_stride + j * WIDE) = sum[i][j];
+}
+
+/* Sixteens of columns that so many rows take at a time: their sums fit the registers. */
+#ifdef __AVX512F__
+#define AT_ONCE(rows) MAX_COLS
+#else
+#define AT_ONCE(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+#endif
+
+/* `sixteens` of columns, the first of which meanwhile fetch. */
+INLINE void tiles(const int kind, const int rows, const int sixteens, const int lines, const int add, const word *a,
+                  long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n, float *c,
+                  long c_stride, Ahead ahead) {
+    const int each = AT_ONCE(rows) < sixteens ? AT_ONCE(rows) : sixteens;
+    tile(kind, rows, each, lines, add, a, a_stride, a_step, b, b_stride, b_half, n, c, c_stride, ahead);
+    for (int at = each; at < sixteens; at += each)
+        tile(kind, rows, each, 0, add, a, a_stride, a_step, b + at / 2 * b_half + at % 2 * LANES, b_stride,
+             b_half, n, c + at * LANES, c_stride, ahead);
 }
 
 #define ROWS_CASE(R, COLS, LINES) \
-    case R: tile(bf16, R, COLS, LINES, add, a, a_stride, a_step, b, b_stride, b_half, n, c, c_stride, ahead); break;
+    case R: tiles(kind, R, COLS, LINES, add, a, a_stride, a_step, b, b_stride, b_half, n, c, c_stride, ahead); break;
 #define ROWS_SWITCH(COLS, LINES)                                                      \
     switch (rows) {                                                                   \
         ROWS_CASE(1, COLS, LINES)                                                     \
@@ -271,22 +356,22 @@ INLINE void tile(const int bf16, const int rows, const int cols, const int lines
             ROWS_CASE(5, COLS, LINES) ROWS_CASE(6, COLS, LINES)                       \
     }
 
-/* Up to six rows times 64 columns, the second 32 of which lie `b_half` words behind the first. */
-INLINE void wide_tile(const int bf16, const int lines, long rows, const int add, const word *a,
+/* Up to six rows times 64 columns. */
+INLINE void wide_tile(const int kind, const int lines, long rows, const int add, const word *a,
                       long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n,
                       float *c, long c_stride, Ahead ahead){ROWS_SWITCH(4, lines)}
 
 /* Up to six rows times 16 columns. */
-INLINE void narrow_tile(const int bf16, long rows, const int add, const word *a, long a_stride,
+INLINE void narrow_tile(const int kind, long rows, const int add, const word *a, long a_stride,
                         long a_step, const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
     const Ahead ahead = {0, 0, 0};
     const long b_half = 0;
     ROWS_SWITCH(1, 0)
 }
 
-/* Any number of rows, columns a multiple of 16. A word of A lies `a_stride` behind that of the row before
- * and `a_step` behind that of the column before. */
-INLINE void product(const int bf16, long rows, long cols, const int add, const word *a, long a_stride,
+/* Any number of rows, columns a multiple of 16, of floats or pairs. A word of A lies `a_stride` behind that of the row
+ * before and `a_step` behind that of the column before. */
+INLINE void product(const int kind, long rows, long cols, const int add, const word *a, long a_stride,
                     long a_step, const uint32_t *b, long b_stride, long n, float *c, long c_stride) {
     const Ahead nothing = {0, 0, 0};
     long groups = (rows + MAX_ROWS - 1) / MAX_ROWS;
@@ -297,10 +382,10 @@ INLINE void product(const int bf16, long rows, long cols, const int add, const w
             const word *from = a + first * a_stride;
             float *to = c + first * c_stride + j;
             if (wide)
-                wide_tile(bf16, 0, count, add, from, a_stride, a_step, b + j, b_stride, 2 * LANES, n, to, c_stride,
+                wide_tile(kind, 0, count, add, from, a_stride, a_step, b + j, b_stride, 2 * LANES, n, to, c_stride,
                           nothing);
             else
-                narrow_tile(bf16, count, add, from, a_stride, a_step, b + j, b_stride, n, to, c_stride);
+                narrow_tile(kind, count, add, from, a_stride, a_step, b + j, b_stride, n, to, c_stride);
         }
         j += wide ? MAX_COLS * LANES : LANES;
     }
