@@ -3,7 +3,8 @@
  *
  * Everything is counted in 32-bit words: a float, or two neighbouring bfloat16 along n. So B is either
  * float [n, cols] or bfloat16 [n/2, cols, 2], which is how oneDNN packs weights and what AVX-512's
- * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by `add_products`, exactly.
+ * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by
+ * `add_products`, exactly.
  */
 #pragma once
 #include <stdint.h>
@@ -84,15 +85,6 @@ INLINE integers to_whole_each(floats x) {
     return (integers)_mm512_cvtps_epi32((__m512)x);
 #else
     return (integers)(x + 12582912.0f) - 0x4B400000;
-#endif
-}
-
-/* Compilers take bytes one at a time where an instruction takes all. */
-INLINE integers widen_bytes(plain_bytes x) {
-#ifdef __AVX512F__
-    return (integers)_mm512_cvtepu8_epi32((__m128i)x);
-#else
-    return __builtin_convertvector(x, integers);
 #endif
 }
 
@@ -188,6 +180,7 @@ typedef float wide_floats __attribute__((vector_size(4 * WIDE), aligned(4), may_
 typedef uint32_t wide_words __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
 typedef int32_t wide_integers __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
 
+/* Compilers take bytes one at a time where an instruction takes all. */
 INLINE wide_integers widen_some(const uint8_t *bytes) {
 #if defined(__AVX512F__)
     return (wide_integers)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
@@ -244,9 +237,9 @@ INLINE wide_floats multiply_add(const int kind, wide_floats sum, wide_words a, w
     if (kind == PAIRS) return (wide_floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 #else
     if (kind == PAIRS) {
-        sum = wide_fused((wide_floats)(a << 16), (wide_floats)(b << 16), sum);
-        a &= 0xFFFF0000u;
-        b &= 0xFFFF0000u;
+        sum = wide_fused((wide_floats)part_of_pairs(0, a), (wide_floats)part_of_pairs(0, b), sum);
+        a = part_of_pairs(1, a);
+        b = part_of_pairs(1, b);
     }
 #endif
     return wide_fused((wide_floats)a, (wide_floats)b, sum);
@@ -292,7 +285,7 @@ typedef struct {
     int lines;
 } Ahead;
 
-/* Columns come in sixteens, the second 32 `b_half` words behind the first; some of them, of which the sums fit the
+/* Columns come in sixteens, the second 32 `b_half` words behind the first. Those of one call have sums that fit the
  * registers. */
 INLINE void tile(const int kind, const int rows, const int sixteens, const int lines, const int add, const word *a,
                  long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n, float *c,
