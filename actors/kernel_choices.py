@@ -94,16 +94,12 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
         times = _steady_times(look)
         key = key_of(choice, runner.use_threads)
         is_busy |= not is_steady(times)
-        if is_auto and not choice.is_settled and not choice.is_fixed:
+        if is_auto and not choice.is_settled:
             entry = entry_of(choice, times, runner.use_threads, look)
             if entry is not None:
                 entries[key] = entry
             is_busy |= entry is None
-        yield from (
-            "",
-            f"{key}{' (fixed)' if choice.is_fixed else ''}",
-            *_rows_of(choice, times, read, product),
-        )
+        yield from ("", key, *_rows_of(choice, times, read, product))
     if is_auto and entries:
         remember(entries, here)
     if is_busy:

@@ -1,7 +1,7 @@
 """What follows a product: GELU or ReLU.
 
-In bfloat16 on CPUs our own pass, with the numbers of a product that activates its own results
-(`cpu/activation.h`), so that it does not matter which of both ran. Else torch's. Read `linear.py` next.
+On CPUs our own pass, with the numbers of a product that activates its own results (`cpu/activation.h`), so
+that it does not matter which of both ran. Else torch's. Read `linear.py` next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from .native import native_for
+from .native import CODES, native_for
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 
@@ -36,9 +36,12 @@ def code_of(activation: Activation) -> int:
 
 def activated(x: Tensor, activation: Activation) -> Tensor:
     """Of each element of x, in its type."""
-    native = native_for(x) if x.dtype is torch.bfloat16 and activation != "none" else None
+    native = None if activation == "none" else native_for(x)
     if native is None or not x.is_contiguous():
         return FUNCTIONS[activation](x)
     y = torch.empty_like(x)
-    native.activate(code_of(activation), x.data_ptr(), y.data_ptr(), x.numel(), torch.get_num_threads())
+    native.activate(
+        *(CODES[x.dtype], code_of(activation), x.data_ptr(), y.data_ptr()),
+        *(x.numel(), torch.get_num_threads()),
+    )
     return y

@@ -1,9 +1,9 @@
 """Dense attention softmax(q kᵀ / √d) v of encoders: the rows of an item attend to all of that item.
 
-In bfloat16 on a CPU there are several ways. Ours (`cpu/attend_many.h`) is the fastest where products of
-bfloat16 are instructions on vectors, torch's fused attention where they are instructions on matrices, and
-elsewhere torch in float32. Those are defaults: an encoder says with `attention_choice` what it will ask for,
-so that it can be measured (`choice.py`). None of them holds all scores at once.
+On a CPU float32 has our own way (`cpu/attend_many.h`). In bfloat16 there are several: ours is the fastest
+where products of bfloat16 are instructions on vectors, torch's fused attention where they are instructions on
+matrices, and elsewhere that of float32. Those are defaults: an encoder says with `attention_choice` what it
+will ask for, so that it can be measured (`choice.py`). None of them holds all scores at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, choice: Choice | None = No
     The way depends on rows, type and `choice` only, so an item has the same result beside any others.
     """
     if query.device.type != "cpu" or query.dtype is not torch.bfloat16:
-        return F.scaled_dot_product_attention(query, key, value)
+        return _attend_plainly(query, key, value)
     name = _default(query.shape[3]) if choice is None else choice.at(query.shape[2])
     return CANDIDATES[name](query, key, value)
 
@@ -59,6 +59,13 @@ def _default(dim: int) -> str:
 
 def _has_c(dim: int) -> bool:
     return dim % 2 == 0 and native_for(torch.empty(0, dtype=torch.bfloat16)) is not None
+
+
+def _attend_plainly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """In the one way that a type other than bfloat16 has."""
+    if query.is_cpu and query.dtype is torch.float32 and _has_c(query.shape[3]):
+        return _attend_c(query, key, value)
+    return F.scaled_dot_product_attention(query, key, value)
 
 
 def attention_choice(
@@ -125,7 +132,7 @@ def _attend_fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _attend_in_float32(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    wide = _one_by_one(F.scaled_dot_product_attention, query.float(), key.float(), value.float())
+    wide = _one_by_one(_attend_plainly, query.float(), key.float(), value.float())
     return wide.to(query.dtype)
 
 

@@ -72,8 +72,7 @@ def told(x: Tensor, before: Before, size: int) -> Told | None:
     if native_for(x) is None or x.ndim != 2 or not 0 < x.shape[0] <= MOST_ROWS or x.stride(1) != 1:
         return None
     if before == "silu_mul":
-        fits = x.dtype is torch.bfloat16 and x.shape[1] == 2 * size and size % LANES == 0
-        return Told(2) if fits else None
+        return Told(2) if x.shape[1] == 2 * size and size % LANES == 0 else None
     is_layer_norm, weight = isinstance(before, LayerNorm), before[0]
     shape = (2, size) if is_layer_norm else (size,)
     fits = x.shape[1] == size and weight.shape == shape and weight.dtype is x.dtype

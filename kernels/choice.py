@@ -81,8 +81,6 @@ class Choice:
     """Makes what gives the first rows of always the same results, by a candidate; sums that differ show."""
     alike_rows: int = 0
     """Rows up to which a row's result must not depend on how many there are."""
-    is_fixed: bool = False
-    """The default is all there may be: another would change float32."""
     is_settled: bool = False
     chosen: tuple[str, ...] = field(init=False)
     """By `rows`."""
@@ -217,8 +215,6 @@ def _is_like(whole: Tensor, rows: int, of: Callable[[int], Tensor], use_threads:
 
 def decide(choice: Choice, times: Times, groups: list[set[str]]) -> tuple[str, ...]:
     """What to run, by `choice.rows`. `groups` are those of `alike`."""
-    if choice.is_fixed:
-        return choice.defaults
     default = dict(zip(choice.rows, choice.defaults, strict=True))
     tied = choice.tied_rows
     chosen = {rows: _fastest(times[rows], set(choice.candidates), default[rows]) for rows in choice.rows}

@@ -150,7 +150,7 @@ def apply(choice: Choice, entry: Entry) -> bool:
     keeps_bits = is_same or not tied or any(tied <= names for names in entry.alike)
     if set(entry.chosen) != set(choice.rows) or not set(chosen) <= set(choice.candidates) or not keeps_bits:
         return False
-    choice.chosen, choice.is_settled = choice.defaults if choice.is_fixed else chosen, True
+    choice.chosen, choice.is_settled = chosen, True
     return True
 
 
@@ -195,7 +195,7 @@ def pin(pins: Mapping[str, str]) -> None:
             allowed = ", ".join(sorted({name for each in of for name in each.candidates}))
             raise TableError(f"{operation}={candidate} pins no candidate; allowed: {allowed}")
         for each in of:
-            if candidate in each.candidates and not (each.is_fixed or each.is_settled):
+            if candidate in each.candidates and not each.is_settled:
                 each.chosen, each.is_settled = (candidate,) * len(each.rows), True
 
 
@@ -204,11 +204,9 @@ def settle(
 ) -> Settled:
     """Settle what is not settled yet by a table, or by the cache and measuring. Raises TableError.
 
-    float32 and what has one way only is left alone.
+    What has one way only is left alone.
     """
-    open_choices = [
-        each for each in choices() if not (each.is_settled or each.is_fixed or len(each.candidates) < 2)
-    ]
+    open_choices = [each for each in choices() if not each.is_settled and len(each.candidates) > 1]
     if not open_choices:
         return Settled()
     here = this_machine()

@@ -1,11 +1,11 @@
-"""All layers of a decoder in one call, for the few rows of a decode step in bfloat16.
+"""All layers of a decoder in one call, for the few rows of a decode step.
 
 A layer is six to nine calls of the other files' kernels. Each costs the interpreter some ten microseconds,
 several times that where a step has read so much that nothing of the interpreter is in a cache. What a step
 calls is the same each time, so it is written down once, and `cpu/layers.c` makes the calls: the same with the
-same numbers, by weights of bfloat16 and of fewer bits. Where a product's way is not our own loop, and for all
-else that is not known here (as weights for inputs in another order), a model goes layer by layer. Read
-`engine/models/whisper/model.py` next.
+same numbers, in bfloat16 and float32, by weights of any bits. Where a product's way is not our own loop, and
+for all else that is not known here (as weights for inputs in another order), a model goes layer by layer.
+Read `engine/models/whisper/model.py` next.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from .choice import Choice
 from .cross_attention import CrossSpan
 from .kv_cache import check_written, takes_codes
 from .kv_codes import CODED
-from .linear import DenseWeight, LinearWeight
+from .linear import PAIRS, DenseWeight, LinearWeight
 from .linear_bits import BitsWeight
-from .native import Native, library
+from .linear_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
+from .native import CODES, Native, library
 from .paged_attention import PagedBatch
 from .rotary import RotaryTable
 from .silu_mul import LANES
 
 Norm = RmsNorm | LayerNorm
-_PRODUCT: Final = 8
+_PRODUCT: Final = 9
 """Numbers of a product in C."""
 
 
@@ -96,6 +97,7 @@ class Layers:
         self._native = native
         self._parts = tuple(parts)  # they hold what the addresses point to
         self._heads = heads
+        self._dtype = parts[0].norm[0].dtype
         self._middle = -1 if middle == "silu_mul" else code_of(middle)
         self._table = array("q", (number for each in parts for number in _numbers(each)))
         products = [weight for each in parts for weight in each.products()]
@@ -112,7 +114,7 @@ class Layers:
         return cache.is_contiguous() and all(map(self._knows, (cache[0], *(span.memory for span in spans))))
 
     def _knows(self, blocks: Tensor) -> bool:
-        return takes_codes(self._native, blocks) if blocks.dtype is CODED else blocks.dtype is torch.bfloat16
+        return takes_codes(self._native, blocks) if blocks.dtype is CODED else blocks.dtype is self._dtype
 
     def run(
         self,
@@ -128,7 +130,7 @@ class Layers:
         `memory` of `spans` is [layers, 2, heads, n, dim], or codes. Raises IndexError as `write_kv` does."""
         rows, heads, layers = x.shape[0], self._heads, len(self._parts)
         assert x.is_contiguous(), "it is changed in place"
-        assert (x.dtype, cache.shape[0], batch.write_slots.shape[0]) == (torch.bfloat16, layers, rows)
+        assert (x.dtype, cache.shape[0], batch.write_slots.shape[0]) == (self._dtype, layers, rows)
         first = self._parts[0]
         assert (first.cross is None) == (not spans), "either all listen or none"
         memories, starts, lengths = _heard(spans, layers)
@@ -136,7 +138,7 @@ class Layers:
         step = array(
             "q",
             (
-                *(layers, rows, heads.num, heads.num_kv, heads.dim),
+                *(CODES[x.dtype], layers, rows, heads.num, heads.num_kv, heads.dim),
                 3 if isinstance(first.norm, LayerNorm) else 1,
                 self._middle,
                 *((0, 0) if table is None else (table.cos.data_ptr(), table.sin.data_ptr())),
@@ -185,22 +187,25 @@ def written_down(
     norms = [norm for each in parts for norm in each.norms()]
     head_norms = [norm for each in parts for norm in _of_heads(each)]
     tensors = [norm[0] for norm in norms] + head_norms
-    known = all(each.is_cpu and each.is_contiguous() and each.dtype is torch.bfloat16 for each in tensors)
-    if native is None or not parts or not known or heads.dim % (2 * LANES if turned else 2):
+    dtype = tensors[0].dtype if tensors else None
+    known = all(each.is_cpu and each.is_contiguous() and each.dtype is dtype for each in tensors)
+    if native is None or dtype not in CODES or not known or heads.dim % (2 * LANES if turned else 2):
         return None
-    if not all(_knows_product(weight) for each in parts for weight in each.products()):
+    if not all(_knows_product(weight, dtype) for each in parts for weight in each.products()):
         return None
     return Layers(native, parts, heads, middle)
 
 
-def _knows_product(weight: LinearWeight) -> bool:
+def _knows_product(weight: LinearWeight, dtype: torch.dtype) -> bool:
+    if isinstance(weight, TiledWeight):
+        return weight.dtype is dtype and not weight.size % LANES
     if isinstance(weight, DenseWeight):
         is_ours = weight.tiles is not None and weight.choice is not None
-        return is_ours and weight.weight.dtype is torch.bfloat16 and not weight.weight.shape[1] % LANES
+        return is_ours and weight.weight.dtype is dtype and not weight.weight.shape[1] % LANES
     if not isinstance(weight, BitsWeight) or weight.order is not None:
         return False
-    is_narrow = weight.bias is None or weight.bias.dtype is torch.bfloat16
-    return is_narrow and not weight.size % LANES and not weight.group % LANES
+    knows_bias = weight.bias is None or weight.bias.dtype is dtype
+    return knows_bias and not weight.size % LANES and not weight.group % LANES
 
 
 def _numbers(parts: LayerParts) -> Iterator[int]:
@@ -223,13 +228,16 @@ def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
 
 
 def _product(weight: LinearWeight) -> list[int]:
-    assert isinstance(weight, DenseWeight | BitsWeight)
+    assert isinstance(weight, DenseWeight | TiledWeight | BitsWeight)
     bias = 0 if weight.bias is None else weight.bias.data_ptr()
     if isinstance(weight, BitsWeight):
-        return [weight.packed.data_ptr(), bias, weight.size, weight.out, 0, 0, weight.bits, weight.group]
+        return [weight.packed.data_ptr(), bias, weight.size, weight.out, 0, 0, 0, weight.bits, weight.group]
+    if isinstance(weight, TiledWeight):
+        how = (CODES_OF_KINDS[weight.kind], WIDTH, weight.size)
+        return [weight.memory.data_ptr(), bias, weight.size, weight.out, *how, 0, 0]
     assert weight.tiles is not None
     (out, size), tiles = weight.weight.shape, weight.tiles
-    return [tiles.address, bias, size, out, tiles.width, tiles.depth, 0, 0]
+    return [tiles.address, bias, size, out, PAIRS, tiles.width, tiles.depth, 0, 0]
 
 
 def _heard(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:

@@ -1,18 +1,18 @@
 """y = activation(x Wᵀ + b) (+ residual), with weights laid out once for the device.
 
 On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product over a
-weight packed beforehand is up to twice as fast in bfloat16 and float32, and fuses what follows. For few rows
-our own loop (`cpu/linear.c`) over the same packed memory is faster again, since it reads at the rate of the
-memory: by default for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit; in
-bfloat16 for all where the processor multiplies it without AMX. There what is measured decides (`choice.py`).
-A row's result does not depend on how many there are, up to `NUM_ALIKE_ROWS`. Weights of fewer bits are
-`linear_bits.py`'s. `examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain
-meaning. Knows tensors only.
+weight packed beforehand is up to twice as fast, and fuses what follows. In bfloat16 our own loop
+(`cpu/linear.c`) over the same packed memory is faster again for few rows, since it reads at the rate of the
+memory: by default for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit; for all
+where the processor multiplies bfloat16 without AMX. There what is measured decides (`choice.py`). A row's
+result does not depend on how many there are, up to `NUM_ALIKE_ROWS`. float32, and bfloat16 where oneDNN packs
+none, are our loop's, too (`linear_tiles.py`), weights of fewer bits `linear_bits.py`'s.
+`examples/benchmarks/bench_kernels.py` compares them. `linear_reference` is the plain meaning. Knows tensors
+only.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,9 @@ from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
 from .host_memory import use_large_pages
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
+from .linear_tiles import TiledWeight, linear_tiled, tile_linear, tiled_planes
 from .native import CODES, native_for
+from .onednn import TILES, Tiles, can_pack, find_tiles, memory_of
 from .unpack import Unpacked
 
 MAX_NATIVE_ROWS = MOST_ROWS
@@ -44,10 +46,8 @@ _AMX_ROWS = 8
 _SMALL_AMX_ROWS = 16
 """And for weights so small that oneDNN's call costs more than its product."""
 _SMALL = 1 << 17
-_TILES = (64, 32)
-"""Outputs that lie together in the layouts of oneDNN that our loop reads: without AMX, and with it."""
-_DEPTH = 32  # where there is AMX, inputs are filled up to a multiple of this
-
+PAIRS: Final = 1
+"""What our loop calls rows and weights of bfloat16 as oneDNN packs them."""
 _FUSED: dict[Activation, tuple[str, str]] = {
     "none": ("none", "none"),
     "gelu": ("gelu", "none"),
@@ -72,48 +72,28 @@ class DenseWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
-    """Packed memory at `address`: [out / width, depth / pair, width, pair] with pairs of bfloat16, or of one
-    float32; outputs and inputs filled up with anything."""
-
-    address: int
-    width: int
-    depth: int
-
-    def take(self, rows: int) -> bool:
-        """Whether our own loop knows so many."""
-        return 0 < rows <= MAX_NATIVE_ROWS or (rows > 0 and self.width == _TILES[0])
-
-
-@dataclass(frozen=True, slots=True)
 class PartedWeight:
     """Several weights for the same inputs, whose outputs follow each other, too unlike to be one."""
 
-    parts: tuple[DenseWeight | BitsWeight, ...]
+    parts: tuple[DenseWeight | TiledWeight | BitsWeight, ...]
 
 
-LinearWeight = DenseWeight | BitsWeight | PartedWeight
+LinearWeight = DenseWeight | TiledWeight | BitsWeight | PartedWeight
 """Whatever `linear` takes."""
 
 
-def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN can hold this weight in its own layout."""
-    if weight.device.type != "cpu" or not torch._C._has_mkldnn:
-        return False
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):  # not a public operator
-        return False
-    if weight.dtype is torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype is torch.float32
-
-
-def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight:
+def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight | TiledWeight:
     """Prepare a weight [out, in] and bias [out] for many calls of `linear`."""
-    if can_pack(weight):
+    is_packed = can_pack(weight)
+    if weight.dtype is torch.float32 or not is_packed:
+        tiled = tile_linear(weight, bias)
+        if tiled is not None:
+            return tiled
+    if is_packed:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        if (memory := _memory_of(packed)) is not None:
+        if (memory := memory_of(packed)) is not None:
             use_large_pages(*memory)
-        tiles = _find_tiles(packed, weight.contiguous())
+        tiles = find_tiles(packed, weight.contiguous())
         if tiles is None:
             return DenseWeight(packed, bias, packed=True)
         choice = _choice_for(weight, tiles)
@@ -157,60 +137,6 @@ def _is_alike(first: Unpacked, other: Unpacked | Tensor) -> bool:
     return (mine.bits, mine.group) == (its.bits, its.group) and is_same_order
 
 
-def _find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:
-    """Which of the layouts that we read `packed` has, if any.
-
-    oneDNN chooses as it likes, by processor, type and shape, so what it chose is compared, not assumed: in
-    the first tile, the last, and one that is surely not all zeros.
-    """
-    memory, size = _memory_of(packed), weight.shape[1]
-    if native_for(weight) is None or memory is None:
-        return None
-    if not weight.numel() or size % (4 // weight.itemsize):
-        return None
-    address, num_bytes = memory
-    for width in _TILES:
-        for depth in {size, -(-size // _DEPTH) * _DEPTH}:
-            tiles = Tiles(address, width, depth)
-            if num_bytes == _num_tiles(weight, tiles) * width * depth * weight.itemsize and _holds(
-                tiles, weight
-            ):
-                return tiles
-    return None
-
-
-def _memory_of(packed: Tensor) -> tuple[int, int] | None:
-    """Where it lies, and how many bytes; None where torch does not say."""
-    operators = torch.ops.mkldnn
-    if not hasattr(operators, "data_ptr") or not hasattr(operators, "_nbytes"):
-        return None
-    return int(operators.data_ptr(packed)), int(operators._nbytes(packed))
-
-
-def _num_tiles(weight: Tensor, tiles: Tiles) -> int:
-    return -(-weight.shape[0] // tiles.width)
-
-
-def _holds(tiles: Tiles, weight: Tensor) -> bool:
-    size, width, pair = weight.shape[1], tiles.width, 4 // weight.itemsize
-    most = int(torch.linalg.vector_norm(weight, ord=torch.inf, dim=1).argmax())
-    for number in {0, most // width, _num_tiles(weight, tiles) - 1}:
-        rows = weight[number * width : (number + 1) * width]
-        expected = rows.view(-1, size // pair, pair).transpose(0, 1)
-        found = tile_memory(tiles, number, weight.dtype)[: size // pair, : rows.shape[0]]
-        if not torch.equal(found, expected):
-            return False
-    return True
-
-
-def tile_memory(tiles: Tiles, number: int, dtype: torch.dtype) -> Tensor:
-    """One tile as it lies there: [depth / pair, width, pair]. It must not outlive the weight."""
-    pair = 4 // dtype.itemsize
-    num_bytes = tiles.width * tiles.depth * dtype.itemsize
-    memory = (ctypes.c_char * num_bytes).from_address(tiles.address + number * num_bytes)
-    return torch.frombuffer(memory, dtype=dtype).view(tiles.depth // pair, tiles.width, pair)
-
-
 def linear(
     x: Tensor,
     weight: LinearWeight,
@@ -227,6 +153,8 @@ def linear(
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
         return activated(linear_bits(x, weight, residual=residual, before=before), activation)
+    if isinstance(weight, TiledWeight):
+        return linear_tiled(x, weight, activation=activation, residual=residual, before=before)
     is_c = _is_ours(x, weight)
     along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
     if before is not None and (not is_c or along is None):
@@ -245,9 +173,12 @@ def linear_planes(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     """x Wᵀ + b of x [rows, in] to `out` [planes, rows, size] of x's type, contiguous: a plane has the next
     `size` outputs, as heads of keys and values are kept."""
     planes, rows, size = out.shape
+    if isinstance(weight, TiledWeight) and x.dtype is out.dtype and size == TILES[0]:
+        tiled_planes(x, weight, out)
+        return
     if isinstance(weight, DenseWeight) and x.dtype is out.dtype is torch.bfloat16 and _is_ours(x, weight):
         tiles = weight.tiles
-        if tiles is not None and tiles.width == size == _TILES[0]:
+        if tiles is not None and tiles.width == size == TILES[0]:
             _planes_c(x, weight, tiles, out)
             return
     out.copy_(linear(x, weight).view(rows, planes, size).transpose(0, 1))
@@ -271,6 +202,7 @@ def _planes_c(x: Tensor, weight: DenseWeight, tiles: Tiles, out: Tensor) -> None
         x = x.contiguous()
     bias = None if weight.bias is None else weight.bias.data_ptr()
     native.linear_planes(
+        *(PAIRS, CODES[x.dtype]),
         *(x.data_ptr(), x.stride(0), tiles.address, bias, out.data_ptr()),
         *(x.shape[0], size, weight.weight.shape[0], tiles.depth, torch.get_num_threads()),
     )
@@ -303,8 +235,8 @@ def _linear_c(
     if residual is not None:
         residual = residual.contiguous()
     y = torch.empty((rows, out), dtype=x.dtype)
-    is_fused = x.dtype is torch.bfloat16
     native.linear(
+        PAIRS,
         CODES[x.dtype],
         x.data_ptr(),
         x.stride(0),
@@ -317,11 +249,11 @@ def _linear_c(
         out,
         tiles.width,
         tiles.depth,
-        code_of(activation) if is_fused else 0,
+        code_of(activation),
         *before,
         torch.get_num_threads(),
     )
-    return y if is_fused else activated(y, activation)
+    return y
 
 
 CANDIDATES: Final[dict[str, Callable[[Tensor, DenseWeight, Tensor | None], Tensor]]] = {
@@ -337,17 +269,16 @@ _weights_of: WeakKeyDictionary[Choice, WeakSet[DenseWeight]] = WeakKeyDictionary
 
 def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
     out, size = weight.shape
-    dtype = str(weight.dtype).removeprefix("torch.")
     weights: WeakSet[DenseWeight] = WeakSet()
     weight_bytes, itemsize = weight.nbytes, weight.itemsize
-    has_amx_sums = weight.dtype is torch.bfloat16 and tiles.width != _TILES[0]
+    has_amx_sums = tiles.width != TILES[0]
     few = _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
     most = few if has_amx_sums else MAX_NATIVE_ROWS
-    if weight.dtype is torch.bfloat16 and torch.cpu._is_avx512_bf16_supported() and tiles.take(_MANY_ROWS):
+    if torch.cpu._is_avx512_bf16_supported() and tiles.take(_MANY_ROWS):
         most = _MANY_ROWS
     made = Choice(
         operation="linear",
-        shape=f"{dtype} {out}x{size} in tiles of {tiles.width}",
+        shape=f"bfloat16 {out}x{size} in tiles of {tiles.width}",
         candidates=tuple(CANDIDATES),
         rows=tuple(rows for rows in _MEASURED_ROWS if tiles.take(rows)),
         default=lambda rows: "c" if rows <= most else "onednn",
@@ -355,7 +286,6 @@ def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
         cost=lambda rows: (weight_bytes + rows * (out + size) * itemsize, 2.0 * rows * out * size),
         probe=partial(_probe, weights),
         alike_rows=NUM_ALIKE_ROWS,
-        is_fixed=weight.dtype is torch.float32,
     )
     choice = shared_choice(made)
     if choice is made:

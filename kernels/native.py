@@ -42,14 +42,17 @@ _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fope
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, ...]] = {
-    "linear": (_INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5, _INT, _INT, _POINTER, _FLOAT, _INT),
-    "linear_planes": (_POINTER, _LONG, *[_POINTER] * 3, *[_LONG] * 4, _INT),
-    "activate": (_INT, _POINTER, _POINTER, _LONG, _INT),
+    "linear": (
+        *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5),
+        *(_INT, _INT, _POINTER, _FLOAT, _INT),
+    ),
+    "linear_planes": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 3, *[_LONG] * 4, _INT),
+    "activate": (_INT, _INT, _POINTER, _POINTER, _LONG, _INT),
     "linear_bits": (
         *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4),
         *(_INT, _POINTER, _FLOAT, _POINTER, _INT),
     ),
-    "silu_mul": (_POINTER, _LONG, _LONG, _POINTER, _LONG, _INT),
+    "silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _LONG, _INT),
     "attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 6),

@@ -1,7 +1,4 @@
-"""silu(gate) · up over one projection that holds both: the middle of a gated feed-forward.
-
-In float32 it is torch's on CPUs; in bfloat16 one pass of our own.
-"""
+"""silu(gate) · up over one projection that holds both: the middle of a gated feed-forward, in one pass."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from .native import native_for
+from .native import CODES, native_for
 from .triton_jit import has_triton
 
 LANES: Final = 16
@@ -25,13 +22,14 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
         return on_gpu(gate_up)
     native, size = native_for(gate_up), gate_up.shape[-1] // 2
-    known = gate_up.dtype is torch.bfloat16 and gate_up.shape[-1] == 2 * size and size % LANES == 0
+    known = gate_up.shape[-1] == 2 * size and size % LANES == 0
     if native is None or not known or gate_up.dim() != 2 or gate_up.stride(1) != 1:
         return silu_mul_reference(gate_up)
     rows = gate_up.shape[0]
     out = torch.empty((rows, size), dtype=gate_up.dtype)
     native.silu_mul(
-        gate_up.data_ptr(), rows, gate_up.stride(0), out.data_ptr(), size, torch.get_num_threads()
+        *(CODES[gate_up.dtype], gate_up.data_ptr(), rows, gate_up.stride(0), out.data_ptr()),
+        *(size, torch.get_num_threads()),
     )
     return out
 

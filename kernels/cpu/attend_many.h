@@ -140,76 +140,78 @@ INLINE void load_codes(const int bf16, const Call *call, const int32_t *table, l
 }
 
 /* 2^x up to 2^127; next to 0 from −126 down. */
-INLINE floats power_of_two(floats x) {
-    x = larger((floats){} - 126.0f, x);
-    floats shifted = x + 12582912.0f; /* adding 1.5 · 2^23 rounds to an integer */
-    floats r = x - (shifted - 12582912.0f), p = (floats){} + 1.3264726624e-3f;
-    p = fused(p, r, (floats){} + 9.6715129594e-3f);
-    p = fused(p, r, (floats){} + 5.5507337478e-2f);
-    p = fused(p, r, (floats){} + 2.4022242080e-1f);
-    p = fused(p, r, (floats){} + 6.9314697759e-1f);
-    p = fused(p, r, (floats){} + 1.0f);
-    return (floats)((words)p + ((words)shifted << 23));
+INLINE wide_floats power_of_two(wide_floats x) {
+    x = wide_larger((wide_floats){} - 126.0f, x);
+    wide_floats shifted = x + 12582912.0f; /* adding 1.5 · 2^23 rounds to an integer */
+    wide_floats r = x - (shifted - 12582912.0f), p = (wide_floats){} + 1.3264726624e-3f;
+    p = wide_fused(p, r, (wide_floats){} + 9.6715129594e-3f);
+    p = wide_fused(p, r, (wide_floats){} + 5.5507337478e-2f);
+    p = wide_fused(p, r, (wide_floats){} + 2.4022242080e-1f);
+    p = wide_fused(p, r, (wide_floats){} + 6.9314697759e-1f);
+    p = wide_fused(p, r, (wide_floats){} + 1.0f);
+    return (wide_floats)((wide_words)p + ((wide_words)shifted << 23));
 }
 
 /* Where the largest score there was has grown by much, weights become relative to it, and what was summed
  * before shrinks. */
-INLINE floats raise(const Call *call, floats most, long wide, long m, Scratch *s) {
-    floats before = *(floats *)(s->top + m);
-    most = pick((words)(most > before + SLACK), most, before);
+INLINE wide_floats raise(const Call *call, wide_floats most, long wide, long m, Scratch *s) {
+    wide_floats before = *(wide_floats *)(s->top + m);
+    most = wide_pick((wide_words)(most > before + SLACK), most, before);
     if (memcmp(&most, &before, sizeof most)) {
-        floats shrink = pick((words)(before == (floats){} - INFINITY), (floats){}, power_of_two(before - most));
-        *(floats *)(s->top + m) = most;
-        *(floats *)(s->sum + m) *= shrink;
-        for (long d = 0; d < call->dim; d++) *(floats *)(s->o + d * wide + m) *= shrink;
+        wide_floats shrink = power_of_two(before - most);
+        shrink = wide_pick((wide_words)(before == (wide_floats){} - INFINITY), (wide_floats){}, shrink);
+        *(wide_floats *)(s->top + m) = most;
+        *(wide_floats *)(s->sum + m) *= shrink;
+        for (long d = 0; d < call->dim; d++) *(wide_floats *)(s->o + d * wide + m) *= shrink;
     }
     return most;
 }
 
 /* Weights of one position, in bfloat16 rounded upper halves. */
-INLINE words weight_bits(const int bf16, const int coded, const int masked, const float *score, float scale,
-                         const float *scales, floats most, floats *total) {
-    floats x = *(const floats *)score, by = {}; /* masked scores are scaled already */
+INLINE wide_words weight_bits(const int bf16, const int coded, const int masked, const float *score, float scale,
+                              const float *scales, wide_floats most, wide_floats *total) {
+    wide_floats x = *(const wide_floats *)score, by = {}; /* masked scores are scaled already */
     by += masked ? 1.0f : coded ? scale * scales[0] : scale;
-    floats weight = power_of_two(fused(x, by, -most));
-    if (masked) weight = pick((words)(x == (floats){} - INFINITY), (floats){}, weight);
+    wide_floats weight = power_of_two(wide_fused(x, by, -most));
+    if (masked) weight = wide_pick((wide_words)(x == (wide_floats){} - INFINITY), (wide_floats){}, weight);
     *total += weight;
     if (coded) weight *= scales[CHUNK];
-    return (words)weight + (bf16 ? 0x8000u : 0);
+    return (wide_words)weight + (bf16 ? 0x8000u : 0);
 }
 
-/* Scores of sixteen columns with `count` positions from `start` on become weights, relative to the largest
+/* Scores of a register's columns with `count` positions from `start` on become weights, relative to the largest
  * score there was; what was summed before shrinks where that has grown by much. `masked`: some column does not see some
  * position. Of coded keys and values `scales` go into scores, and into the weights that are left. */
 INLINE void weigh_many(const int bf16, const int coded, const int masked, const Call *call, long start,
                        long count, long wide, long m, Scratch *s) {
     float *score = s->s + m;
-    const floats nothing = (floats){} - INFINITY;
-    const integers own = *(const integers *)(s->own + m) - (int)start;
-    const integers low = own - (call->window > 0 ? (int)call->window : INT32_MAX / 2);
+    const wide_floats nothing = (wide_floats){} - INFINITY;
+    const wide_integers own = *(const wide_integers *)(s->own + m) - (int)start;
+    const wide_integers low = own - (call->window > 0 ? (int)call->window : INT32_MAX / 2);
     float scale = call->scale * 1.44269504f;
-    floats most = *(floats *)(s->top + m);
+    wide_floats most = *(wide_floats *)(s->top + m);
     for (long j = 0; j < count; j++) {
-        floats x = *(floats *)(score + j * wide) * (coded ? scale * s->scales[j] : scale);
+        wide_floats x = *(wide_floats *)(score + j * wide) * (coded ? scale * s->scales[j] : scale);
         if (masked) {
-            x = pick((words)(((integers){} + (int)j <= own) & ((integers){} + (int)j > low)), x, nothing);
-            *(floats *)(score + j * wide) = x;
+            wide_integers at = (wide_integers){} + (int)j;
+            x = wide_pick((wide_words)((at <= own) & (at > low)), x, nothing);
+            *(wide_floats *)(score + j * wide) = x;
         }
-        most = larger(x, most);
+        most = wide_larger(x, most);
     }
     most = raise(call, most, wide, m, s);
-    floats total = {};
+    wide_floats total = {};
     for (long j = 0; j < count; j++) {
-        words bits = weight_bits(bf16, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
+        wide_words bits = weight_bits(bf16, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
         if (bf16) { /* two positions to a word */
-            words second = {};
+            wide_words second = {};
             if (++j < count)
                 second = weight_bits(1, coded, masked, score + j * wide, scale, s->scales + j, most, &total);
             bits = bits >> 16 | (second & 0xFFFF0000u);
         }
-        *(words *)(s->p + (bf16 ? j / 2 : j) * wide + m) = bits;
+        *(wide_words *)(s->p + (bf16 ? j / 2 : j) * wide + m) = bits;
     }
-    *(floats *)(s->sum + m) += total;
+    *(wide_floats *)(s->sum + m) += total;
 }
 
 /* Columns become rows of the output. */
@@ -334,7 +336,7 @@ INLINE void attend(const int bf16, const int coded, const Call *call, const int3
         } else
             score_many(bf16, call, table, kv_head, start, count, wide, s);
         int masked = start + count > position + 1 || (window > 0 && start + window < position + rows);
-        for (long m = 0; m < wide; m += LANES) {
+        for (long m = 0; m < wide; m += WIDE) {
             if (masked)
                 weigh_many(bf16, coded, 1, call, start, count, wide, m, s);
             else

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
+void sensorium_linear(int kind, int bf16, const void *x, long x_stride, const void *w, const void *bias,
                       const void *residual, void *y, long rows, long in, long out, long tile, long depth,
                       int activation, int how, const void *norm, float eps, int threads);
 
@@ -10,7 +10,7 @@ void sensorium_linear_bits(int bf16, int bits, const void *x, long x_stride, con
                            const void *residual, void *y, long rows, long in, long out, long group, int how,
                            const void *norm, float eps, char *scratch, int threads);
 
-void sensorium_activate(int activation, const uint16_t *x, uint16_t *y, long count, int threads);
+void sensorium_activate(int bf16, int activation, const void *x, void *y, long count, int threads);
 
 void sensorium_attention(int bf16, int coded, const void *query, long query_stride, const void *cache,
                          const int32_t *tables, long table_width, const int32_t *query_starts,

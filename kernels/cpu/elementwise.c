@@ -11,8 +11,6 @@
 #include "rows.h"
 #define WORTH_THREADS 65536 /* elements from which a second thread pays for being woken */
 
-INLINE floats round_each(const int bf16, floats x) { return bf16 ? widen_each(narrow_each(x)) : x; }
-
 INLINE void rms_norm(const int bf16, const void *x, long outer, long outer_stride, long inner,
                      long inner_stride, const void *weight, float eps, void *y, long size, int threads) {
 #pragma omp parallel for num_threads(threads) if (outer * inner * size >= WORTH_THREADS)
@@ -45,28 +43,44 @@ void sensorium_layer_norm(int bf16, const void *x, long rows, long stride, const
     }
 }
 
-/* x [rows, 2 · size] in bfloat16, with stride elements from row to row, gates first → y [rows, size]; size is a
- * multiple of LANES. */
-void sensorium_silu_mul(const void *x, long rows, long stride, void *y, long size, int threads) {
+/* x [rows, 2 · size] with stride elements from row to row, gates first → y [rows, size]; size is a multiple of
+ * LANES. */
+void sensorium_silu_mul(int bf16, const void *x, long rows, long stride, void *y, long size, int threads) {
     long pieces = (size + PIECE - 1) / PIECE;
 #pragma omp parallel for num_threads(threads) if (rows * size >= WORTH_THREADS)
     for (long each = 0; each < rows * pieces; each++) {
         long row = each / pieces, first = each % pieces * PIECE;
         long count = size - first < PIECE ? size - first : PIECE;
-        const void *gate = past(1, x, row * stride + first);
-        gate_row(gate, past(1, gate, size), (void *)past(1, y, row * size + first), count);
+        const void *gate = past(bf16, x, row * stride + first), *up = past(bf16, gate, size);
+        void *to = (void *)past(bf16, y, row * size + first);
+        if (bf16)
+            gate_row(1, gate, up, to, count);
+        else
+            gate_row(0, gate, up, to, count);
     }
 }
 
-/* x [count] in bfloat16 → y, as a product has it that activates its own results. */
-void sensorium_activate(int activation, const uint16_t *x, uint16_t *y, long count, int threads) {
+INLINE void activate(const int bf16, int activation, const void *x, void *y, long i, long end) {
+    for (; i + LANES <= end; i += LANES) {
+        floats made = activated(bf16, activation, load_each(bf16, x, i));
+        if (bf16)
+            *(halves *)((uint16_t *)y + i) = narrow_plainly(made);
+        else
+            *(floats *)((float *)y + i) = made;
+    }
+    for (; i < end; i++) store(bf16, y, i, activated(bf16, activation, (floats){} + load(bf16, x, i))[0]);
+}
+
+/* x [count] → y, as a product has it that activates its own results. */
+void sensorium_activate(int bf16, int activation, const void *x, void *y, long count, int threads) {
     long pieces = (count + PIECE - 1) / PIECE;
 #pragma omp parallel for num_threads(threads) if (count >= WORTH_THREADS)
     for (long piece = 0; piece < pieces; piece++) {
         long i = piece * PIECE, end = i + PIECE < count ? i + PIECE : count;
-        for (; i + LANES <= end; i += LANES)
-            *(halves *)(y + i) = narrow_plainly(activated(activation, load_each(1, x, i)));
-        for (; i < end; i++) y[i] = narrow(activated(activation, (floats){} + widen(x[i]))[0]);
+        if (bf16)
+            activate(1, activation, x, y, i, end);
+        else
+            activate(0, activation, x, y, i, end);
     }
 }
 
@@ -147,13 +161,6 @@ long sensorium_write_codes(int bf16, char *cache, long blocks, const int64_t *sl
             write_row(0, cache, slots[row], k, v, heads, block_size, dim);
     }
     return -1;
-}
-
-INLINE void store_each(const int bf16, void *to, long i, floats x) {
-    if (bf16)
-        *(halves *)((uint16_t *)to + i) = narrow_each(x);
-    else
-        *(floats *)((float *)to + i) = x;
 }
 
 /* One head: x [2 · half] normed if there is a weight, then turned by cosines and sines, to y; half is a

@@ -1,5 +1,5 @@
-/* A decoder's layers for few rows of bfloat16, one call after the other as the Python wrappers would call them;
- * weights are bfloat16, or have fewer bits.
+/* A decoder's layers for few rows of bfloat16 or float, one call after the other as the Python wrappers would call
+ * them.
  *
  * Between two calls an interpreter needs some ten microseconds, and much more where a step has read so much
  * that it is in no cache. Everything that is computed is computed by the other files.
@@ -11,7 +11,7 @@
 /* As `sensorium_linear` takes it, or with `bits` of a weight and inputs of a `group` as `sensorium_linear_bits`. */
 typedef struct {
     const void *w, *bias;
-    long in, out, tile, depth, bits, group;
+    long in, out, kind, tile, depth, bits, group;
 } Product;
 
 /* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
@@ -25,7 +25,7 @@ typedef struct {
 /* What all layers share. The middle is gated if `activation` is below 0. Queries and keys are turned where there
  * are cosines; they then have `half` pairs of them. */
 typedef struct {
-    long num_layers, rows, heads, kv_heads, dim, norm, activation;
+    long bf16, num_layers, rows, heads, kv_heads, dim, norm, activation;
     const float *cos, *sin;
     char *cache;
     long layer_bytes, coded, blocks, block_size;
@@ -45,37 +45,37 @@ typedef struct {
 
 INLINE void multiply(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
                      const void *norm, int activation, const void *residual, void *y) {
-    int threads = (int)s->threads;
+    int bf16 = (int)s->bf16, threads = (int)s->threads;
     if (!p->bits) {
-        sensorium_linear(1, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile, p->depth,
-                         activation, how, norm, eps, threads);
+        sensorium_linear((int)p->kind, bf16, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile,
+                         p->depth, activation, how, norm, eps, threads);
         return;
     }
-    sensorium_linear_bits(1, (int)p->bits, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->group, how,
-                          norm, eps, s->scratch, threads);
-    if (activation) sensorium_activate(activation, y, y, s->rows * p->out, threads);
+    sensorium_linear_bits(bf16, (int)p->bits, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->group,
+                          how, norm, eps, s->scratch, threads);
+    if (activation) sensorium_activate(bf16, activation, y, y, s->rows * p->out, threads);
 }
 
 /* Attention of the rows to their own sequences, to `mixed`; keys and values are in the cache then. */
 static long attend_own(const Layer *l, const Step *s, float head_eps, float scale, char *cache, Space at) {
-    long width = s->heads * s->dim, stride = width + 2 * s->kv_heads * s->dim, bad;
-    int threads = (int)s->threads;
-    char *key = at.qkv + 2 * width, *value = key + 2 * s->kv_heads * s->dim;
+    long width = s->heads * s->dim, stride = width + 2 * s->kv_heads * s->dim, size = s->bf16 ? 2 : 4, bad;
+    int bf16 = (int)s->bf16, threads = (int)s->threads;
+    char *key = at.qkv + size * width, *value = key + size * s->kv_heads * s->dim;
     const char *query = s->cos ? at.query : at.qkv;
     if (s->cos)
-        bad = sensorium_attention_inputs(1, (int)s->coded, at.qkv, stride, s->rows, s->heads, s->kv_heads, s->dim / 2,
-                                         l->query_norm, l->key_norm, head_eps, s->cos, s->sin, cache, s->blocks,
-                                         s->block_size, s->slots, at.query, threads);
+        bad = sensorium_attention_inputs(bf16, (int)s->coded, at.qkv, stride, s->rows, s->heads, s->kv_heads,
+                                         s->dim / 2, l->query_norm, l->key_norm, head_eps, s->cos, s->sin, cache,
+                                         s->blocks, s->block_size, s->slots, at.query, threads);
     else if (s->coded)
-        bad = sensorium_write_codes(1, cache, s->blocks, s->slots, key, stride, value, stride, s->rows, s->kv_heads,
+        bad = sensorium_write_codes(bf16, cache, s->blocks, s->slots, key, stride, value, stride, s->rows, s->kv_heads,
                                     s->block_size, s->dim, threads);
     else
-        bad = sensorium_write_kv(cache, s->blocks, s->slots, key, 2 * stride, value, 2 * stride, s->rows, s->kv_heads,
-                                 s->block_size, 2 * s->dim);
+        bad = sensorium_write_kv(cache, s->blocks, s->slots, key, size * stride, value, size * stride, s->rows,
+                                 s->kv_heads, s->block_size, size * s->dim);
     if (bad >= 0) return bad;
-    sensorium_attention(1, (int)s->coded, query, s->cos ? width : stride, cache, s->tables, s->table_width, s->starts,
-                        s->contexts, s->sequences, s->heads, s->kv_heads, s->dim, s->block_size, l->window, 1,
-                        scale, at.mixed, threads);
+    sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables, s->table_width,
+                        s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim, s->block_size, l->window,
+                        1, scale, at.mixed, threads);
     return -1;
 }
 
@@ -83,7 +83,7 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
  * scaled. Gives the number of a row whose slot the cache lacks, −1 if all is well. */
 long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_eps, float scale, char *x) {
     const Layer *first = layers;
-    long width = s->heads * s->dim, bytes = 2 * s->rows, bad = -1;
+    long width = s->heads * s->dim, bytes = (s->bf16 ? 2 : 4) * s->rows, bad = -1;
     char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out)));
     Space at = {memory, memory + bytes * first->qkv.out, memory + bytes * (first->qkv.out + width),
                 memory + bytes * (first->qkv.out + 2 * width)};
@@ -97,8 +97,8 @@ long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_
         multiply(&l->out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
         if (s->listeners) {
             multiply(&l->query, s, eps, x, size, norm, l->cross_norm, NONE, 0, at.query);
-            sensorium_cross_attention(1, (int)s->memories_coded, at.query, width, s->memories + i * s->listeners,
-                                      s->listener_starts, s->lengths, s->listeners, s->heads, s->dim,
+            sensorium_cross_attention((int)s->bf16, (int)s->memories_coded, at.query, width,
+                                      s->memories + i * s->listeners, s->listener_starts, s->lengths, s->listeners, s->heads, s->dim,
                                       scale, at.mixed, (int)s->threads);
             multiply(&l->cross_out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
         }

@@ -1,10 +1,10 @@
 /* y = activation(x Wᵀ (+ bias)) (+ residual). Rows may go through a norm or a gate first (rows.h).
  *
- * W lies as oneDNN packs it, in tiles of `tile` outputs, 64 or 32: [out/tile, depth/2, tile, 2] in bfloat16,
- * [out/tile, depth, tile] in float, where `depth` is `in` or a little more. Few rows are a decode step, which
- * reads every weight once: while they meet 64 outputs, the next 64 are fetched, so that reading and computing
- * overlap. Many rows meet all weights a share at a time. An output is one sum from the first input to the
- * last either way. Tiles of 32 are what oneDNN wants where the processor has AMX.
+ * W lies in tiles of 64 outputs, B of tile.h each; those of bfloat16 for rows of bfloat16 as oneDNN packs them,
+ * with 64 or 32 outputs, [out/tile, depth/2, tile, 2], where `depth` is `in` or a little more. Tiles of 32 are
+ * what oneDNN wants where the processor has AMX. Few rows are a decode step, which reads every weight once:
+ * while they meet 64 outputs, the next 64 are fetched, so that reading and computing overlap. Many rows meet
+ * all weights a share at a time. An output is one sum from the first input to the last either way.
  */
 #include "activation.h"
 #include "calls.h"
@@ -29,19 +29,46 @@ INLINE Ahead share_of_next(Tiles w, long pass, long passes) {
     return ahead;
 }
 
-INLINE void one_tile(const int bf16, long rows, const word *x, long stride, Tiles w, float *sums) {
+/* Up to six rows times 64 outputs: apart from all else, which would want its registers. */
+#define BLOCK(KIND, LINES)                                                                                  \
+    static __attribute__((noinline)) void block_##KIND##_##LINES(long rows, const word *x, long stride,     \
+                                                                 const uint32_t *w, long n, float *sums,    \
+                                                                 Ahead ahead) {                             \
+        wide_tile(KIND, LINES, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, ahead);          \
+    }
+#define BLOCKS(KIND) BLOCK(KIND, 0) BLOCK(KIND, 1) BLOCK(KIND, 2) BLOCK(KIND, 4)
+#define BLOCK_CASE(KIND)                                             \
+    case KIND:                                                       \
+        if (lines == 0) block_##KIND##_0(rows, x, stride, w, n, sums, ahead); \
+        if (lines == 1) block_##KIND##_1(rows, x, stride, w, n, sums, ahead); \
+        if (lines == 2) block_##KIND##_2(rows, x, stride, w, n, sums, ahead); \
+        if (lines == 4) block_##KIND##_4(rows, x, stride, w, n, sums, ahead); \
+        break;
+BLOCKS(FLOATS) BLOCKS(PAIRS) BLOCKS(WIDE_PAIRS) BLOCKS(WIDE_HALVES)
+
+INLINE void one_block(const int kind, int lines, long rows, const word *x, long stride, const uint32_t *w, long n,
+                      float *sums, Ahead ahead) {
+    switch (kind) {
+        BLOCK_CASE(FLOATS)
+        BLOCK_CASE(PAIRS)
+        BLOCK_CASE(WIDE_PAIRS)
+        BLOCK_CASE(WIDE_HALVES)
+    }
+}
+
+/* Lines of the next tile to fetch at every step of one of so many passes. Where one pass reads weights from end to end
+ * processors notice by themselves. */
+INLINE int lines_ahead(long passes, long rows) {
+    if (passes == 1) return AT_ONCE(rows) < MAX_COLS ? 4 : 0;
+    return passes <= 3 ? 2 : 1;
+}
+
+INLINE void one_tile(const int kind, long rows, const word *x, long stride, Tiles w, float *sums) {
     long passes = (rows + MAX_ROWS - 1) / MAX_ROWS;
     for (long pass = 0; pass < passes; pass++) {
         long first = pass * rows / passes, count = (pass + 1) * rows / passes - first;
-        Ahead ahead = share_of_next(w, pass, passes);
-        const word *a = x + first * stride;
-        float *c = sums + first * WIDTH;
-        if (passes == 1)
-            wide_tile(bf16, 0, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
-        else if (passes <= 3)
-            wide_tile(bf16, 2, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
-        else
-            wide_tile(bf16, 1, count, 0, a, stride, 1, w.from, w.stride, w.half, w.n, c, WIDTH, ahead);
+        one_block(kind, lines_ahead(passes, rows), count, x + first * stride, stride, w.from, w.n,
+                  sums + first * WIDTH, share_of_next(w, pass, passes));
     }
 }
 
@@ -99,16 +126,16 @@ INLINE void finish(const int bf16, int activation, long rows, long width, const 
         const void *more = residual ? past(bf16, residual, i * residual_stride) : 0;
         void *to = (void *)past(bf16, y, i * stride);
         long j = 0;
-        for (; bf16 && j + LANES <= width; j += LANES) {
+        for (; j + LANES <= width; j += LANES) {
             floats x = *(const floats *)(sum + j);
-            if (bias) x += load_each(1, bias, j);
-            if (more) x += load_each(1, more, j);
-            if (activation) x = activated(activation, widen_each(narrow_each(x)));
-            *(halves *)((uint16_t *)to + j) = narrow_each(x);
+            if (bias) x += load_each(bf16, bias, j);
+            if (more) x += load_each(bf16, more, j);
+            if (activation) x = activated(bf16, activation, round_each(bf16, x));
+            store_each(bf16, to, j, x);
         }
         for (; j < width; j++) {
             float x = sum[j] + (bias ? load(bf16, bias, j) : 0.0f) + (more ? load(bf16, more, j) : 0.0f);
-            if (activation) x = activated(activation, (floats){} + rounded(bf16, x))[0];
+            if (activation) x = activated(bf16, activation, (floats){} + rounded(bf16, x))[0];
             store(bf16, to, j, x);
         }
     }
@@ -151,41 +178,37 @@ INLINE void make_ready(const int bf16, const Call *c, char *ready, float *wide) 
     }
 }
 
-INLINE void run(const int bf16, const Call *c) {
-    long size = bf16 ? 2 : 4, rows = c->rows, tile = c->tile;
-    long words = (bf16 ? c->depth / 2 : c->depth) * WIDTH, half = tile == WIDTH ? WIDTH / 2 : words / 2;
-    long tiles = (c->out + WIDTH - 1) / WIDTH;
-    int is_wide = bf16 && tile < WIDTH;
+/* Words of a tile's outputs are each one input, or two. */
+INLINE long words_of(const int kind, long inputs) { return kind == FLOATS ? inputs : inputs / 2; }
+
+/* How far apart rows are that lie `elements` apart, as they are multiplied. */
+INLINE long words_apart(const int kind, long elements) { return kind == PAIRS ? elements / 2 : elements; }
+
+INLINE void run(const int kind, const int bf16, const Call *c) {
+    long rows = c->rows, tile = c->tile, words = words_of(kind, c->depth) * WIDTH;
+    long half = tile == WIDTH ? WIDTH / 2 : words / 2, tiles = (c->out + WIDTH - 1) / WIDTH;
+    int as_amx = kind == PAIRS && tile < WIDTH, is_wide = bf16 && (as_amx || IS_WIDENED(kind));
     float *wide = is_wide ? malloc((size_t)(rows * c->in) * sizeof *wide) : 0;
-    char *ready = c->before.how ? malloc((size_t)(rows * c->in * size)) : 0;
-    const void *x = ready ? ready : c->x;
-    long x_stride = ready ? c->in : c->x_stride, stride = bf16 ? x_stride / 2 : x_stride;
+    char *ready = c->before.how ? malloc((size_t)(rows * c->in) * (bf16 ? 2 : 4)) : 0;
+    const void *x = wide ? (const void *)wide : ready ? ready : c->x;
+    long stride = words_apart(kind, wide || ready ? c->in : c->x_stride);
 #pragma omp parallel num_threads(c->threads)
     {
         if (ready || wide) make_ready(bf16, c, ready, wide);
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
             float sums[rows * WIDTH];
-            Tiles own = {(const uint32_t *)c->w + t * words, bf16 ? c->in / 2 : c->in, tile, half, words};
-            if (is_wide && c->out - t * WIDTH <= tile) own.half = 0; /* there are no second 32 */
-            if (wide)
+            Tiles own = {(const uint32_t *)c->w + t * words, words_of(kind, c->in), tile, half, words};
+            if (as_amx && c->out - t * WIDTH <= tile) own.half = 0; /* there are no second 32 */
+            if (as_amx)
                 one_amx_tile(rows, wide, c->in, own, sums);
             else
-                one_tile(bf16, rows, x, stride, own, sums);
+                one_tile(kind, rows, x, stride, own, sums);
             finish_tile(bf16, c, 0, rows, t, sums);
         }
     }
     free(wide);
     free(ready);
-}
-
-/* Up to six rows times 64 outputs: apart from all else, which would want its registers. */
-static __attribute__((noinline)) void one_block(int bf16, long rows, const word *x, long stride,
-                                                const uint32_t *w, long n, float *sums, Ahead ahead) {
-    if (bf16)
-        wide_tile(1, 1, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, ahead);
-    else
-        wide_tile(0, 1, rows, 0, x, stride, 1, w, WIDTH, WIDTH / 2, n, sums, WIDTH, ahead);
 }
 
 /* Towards the core while a block is multiplied: what is added to it, of which each row lies elsewhere. */
@@ -195,54 +218,78 @@ INLINE void fetch_residual(const int bf16, const Call *c, long row, long rows, l
             __builtin_prefetch(past(bf16, c->residual, i * c->out + t * WIDTH + j), 0, 3);
 }
 
-/* The tile `t` of 64 outputs of the blocks of rows from `first` to `last` (exclusive) of `blocks`. */
-INLINE void some_blocks(const int bf16, const Call *c, long t, long first, long last, long blocks) {
-    long n = bf16 ? c->in / 2 : c->in, words = (bf16 ? c->depth / 2 : c->depth) * WIDTH;
-    long stride = bf16 ? c->x_stride / 2 : c->x_stride;
+/* The tile `t` of 64 outputs of the blocks of rows `x` from `first` to `last` (exclusive) of `blocks`. */
+INLINE void some_blocks(const int kind, const int bf16, const Call *c, const word *x, long stride, long t, long first,
+                        long last, long blocks) {
+    long n = words_of(kind, c->in), words = words_of(kind, c->depth) * WIDTH;
     Tiles own = {(const uint32_t *)c->w + t * words, n, WIDTH, WIDTH / 2, words};
     for (long block = first; block < last; block++) {
         float sums[MAX_ROWS * WIDTH];
         long row = block * c->rows / blocks, count = (block + 1) * c->rows / blocks - row;
         Ahead ahead = share_of_next(own, block - first, last - first);
         fetch_residual(bf16, c, row, count, t);
-        one_block(bf16, count, (const word *)c->x + row * stride, stride, own.from, n, sums, ahead);
+        one_block(kind, 1, count, x + row * stride, stride, own.from, n, sums, ahead);
         finish_tile(bf16, c, row, count, t, sums);
     }
 }
 
 /* As `run`, for more rows, as they are, and tiles of 64. Threads take some tiles of a share of the rows at a time,
  * and in the end wait for such a piece at most. */
-INLINE void run_many(const int bf16, const Call *c) {
+INLINE void run_many(const int kind, const int bf16, const Call *c) {
     long blocks = (c->rows + MAX_ROWS - 1) / MAX_ROWS, shares = (c->rows + SHARE - 1) / SHARE;
     long tiles = (c->out + WIDTH - 1) / WIDTH, all = shares * tiles, pieces = PIECES * c->threads;
-#pragma omp parallel for num_threads(c->threads) schedule(dynamic)
-    for (long piece = 0; piece < pieces; piece++)
-        for (long i = piece * all / pieces; i < (piece + 1) * all / pieces; i++) {
-            long share = i / tiles;
-            some_blocks(bf16, c, i % tiles, share * blocks / shares, (share + 1) * blocks / shares, blocks);
-        }
+    int is_wide = bf16 && IS_WIDENED(kind);
+    float *wide = is_wide ? malloc((size_t)(c->rows * c->in) * sizeof *wide) : 0;
+    const word *x = wide ? (const word *)wide : (const word *)c->x;
+    long stride = words_apart(kind, wide ? c->in : c->x_stride);
+#pragma omp parallel num_threads(c->threads)
+    {
+        if (wide) make_ready(bf16, c, 0, wide);
+#pragma omp for schedule(dynamic)
+        for (long piece = 0; piece < pieces; piece++)
+            for (long i = piece * all / pieces; i < (piece + 1) * all / pieces; i++) {
+                long share = i / tiles, first = share * blocks / shares, last = (share + 1) * blocks / shares;
+                some_blocks(kind, bf16, c, x, stride, i % tiles, first, last, blocks);
+            }
+    }
+    free(wide);
 }
 
-/* x [rows, in] with x_stride elements from row to row (even in bfloat16), [rows, 2 · in] if it is gated; y and
- * residual [rows, out] contiguous. `how`, `norm` [in] and `eps` are a `Before`; gates are bfloat16 and `in`
- * then a multiple of LANES. More rows than FEW come as they are, with tiles of 64. */
-void sensorium_linear(int bf16, const void *x, long x_stride, const void *w, const void *bias,
+INLINE void run_any(const int kind, const int bf16, const Call *c) {
+    if (c->rows > FEW || c->in_planes)
+        run_many(kind, bf16, c);
+    else
+        run(kind, bf16, c);
+}
+
+static void start(int kind, int bf16, const Call *c) {
+    if (kind == FLOATS)
+        run_any(FLOATS, 0, c);
+    else if (kind == PAIRS)
+        run_any(PAIRS, 1, c);
+    else if (kind == WIDE_HALVES)
+        run_any(WIDE_HALVES, 0, c);
+    else if (bf16)
+        run_any(WIDE_PAIRS, 1, c);
+    else
+        run_any(WIDE_PAIRS, 0, c);
+}
+
+/* x [rows, in] with x_stride elements from row to row (even of PAIRS), [rows, 2 · in] if it is gated; y and
+ * residual [rows, out] contiguous. Rows and results are bfloat16 or float; `kind` says what they are multiplied
+ * with: FLOATS and WIDE_HALVES float rows, PAIRS those of bfloat16. `in` is even but of FLOATS. `how`, `norm` [in] and
+ * `eps` are a `Before`; of what is gated `in` is a multiple of LANES. More rows than FEW come as they are, with
+ * tiles of 64. */
+void sensorium_linear(int kind, int bf16, const void *x, long x_stride, const void *w, const void *bias,
                       const void *residual, void *y, long rows, long in, long out, long tile, long depth,
                       int activation, int how, const void *norm, float eps, int threads) {
     Call call = {x, x_stride, w, bias, residual, y, rows, in, out, tile, depth, activation, {how, norm, eps}, threads, 0};
-    if (rows > FEW && bf16)
-        run_many(1, &call);
-    else if (rows > FEW)
-        run_many(0, &call);
-    else if (bf16)
-        run(1, &call);
-    else
-        run(0, &call);
+    start(kind, bf16, &call);
 }
 
-/* The same of bfloat16 and tiles of 64, with y [out / 64, rows, 64]. */
-void sensorium_linear_planes(const void *x, long x_stride, const void *w, const void *bias, void *y, long rows,
-                             long in, long out, long depth, int threads) {
+/* The same of tiles of 64, with y [out / 64, rows, 64]. */
+void sensorium_linear_planes(int kind, int bf16, const void *x, long x_stride, const void *w, const void *bias, void *y,
+                             long rows, long in, long out, long depth, int threads) {
     Call call = {x, x_stride, w, bias, 0, y, rows, in, out, WIDTH, depth, NONE, {AS_IT_IS, 0, 0}, threads, 1};
-    run_many(1, &call);
+    start(kind, bf16, &call);
 }

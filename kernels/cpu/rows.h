@@ -35,6 +35,15 @@ INLINE floats load_each(const int bf16, const void *from, long i) {
                 : *(const floats *)((const float *)from + i);
 }
 
+INLINE void store_each(const int bf16, void *to, long i, floats x) {
+    if (bf16)
+        *(halves *)((uint16_t *)to + i) = narrow_each(x);
+    else
+        *(floats *)((float *)to + i) = x;
+}
+
+INLINE floats round_each(const int bf16, floats x) { return bf16 ? widen_each(narrow_each(x)) : x; }
+
 INLINE float added_up(floats x) {
     float eight[8], four[4];
     for (int j = 0; j < 8; j++) eight[j] = x[j] + x[j + 8];
@@ -83,12 +92,16 @@ INLINE void centre_row(const int bf16, const void *x, long size, const void *wei
               (load(bf16, x, j) - mean) * factor * load(bf16, weight, j) + load(bf16, bias, j));
 }
 
-/* In bfloat16; count is a multiple of LANES. */
-INLINE void gate_row(const void *gate, const void *up, void *y, long count) {
+/* count is a multiple of LANES. */
+INLINE void gate_row(const int bf16, const void *gate, const void *up, void *y, long count) {
     for (long i = 0; i < count; i += LANES) {
-        floats x = load_each(1, gate, i);
-        floats silu = widen_each(narrow_exactly(x / (exponential(-x) + 1.0f)));
-        *(halves *)((uint16_t *)y + i) = narrow_exactly(silu * load_each(1, up, i));
+        floats x = load_each(bf16, gate, i), silu = x / (exponential(-x) + 1.0f);
+        if (bf16) silu = widen_each(narrow_exactly(silu));
+        silu *= load_each(bf16, up, i);
+        if (bf16)
+            *(halves *)((uint16_t *)y + i) = narrow_exactly(silu);
+        else
+            *(floats *)((float *)y + i) = silu;
     }
 }
 
@@ -101,6 +114,6 @@ INLINE void prepare(const int bf16, const Before *before, const void *x, long si
                   count);
     else if (before->how == CENTRED)
         centre_row(bf16, x, size, before->weight, before->eps, first, count, y);
-    else if (bf16)
-        gate_row(own, past(1, own, size), y, count);
+    else
+        gate_row(bf16, own, past(bf16, own, size), y, count);
 }

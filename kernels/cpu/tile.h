@@ -1,10 +1,10 @@
 /* One product of small matrices, C[rows, cols] (+)= A[rows, n] B[n, cols], on which linear.c and
  * attention.c stand.
  *
- * Everything is counted in 32-bit words: a float, or two neighbouring bfloat16 along n. So B is either
- * float [n, cols] or bfloat16 [n/2, cols, 2], which is how oneDNN packs weights and what AVX-512's
- * vdpbf16ps eats. Without that instruction pairs are widened. Sums are float. Bytes are multiplied by
- * `add_products`, exactly.
+ * Everything is counted in 32-bit words: a float, or two neighbouring numbers of 16 bits along n. So B is
+ * float [n, cols], bfloat16 [n/2, cols, 2], which is how oneDNN packs weights and what AVX-512's vdpbf16ps
+ * eats, or float16 [n/2, cols/16, 2, 16]. Without that instruction, and where A is float, numbers are widened
+ * one after the other. Sums are float. Bytes are multiplied by `add_products`, exactly.
  */
 #pragma once
 #include <stdint.h>
@@ -193,6 +193,22 @@ INLINE wide_integers widen_some(const uint8_t *bytes) {
 #endif
 }
 
+/* a where the mask is all ones, b where it is all zeros. */
+INLINE wide_floats wide_pick(wide_words mask, wide_floats a, wide_floats b) {
+    return (wide_floats)(((wide_words)a & mask) | ((wide_words)b & ~mask));
+}
+
+/* The larger of each lane; b where either is no number. */
+INLINE wide_floats wide_larger(wide_floats a, wide_floats b) {
+#if defined(__AVX512F__)
+    return (wide_floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (wide_floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return wide_pick((wide_words)(a > b), a, b);
+#endif
+}
+
 /* a b + c, rounded once where there is an instruction for it. */
 INLINE wide_floats wide_fused(wide_floats a, wide_floats b, wide_floats c) {
 #if defined(__AVX512F__)
@@ -206,12 +222,14 @@ INLINE wide_floats wide_fused(wide_floats a, wide_floats b, wide_floats c) {
 #endif
 }
 
-/* The types of what is multiplied, of A and of B. */
-enum { FLOATS, PAIRS };
+/* The types of what is multiplied, of A and of B: both float or both pairs of bfloat16, or a float A and a B of
+ * pairs or of float16. */
+enum { FLOATS, PAIRS, WIDE_PAIRS, WIDE_HALVES };
+#define IS_WIDENED(kind) ((kind) >= WIDE_PAIRS)
 #ifdef __AVX512BF16__
-#define PARTS(kind) 1
+#define PARTS(kind) (IS_WIDENED(kind) ? 2 : 1) /* of a word of B one after the other */
 #else
-#define PARTS(kind) ((kind) == PAIRS ? 2 : 1) /* of a pair one after the other */
+#define PARTS(kind) ((kind) == FLOATS ? 1 : 2)
 #endif
 
 INLINE wide_words part_of_pairs(const int part, wide_words pairs) {
@@ -219,14 +237,32 @@ INLINE wide_words part_of_pairs(const int part, wide_words pairs) {
     return pairs << 16;
 }
 
-/* Lanes of B. */
-INLINE wide_words load_lanes(const int kind, const int part, const uint32_t *from) {
+/* Finite float16. */
+INLINE wide_floats widen_halves(const uint16_t *from) {
+#if defined(__AVX512F__)
+    return (wide_floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(__AVX2__) && defined(__F16C__)
+    return (wide_floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#elif defined(__aarch64__)
+    return (wide_floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+#else
+    wide_words bits;
+    for (int i = 0; i < WIDE; i++) bits[i] = from[i];
+    return (wide_floats)((wide_words)((wide_floats)((bits & 0x7FFF) << 13) * 0x1p112f) | (bits & 0x8000) << 16);
+#endif
+}
+
+/* Lanes of B, those from `inside` on of sixteen. */
+INLINE wide_words load_lanes(const int kind, const int part, const int inside, const uint32_t *from) {
+    if (kind == WIDE_HALVES)
+        return (wide_words)widen_halves((const uint16_t *)(from - inside) + part * LANES + inside);
     wide_words lanes = *(const wide_words *)from;
     return PARTS(kind) == 2 ? part_of_pairs(part, lanes) : lanes;
 }
 
 /* A word of A for all lanes. */
 INLINE wide_words load_all(const int kind, const int part, const word *a, long k, long step) {
+    if (IS_WIDENED(kind)) return (wide_words){} + a[(2 * k + part) * step];
     wide_words all = (wide_words){} + a[k * step];
     return PARTS(kind) == 2 ? part_of_pairs(part, all) : all;
 }
@@ -305,7 +341,8 @@ INLINE void tile(const int kind, const int rows, const int sixteens, const int l
             wide_words line[MAX_COLS * LANES / WIDE];
 #pragma GCC unroll 16
             for (int j = 0; j < cols; j++)
-                line[j] = load_lanes(kind, part, b + k * b_stride + j * WIDE / 32 * b_half + j * WIDE % 32);
+                line[j] = load_lanes(kind, part, j * WIDE % LANES,
+                                     b + k * b_stride + j * WIDE / 32 * b_half + j * WIDE % 32);
 #pragma GCC unroll 6
             for (int i = 0; i < rows; i++) {
                 wide_words all = load_all(kind, part, a + i * a_stride, k, a_step);
@@ -329,15 +366,21 @@ INLINE void tile(const int kind, const int rows, const int sixteens, const int l
 #define AT_ONCE(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #endif
 
-/* `sixteens` of columns, the first of which meanwhile fetch. */
+/* `sixteens` of columns, as many at a time as registers allow, which share what is to be fetched. */
 INLINE void tiles(const int kind, const int rows, const int sixteens, const int lines, const int add, const word *a,
                   long a_stride, long a_step, const uint32_t *b, long b_stride, long b_half, long n, float *c,
                   long c_stride, Ahead ahead) {
     const int each = AT_ONCE(rows) < sixteens ? AT_ONCE(rows) : sixteens;
-    tile(kind, rows, each, lines, add, a, a_stride, a_step, b, b_stride, b_half, n, c, c_stride, ahead);
-    for (int at = each; at < sixteens; at += each)
-        tile(kind, rows, each, 0, add, a, a_stride, a_step, b + at / 2 * b_half + at % 2 * LANES, b_stride,
-             b_half, n, c + at * LANES, c_stride, ahead);
+    const int turns = sixteens / each, sharing = lines < turns ? lines : turns, own = sharing ? lines / sharing : 0;
+    const Ahead share = {ahead.from, sharing ? ahead.step / sharing : 0, 0};
+#pragma GCC unroll 4
+    for (int turn = 0; turn < turns; turn++) {
+        const int at = turn * each;
+        const uint32_t *from = b + at / 2 * b_half + at % 2 * LANES;
+        const Ahead next = {share.from + turn * share.step * n, share.step, 0};
+        tile(kind, rows, each, turn < sharing ? own : 0, add, a, a_stride, a_step, from, b_stride, b_half, n,
+             c + at * LANES, c_stride, next);
+    }
 }
 
 #define ROWS_CASE(R, COLS, LINES) \

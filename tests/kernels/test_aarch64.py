@@ -17,8 +17,10 @@ from sensorium.kernels.codes import Grid
 from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.kv_codes import CODED, stored_size
 from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
-from sensorium.kernels.linear import DenseWeight, Tiles, _linear_c, linear_reference
+from sensorium.kernels.linear import DenseWeight, _linear_c, linear_reference
 from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
+from sensorium.kernels.linear_tiles import CODES_OF_KINDS, linear_tiled, tile_linear
+from sensorium.kernels.onednn import Tiles
 from sensorium.kernels.paged_attention import (
     PagedSequence,
     paged_attention,
@@ -57,27 +59,38 @@ def near(got: Tensor, want: Tensor) -> None:
 
 
 def tiled(weight: Tensor, width: int, depth: int) -> Tensor:
-    """As oneDNN lays out a weight: [out / width, depth / pair, width, pair]."""
-    pair = 4 // weight.itemsize
+    """As oneDNN lays out a weight: [out / width, depth / 2, width, 2]."""
     padding = (0, depth - weight.shape[1], 0, -weight.shape[0] % width)
     filled = torch.nn.functional.pad(weight, padding)
-    return filled.view(-1, width, depth // pair, pair).transpose(1, 2).contiguous()
+    return filled.view(-1, width, depth // 2, 2).transpose(1, 2).contiguous()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("rows", "out", "size", "width"), [(1, 64, 96, 64), (7, 100, 40, 64), (3, 70, 72, 32)]
 )
 @pytest.mark.usefixtures("emulated")
-def test_linear(dtype: torch.dtype, rows: int, out: int, size: int, width: int) -> None:
-    x, weight = torch.randn(rows, size).to(dtype), (torch.randn(out, size) / size**0.5).to(dtype)
-    bias, residual = torch.randn(out).to(dtype), torch.randn(rows, out).to(dtype)
+def test_linear(rows: int, out: int, size: int, width: int) -> None:
+    x, weight = torch.randn(rows, size).bfloat16(), (torch.randn(out, size) / size**0.5).bfloat16()
+    bias, residual = torch.randn(out).bfloat16(), torch.randn(rows, out).bfloat16()
     depth = size if width == 64 else -(-size // 32) * 32
     memory = tiled(weight, width, depth)
     tiles = Tiles(memory.data_ptr(), width, depth)
     got = _linear_c(x, DenseWeight(weight, bias, packed=True, tiles=tiles), residual)
     want = linear_reference(x.float(), weight.float(), bias.float()) + residual.float()
-    near(got, want.to(dtype))
+    near(got, want.bfloat16())
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [1, 7, 70])
+@pytest.mark.usefixtures("emulated")
+def test_linear_in_tiles_of_our_own(stored: torch.dtype, rows: int) -> None:
+    x, weight = torch.randn(rows, 40), (torch.randn(100, 40) / 6).to(stored).float()
+    weight[3, 5], weight[70, 39] = 2.0**-24, -0.0  # of float16 the smallest
+    bias = torch.randn(100)
+    made = tile_linear(weight, bias)
+    assert made is not None
+    assert CODES_OF_KINDS[made.kind] == {torch.float32: 0, torch.bfloat16: 2, torch.float16: 3}[stored]
+    near(linear_tiled(x, made, activation="gelu"), linear_reference(x, weight, bias, activation="gelu"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

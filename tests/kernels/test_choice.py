@@ -78,11 +78,6 @@ def test_a_default_that_breaks_the_promise_yields_to_what_keeps_it_only_if_that_
     assert decided(faster, clock) == ("new",) * 4
 
 
-def test_what_is_fixed_never_changes() -> None:
-    clock = Stopwatch()
-    assert decided(scripted(clock, constant(1e-3, 1e-6), is_fixed=True), clock) == ("old",) * 4
-
-
 @pytest.mark.parametrize("slow", [(0,), (2,), (1, 3)])
 def test_rounds_in_which_others_computed_do_not_choose(slow: tuple[int, ...]) -> None:
     """Of five rounds behind two calls that set up; both candidates are as fast."""

@@ -33,19 +33,24 @@ STEPS = {
 }
 
 
-def weight(out: int, size: int, *, biased: bool, grid: Grid | None = None) -> LinearWeight:
-    bias = torch.randn(out).bfloat16() if biased else None
-    return arrange_linear((torch.randn(out, size) / size**0.5).bfloat16(), bias, grid)
+BF16 = torch.bfloat16
 
 
-def listening(grid: Grid | None = None) -> list[LayerParts]:
+def weight(
+    out: int, size: int, *, biased: bool, grid: Grid | None = None, dtype: torch.dtype = BF16
+) -> LinearWeight:
+    bias = torch.randn(out).to(dtype) if biased else None
+    return arrange_linear((torch.randn(out, size) / size**0.5).to(dtype), bias, grid)
+
+
+def listening(grid: Grid | None = None, *, dtype: torch.dtype = BF16) -> list[LayerParts]:
     """As Whisper's."""
 
     def norm() -> LayerNorm:
-        return LayerNorm(torch.rand(2, SIZE).bfloat16())
+        return LayerNorm(torch.rand(2, SIZE).to(dtype))
 
     def product(out: int, size: int) -> LinearWeight:
-        return weight(out, size, biased=True, grid=grid)
+        return weight(out, size, biased=True, grid=grid, dtype=dtype)
 
     width = LISTENING.num * DIM
     return [
@@ -62,21 +67,26 @@ def listening(grid: Grid | None = None) -> list[LayerParts]:
     ]
 
 
-def grouped(grid: Grid | None = None, *, head_norms: bool = True) -> list[LayerParts]:
+def grouped(
+    grid: Grid | None = None, *, head_norms: bool = True, dtype: torch.dtype = BF16
+) -> list[LayerParts]:
     """As Qwen3's; the second layer has a window."""
 
     def norm(size: int = SIZE) -> RmsNorm:
-        return RmsNorm(torch.rand(size).bfloat16(), 1e-6)
+        return RmsNorm(torch.rand(size).to(dtype), 1e-6)
+
+    def product(out: int, size: int, *, biased: bool = False) -> LinearWeight:
+        return weight(out, size, biased=biased, grid=grid, dtype=dtype)
 
     width = GROUPED.num * DIM
     return [
         LayerParts(
             norm=norm(),
-            qkv=weight((GROUPED.num + 2 * GROUPED.num_kv) * DIM, SIZE, biased=True, grid=grid),
-            out=weight(SIZE, width, biased=False, grid=grid),
+            qkv=product((GROUPED.num + 2 * GROUPED.num_kv) * DIM, SIZE, biased=True),
+            out=product(SIZE, width),
             last_norm=norm(),
-            up=weight(2 * MIDDLE, SIZE, biased=False, grid=grid),
-            down=weight(SIZE, MIDDLE, biased=False, grid=grid),
+            up=product(2 * MIDDLE, SIZE),
+            down=product(SIZE, MIDDLE),
             head_norms=HeadNorms(norm(DIM).weight, norm(DIM).weight, 1e-5) if head_norms else None,
             window=7 if number else None,
         )
@@ -96,13 +106,15 @@ class Step:
         return Step(self.x.clone(), self.cache.clone(), self.batch, self.table, self.spans)
 
 
-def make_step(sequences: Sequence[PagedSequence], heads: Heads, *, coded: bool) -> Step:
+def make_step(
+    sequences: Sequence[PagedSequence], heads: Heads, *, coded: bool, dtype: torch.dtype = BF16
+) -> Step:
     batch = paged_batch(sequences, BLOCK, CPU)
     rows = batch.write_slots.shape[0]
-    cache = torch.randn(LAYERS, 6, 2, heads.num_kv, BLOCK, DIM).bfloat16()
+    cache = torch.randn(LAYERS, 6, 2, heads.num_kv, BLOCK, DIM).to(dtype)
     spans, start = [], 0
     for sequence, positions in zip(sequences, (30, 48, 1), strict=False):
-        memory = torch.randn(LAYERS, 2, heads.num, positions, DIM).bfloat16()
+        memory = torch.randn(LAYERS, 2, heads.num, positions, DIM).to(dtype)
         end = start + sequence.num_rows
         spans.append(CrossSpan(start, end, coded_memory(memory) if coded else memory, positions))
         start = end
@@ -110,7 +122,7 @@ def make_step(sequences: Sequence[PagedSequence], heads: Heads, *, coded: bool) 
         cache = torch.stack([coded_cache(each) for each in cache])
     positions_of = torch.cat([torch.arange(each.start, each.start + each.num_rows) for each in sequences])
     table = rotary_table(positions_of, 0.5 ** torch.arange(DIM // 2))
-    return Step(torch.randn(rows, SIZE).bfloat16(), cache, batch, table, spans)
+    return Step(torch.randn(rows, SIZE).to(dtype), cache, batch, table, spans)
 
 
 def coded_cache(cache: Tensor) -> Tensor:
@@ -164,15 +176,22 @@ def made(parts: Sequence[LayerParts], heads: Heads) -> Layers:
     return layers
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("grid", [None, *GRIDS], ids=str)
 @pytest.mark.parametrize("kind", ["listening", "grouped", "no head norms"])
-def test_they_are_the_layers_one_by_one(kind: str, grid: Grid | None, name: str, coded: bool) -> None:
+def test_they_are_the_layers_one_by_one(
+    kind: str, grid: Grid | None, name: str, coded: bool, dtype: torch.dtype
+) -> None:
     torch.manual_seed(7)
     heads = LISTENING if kind == "listening" else GROUPED
-    parts = listening(grid) if kind == "listening" else grouped(grid, head_norms=kind == "grouped")
-    compare(parts, heads, STEPS[name], coded=coded)
+    parts = (
+        listening(grid, dtype=dtype)
+        if kind == "listening"
+        else grouped(grid, head_norms=kind == "grouped", dtype=dtype)
+    )
+    compare(parts, heads, STEPS[name], coded=coded, dtype=dtype)
 
 
 @pytest.mark.parametrize("make", [listening, grouped])
@@ -187,9 +206,16 @@ def test_layers_of_several_kinds_of_weights(make: Callable[[Grid | None], list[L
     compare(parts, LISTENING if make is listening else GROUPED, STEPS["drafts"], coded=False)
 
 
-def compare(parts: list[LayerParts], heads: Heads, sequences: list[PagedSequence], *, coded: bool) -> None:
+def compare(
+    parts: list[LayerParts],
+    heads: Heads,
+    sequences: list[PagedSequence],
+    *,
+    coded: bool,
+    dtype: torch.dtype = BF16,
+) -> None:
     layers = made(parts, heads)
-    step = make_step(sequences, heads, coded=coded)
+    step = make_step(sequences, heads, coded=coded, dtype=dtype)
     spans = step.spans if heads is LISTENING else []
     other = step.copy()
     want = one_by_one(parts, heads, other)
@@ -208,12 +234,16 @@ def test_what_it_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert not layers.take(0, step.cache)
     assert not layers.take(1, step.cache.float())
     assert not layers.take(1, step.cache.transpose(1, 2))
-    layers.choices[0].chosen = ("onednn",) * len(layers.choices[0].rows)
-    assert not layers.take(1, step.cache), "another way is faster here"
-    layers.choices[0].chosen = ("c",) * len(layers.choices[0].rows)
+    for choice in layers.choices[:1]:  # none where our loop is the only way
+        choice.chosen = ("onednn",) * len(choice.rows)
+        assert not layers.take(1, step.cache), "another way is faster here"
+        choice.chosen = ("c",) * len(choice.rows)
     assert written_down([], LISTENING, "gelu") is None
     wide: Norm = LayerNorm(torch.rand(2, SIZE))
-    assert written_down([parts[0]._replace(norm=wide)], LISTENING, "gelu") is None
+    assert written_down([parts[0]._replace(norm=wide)], LISTENING, "gelu") is None, "two types"
+    double: Norm = LayerNorm(torch.rand(2, SIZE).double())
+    every = parts[0]._replace(norm=double, last_norm=double, cross=None)
+    assert written_down([every], LISTENING, "gelu") is None
     assert written_down(parts, Heads(2, 2, 33), "gelu") is None
     assert written_down(parts, Heads(2, 2, 16), "silu_mul", turned=True) is None
     monkeypatch.setattr(module, "library", lambda: None)

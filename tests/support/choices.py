@@ -59,7 +59,6 @@ def scripted(
     *,
     results: Mapping[str, Callable[[int], Tensor]] | None = None,
     alike_rows: int = 16,
-    is_fixed: bool = False,
     shape: str = "8x8",
 ) -> Choice:
     """Between `old`, the default, and `new`. `results` are of so many rows; without them all are alike."""
@@ -81,6 +80,5 @@ def scripted(
             cost=lambda rows: (rows, rows),
             probe=lambda: probe,
             alike_rows=alike_rows,
-            is_fixed=is_fixed,
         )
     )

@@ -105,7 +105,7 @@ def test_a_final_message_is_continued_as_transformers_does(name: str) -> None:
 
 TEXT = st.lists(
     st.sampled_from([*ADDED, "<|im_", "start|>", "hello ", "\n", "<", "\U000f0000", "é"])
-    | st.text(max_size=4),
+    | st.text(max_size=4).filter(lambda text: "\ufdd0" not in text),  # which is replaced wherever it is
     max_size=8,
 ).map("".join)
 
