@@ -28,11 +28,10 @@ from .activation import FUNCTIONS, Activation, activated, code_of
 from .before import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
-from .host_memory import use_large_pages
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .linear_tiles import TiledWeight, linear_tiled, tile_linear, tiled_planes
 from .native import CODES, native_for
-from .onednn import TILES, Tiles, can_pack, find_tiles, memory_of
+from .onednn import TILES, Tiles, can_pack, find_tiles, packed_by_onednn
 from .unpack import Unpacked
 
 MAX_NATIVE_ROWS = MOST_ROWS
@@ -90,9 +89,7 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight | Til
         if tiled is not None:
             return tiled
     if is_packed:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        if (memory := memory_of(packed)) is not None:
-            use_large_pages(*memory)
+        packed = packed_by_onednn(weight)
         tiles = find_tiles(packed, weight.contiguous())
         if tiles is None:
             return DenseWeight(packed, bias, packed=True)

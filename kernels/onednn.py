@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .before import MOST_ROWS
+from .host_memory import use_large_pages
 from .native import native_for
 
 TILES: Final = (64, 32)
@@ -45,6 +46,14 @@ def can_pack(weight: Tensor) -> bool:
     if weight.dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype is torch.float32
+
+
+def packed_by_onednn(weight: Tensor) -> Tensor:
+    """A weight [out, in] that it can hold, in its layout."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    if (memory := memory_of(packed)) is not None:
+        use_large_pages(*memory)
+    return packed
 
 
 def find_tiles(packed: Tensor, weight: Tensor) -> Tiles | None:

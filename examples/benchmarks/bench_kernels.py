@@ -27,7 +27,9 @@ from sensorium.kernels.kv_cache import write_kv, write_kv_reference
 from sensorium.kernels.kv_codes import CODED, stored_size
 from sensorium.kernels.linear import DenseWeight, linear, linear_reference, pack_linear
 from sensorium.kernels.linear_bits import BitsWeight, linear_bits, quantize_linear
+from sensorium.kernels.linear_tiles import TiledWeight
 from sensorium.kernels.native import library
+from sensorium.kernels.onednn import can_pack, packed_by_onednn
 from sensorium.kernels.paged_attention import (
     PagedBatch,
     PagedSequence,
@@ -62,7 +64,12 @@ def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[
             for _ in range(max(1, COLD_BYTES // (out * size * dtype.itemsize)))
         ]
         packed = [pack_linear(weight) for weight in weights]
-        others = [DenseWeight(each.weight, each.bias, each.packed) for each in packed]
+        others = [
+            DenseWeight(packed_by_onednn(each), None, packed=True)
+            if can_pack(each)
+            else DenseWeight(each, None, packed=False)
+            for each in weights
+        ]
         for rows in num_rows:
             if name == "head" and rows > 32:
                 continue  # only rows that are sampled meet the head
@@ -73,7 +80,7 @@ def bench_linear(dtype: torch.dtype, at: Ceilings, rounds: int, num_rows: tuple[
 def _report_linear(
     title: str,
     x: Tensor,
-    packed: list[DenseWeight],
+    packed: list[DenseWeight | TiledWeight],
     others: list[DenseWeight],
     weights: list[Tensor],
     at: Ceilings,
@@ -115,7 +122,7 @@ def _report_bits(
     dtype: torch.dtype,
     rows: int,
     codes: list[BitsWeight],
-    packed: list[DenseWeight],
+    packed: list[DenseWeight | TiledWeight],
     at: Ceilings,
     rounds: int,
 ) -> None:
