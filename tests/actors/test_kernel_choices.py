@@ -12,8 +12,7 @@ from sensorium.actors.kernel_choices import settle_kernels
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.kernels import choice as choice_module
-from sensorium.kernels import linear as linear_module
-from sensorium.kernels import native
+from sensorium.kernels import linear_tiles, native, onednn
 from sensorium.kernels.choice import choices
 from sensorium.kernels.choice_table import read_table, this_machine
 from sensorium.protocols.errors import ModelLoadError
@@ -137,7 +136,8 @@ def test_an_engine_names_the_option(folder: Path, tmp_path: Path) -> None:
 def test_without_our_loop_there_is_one_way(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    monkeypatch.setattr(linear_module, "native_for", lambda _: None)
+    for module in (onednn, linear_tiles):
+        monkeypatch.setattr(module, "native_for", lambda _: None)
     done = run("kernels", str(folder), "--dtype", "bfloat16")
     assert done.returncode == 0, done.stderr
     assert "linear" not in done.stdout
