@@ -233,6 +233,36 @@ INLINE void some_blocks(const int kind, const int bf16, const Call *c, const wor
     }
 }
 
+/* Where registers hold the sums of few columns, these should lie together: a tile becomes floats [4, in, 16], which
+ * a share of the rows then meets sixteen columns at a time. */
+INLINE void widen_tile(const int kind, const uint32_t *from, long n, float *to) {
+    for (long at = 0; at < WIDTH; at += LANES) {
+        float *panel = to + at * n * PARTS(kind);
+        for (long k = 0; k < n; k++)
+            for (int part = 0; part < PARTS(kind); part++, panel += LANES)
+                for (int j = 0; j < LANES; j += WIDE)
+                    *(wide_words *)(panel + j) = load_lanes(kind, part, j, from + k * WIDTH + at + j);
+    }
+}
+
+static __attribute__((noinline)) void panel_of_block(long rows, const word *x, long stride, const float *panel, long n,
+                                                     float *sums) {
+    narrow_tile(FLOATS, rows, 0, x, stride, 1, (const uint32_t *)panel, LANES, n, sums, WIDTH);
+}
+
+INLINE void some_panels(const int kind, const int bf16, const Call *c, const word *x, long stride, long t, long first,
+                        long last, long blocks, float *panels, float *sums) {
+    long words = words_of(kind, c->depth) * WIDTH, begin = first * c->rows / blocks, end = last * c->rows / blocks;
+    widen_tile(kind, (const uint32_t *)c->w + t * words, words_of(kind, c->in), panels);
+    for (long at = 0; at < WIDTH; at += LANES)
+        for (long block = first; block < last; block++) {
+            long row = block * c->rows / blocks, count = (block + 1) * c->rows / blocks - row;
+            panel_of_block(count, x + row * stride, stride, panels + at * c->in, c->in,
+                           sums + (row - begin) * WIDTH + at);
+        }
+    finish_tile(bf16, c, begin, end - begin, t, sums);
+}
+
 /* As `run`, for more rows, as they are, and tiles of 64. Threads take some tiles of a share of the rows at a time,
  * and in the end wait for such a piece at most. */
 INLINE void run_many(const int kind, const int bf16, const Call *c) {
@@ -242,15 +272,22 @@ INLINE void run_many(const int kind, const int bf16, const Call *c) {
     float *wide = is_wide ? malloc((size_t)(c->rows * c->in) * sizeof *wide) : 0;
     const word *x = wide ? (const word *)wide : (const word *)c->x;
     long stride = words_apart(kind, wide ? c->in : c->x_stride);
+    int in_panels = WIDE < LANES && kind != PAIRS;
 #pragma omp parallel num_threads(c->threads)
     {
+        float *panels = in_panels ? malloc((size_t)(WIDTH * (c->in + SHARE + 2 * MAX_ROWS)) * sizeof *panels) : 0;
         if (wide) make_ready(bf16, c, 0, wide);
 #pragma omp for schedule(dynamic)
         for (long piece = 0; piece < pieces; piece++)
             for (long i = piece * all / pieces; i < (piece + 1) * all / pieces; i++) {
                 long share = i / tiles, first = share * blocks / shares, last = (share + 1) * blocks / shares;
-                some_blocks(kind, bf16, c, x, stride, i % tiles, first, last, blocks);
+                if (in_panels)
+                    some_panels(kind, bf16, c, x, stride, i % tiles, first, last, blocks, panels,
+                                panels + WIDTH * c->in);
+                else
+                    some_blocks(kind, bf16, c, x, stride, i % tiles, first, last, blocks);
             }
+        free(panels);
     }
     free(wide);
 }
