@@ -54,10 +54,11 @@ def tile_linear(weight: Tensor, bias: Tensor | None) -> TiledWeight | None:
     out, size = weight.shape
     if native_for(weight) is None or not weight.numel() or (weight.dtype is torch.bfloat16 and size % 2):
         return None
+    assert bias is None or bias.dtype is weight.dtype, "one type for all"
     kind = _kind_of(weight)
     memory = _tiled(weight, kind)
     use_large_pages(memory.data_ptr(), memory.nbytes)
-    return TiledWeight(memory, bias, out, size, kind, weight.dtype)
+    return TiledWeight(memory, None if bias is None else bias.contiguous(), out, size, kind, weight.dtype)
 
 
 def _kind_of(weight: Tensor) -> Kind:
@@ -110,6 +111,7 @@ def linear_tiled(
     if x.stride(1) != 1:
         x = x.contiguous()
     if residual is not None:
+        assert residual.dtype is x.dtype, "one type for all"
         residual = residual.contiguous()
     y = torch.empty((x.shape[0], weight.out), dtype=x.dtype)
     native.linear(
