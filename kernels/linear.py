@@ -29,7 +29,7 @@ from .before import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
 from .choice import Choice, Run, shared_choice
 from .codes import Codes, Grid
 from .linear_bits import BitsWeight, linear_bits, pack_codes, quantize_linear
-from .linear_tiles import TiledWeight, linear_tiled, tile_linear, tiled_planes
+from .linear_tiles import WIDTH, TiledWeight, linear_tiled, tile_linear, tiled_planes
 from .native import CODES, native_for
 from .onednn import TILES, Tiles, can_pack, find_tiles, packed_by_onednn
 from .unpack import Unpacked
@@ -170,7 +170,7 @@ def linear_planes(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     """x Wᵀ + b of x [rows, in] to `out` [planes, rows, size] of x's type, contiguous: a plane has the next
     `size` outputs, as heads of keys and values are kept."""
     planes, rows, size = out.shape
-    if isinstance(weight, TiledWeight) and x.dtype is out.dtype and size == TILES[0]:
+    if isinstance(weight, TiledWeight) and x.dtype is out.dtype and size == WIDTH:
         tiled_planes(x, weight, out)
         return
     if isinstance(weight, DenseWeight) and x.dtype is out.dtype is torch.bfloat16 and _is_ours(x, weight):

@@ -19,9 +19,9 @@ from .activation import Activation, code_of
 from .before import AS_IT_IS, Before, prepared, told
 from .host_memory import use_large_pages
 from .native import CODES, Native, native_for
+from .silu_mul import LANES
 
 WIDTH: Final = 64
-_LANES: Final = 16
 _ROWS_AT_ONCE: Final = 4096
 """Of a weight, looked at together."""
 
@@ -30,7 +30,7 @@ Kind = Literal["floats", "pairs", "halves"]
 CODES_OF_KINDS: Final[dict[Kind, int]] = {"floats": 0, "pairs": 2, "halves": 3}
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TiledWeight:
     """A weight [out, size] for rows of `dtype`: tiles of 64 outputs, one behind the other, filled up with
     zeros."""
@@ -41,11 +41,6 @@ class TiledWeight:
     size: int
     kind: Kind
     dtype: torch.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, bias included."""
-        return self.memory.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
 
 def tile_linear(weight: Tensor, bias: Tensor | None) -> TiledWeight | None:
@@ -83,13 +78,13 @@ def _holds(weight: Tensor, dtype: torch.dtype) -> bool:
 def _tiled(weight: Tensor, kind: Kind) -> Tensor:
     if kind != "floats":
         weight = weight.to(torch.bfloat16 if kind == "pairs" else torch.float16)
-    weight = F.pad(weight, (0, 0, 0, -weight.shape[0] % WIDTH))
+    weight = F.pad(weight, (0, 0, 0, -weight.shape[0] % WIDTH)).contiguous()
     size = weight.shape[1]
     if kind == "floats":
         return weight.view(-1, WIDTH, size).transpose(1, 2).contiguous()
     if kind == "pairs":
         return weight.view(-1, WIDTH, size // 2, 2).transpose(1, 2).contiguous()
-    lines = weight.view(-1, WIDTH // _LANES, _LANES, size // 2, 2)
+    lines = weight.view(-1, WIDTH // LANES, LANES, size // 2, 2)
     return lines.permute(0, 3, 1, 4, 2).contiguous()
 
 

@@ -6,8 +6,9 @@ enum { NONE, GELU, GELU_TANH, RELU };
 
 #define FAR 12.9f /* from here on Φ's tail is nothing */
 
-/* x · Φ(x), for results in bfloat16. The logarithm of Φ's tail is so smooth that a polynomial of |x| gives it, fitted to be within 6e-5,
- * and the tail is two to the power of it: nothing cancels where x is far below zero, and nothing is divided. */
+/* x · Φ(x), for results in bfloat16. The logarithm of Φ's tail is so smooth that a polynomial of |x| gives it, fitted
+ * to be within 6e-5, and the tail is two to the power of it: nothing cancels where x is far below zero, and nothing is
+ * divided. */
 INLINE floats gelu(floats x) {
     floats z = (floats)((words)x & 0x7FFFFFFFu);
     floats p = fused((floats){} - 2.012395361e-9f, z, (floats){} + 1.452877569e-7f);

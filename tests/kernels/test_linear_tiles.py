@@ -40,6 +40,15 @@ def test_sixteen_bits_are_kept_where_they_are_all(dtype: torch.dtype, out: int, 
     assert torch.equal(linear(torch.eye(size), made).T, weight)
 
 
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("out", [64, 70])
+def test_a_weight_that_is_not_contiguous(dtype: torch.dtype, out: int) -> None:
+    weight, bias = stored(dtype, 96, out).T, torch.randn(out, 2)[:, 1]
+    assert torch.equal(linear(torch.eye(96), made_of(weight)).T, weight)
+    x = torch.randn(3, 96)
+    assert torch.equal(linear(x, made_of(weight, bias)), linear(x, made_of(weight)) + bias)
+
+
 def test_what_sixteen_bits_do_not_hold_stays_as_it_is() -> None:
     weight = stored(torch.float16, 64, 32)
     for number in (2.0**-25, 65536.0 + 32, 1 + 2.0**-11, 1e30, float("nan"), float("inf")):
