@@ -32,8 +32,8 @@ _FLOOR: Final = 1e-10
 _SILENCE: Final = np.float32(np.log10(_FLOOR))
 DYNAMIC_RANGE: Final = np.float32(8.0)
 """Decades below the loudest band that features keep."""
-_BLOCK_FRAMES: Final = 256
-"""Frames transformed at once: their float64 samples (0.8 MB) stay in the processor's cache."""
+_BLOCK_FRAMES: Final = 128
+"""Frames transformed at once: their float64 samples and spectra (0.8 MB) stay in the processor's cache."""
 
 _FILES: Final = (("preprocessor_config.json", None), ("processor_config.json", "feature_extractor"))
 _DEFAULTS: Final = {
@@ -216,14 +216,21 @@ class RawLogMel:
         output = np.empty((self.config.num_mel_bins, max(0, last - first)), np.float32)
         for block in range(first, last, _BLOCK_FRAMES):
             stop = min(last, block + _BLOCK_FRAMES)
-            index = np.abs(np.arange(block * hop - half, (stop - 1) * hop + half))
-            index = np.where(index < end, index, 2 * end - 2 - index)
-            known = index < self.num_samples
-            samples = np.zeros(len(index), np.float64)
-            samples[known] = self._tail[index[known] - self._tail_start]
+            samples = self._samples(block * hop - half, (stop - 1) * hop + half, end)
             frames = np.lib.stride_tricks.sliding_window_view(samples, self.config.n_fft)[::hop]
             output[:, block - first : stop - first] = self._spectrum.log_mel(frames)
         return output
+
+    def _samples(self, start: int, stop: int, end: int) -> Float64Array:
+        """Samples `start` to `stop`, reflected at 0 and at `end`; what is not known yet is 0."""
+        if start >= 0 and stop <= min(end, self.num_samples):
+            return self._tail[start - self._tail_start : stop - self._tail_start].astype(np.float64)
+        index = np.abs(np.arange(start, stop))
+        index = np.where(index < end, index, 2 * end - 2 - index)
+        known = index < self.num_samples
+        samples = np.zeros(len(index), np.float64)
+        samples[known] = self._tail[index[known] - self._tail_start]
+        return samples
 
 
 def normalise(raw: FloatArray, peak: np.float32) -> FloatArray:

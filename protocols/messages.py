@@ -227,6 +227,9 @@ class Generate(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
     lane: Lane = INTERACTIVE
+    tokens_a_message: int = 1
+    """Each message but the last brings so many tokens at least: who does not show text as it comes need not be
+    woken for each."""
 
 
 class Align(msgspec.Struct, frozen=True):

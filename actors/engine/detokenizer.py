@@ -36,16 +36,16 @@ INBOX_CAPACITY: Final = 4096
 class TextStream:
     """The text of one request as it comes: iterate, or `receive` until `trio.EndOfChannel`.
 
-    The last message has a finish reason. A `whole` stream gets just that one, with everything in it: who
-    does not read along need not be woken for each token. If the request fails alone, the reason is "error"
-    and there is a message; if the engine goes down, receiving raises UnavailableError instead.
+    The last message has a finish reason. Those before it bring at least `stride` tokens each; None: there are
+    none, and the last has everything in it. If the request fails alone, the reason is "error" and there is a
+    message; if the engine goes down, receiving raises UnavailableError instead.
     """
 
     def __init__(
-        self, request_id: RequestId, *, whole: bool = False, capacity: int = STREAM_CAPACITY
+        self, request_id: RequestId, *, stride: int | None = 1, capacity: int = STREAM_CAPACITY
     ) -> None:
         self.request_id = request_id
-        self.whole = whole
+        self.stride = stride
         self.is_finished = False
         """No more will be put in; there may be something left to receive."""
         self._capacity = capacity
@@ -125,8 +125,8 @@ class _Opened:
 
 
 @dataclass(slots=True)
-class _Whole(_Opened):
-    """One whose reader gets everything in one message: until then its text is not made, unless something in
+class _Gathering(_Opened):
+    """One whose reader gets many tokens in one message: until then their text is not made, unless something in
     it may end the request."""
 
     collected: Collected = field(default_factory=Collected)
@@ -210,7 +210,7 @@ class DetokenizerActor:
                 for stream_id, sampled in tokens:
                     self._give(stream_id, sampled)
             case _Open(stream_id, stream, sampling):
-                make = _Whole if stream.whole else _Opened
+                make = _Opened if stream.stride == 1 else _Gathering
                 detokenizer = Detokenizer(self._make_decoder(), sampling)
                 self._streams[stream_id] = make(stream, detokenizer, bool(sampling and sampling.stop))
             case _Close(stream_id):
@@ -220,7 +220,7 @@ class DetokenizerActor:
         opened = self._streams.get(stream_id)
         if opened is None:
             return
-        if isinstance(opened, _Whole):
+        if isinstance(opened, _Gathering):
             text = _collect(opened, sampled)
             if text is None:
                 return
@@ -236,22 +236,21 @@ class DetokenizerActor:
             del self._streams[stream_id]
 
 
-def _collect(opened: _Whole, sampled: TokensSampled) -> TextGenerated | None:
-    """The one message of a whole stream once `sampled` ends it, else None."""
+def _collect(opened: _Gathering, sampled: TokensSampled) -> TextGenerated | None:
+    """The next message of a stream that gathers tokens once `sampled` completes it, else None."""
+    part = opened.detokenizer.push(sampled) if opened.has_stops else sampled
     collected = opened.collected
-    if not opened.has_stops:
-        collected.add(sampled)
-        if sampled.finish_reason is None:
-            return None
-        return opened.detokenizer.push(collected.sampled(sampled))
-    part = opened.detokenizer.push(sampled)
     collected.add(part)
-    opened.texts.append(part.text)
-    if part.finish_reason is None:
+    if isinstance(part, TextGenerated):
+        opened.texts.append(part.text)
+    stride = opened.stream.stride
+    if part.finish_reason is None and (stride is None or len(collected.token_ids) < stride):
         return None
-    whole = collected.sampled(part)
-    return msgspec.structs.replace(
-        part,
-        text="".join(opened.texts),
-        **{name: getattr(whole, name) for name in whole.__struct_fields__ if hasattr(part, name)},
-    )
+    gathered = collected.sampled(part)
+    opened.collected = Collected()
+    if isinstance(part, TokensSampled):
+        return opened.detokenizer.push(gathered)
+    text = "".join(opened.texts)
+    opened.texts.clear()
+    fields = {name: getattr(gathered, name) for name in gathered.__struct_fields__ if hasattr(part, name)}
+    return msgspec.structs.replace(part, text=text, **fields)

@@ -168,12 +168,12 @@ class Engine(EngineClient):
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
         """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
-        async with self._generate(request, whole=False) as stream:
+        async with self._generate(request, stride=request.tokens_a_message) as stream:
             yield stream
 
     async def complete(self, request: Generate) -> TextGenerated:
         """See `EngineClient.complete`; `finish_reason` is "error" if it failed alone."""
-        async with self._generate(request, whole=True) as stream:
+        async with self._generate(request, stride=None) as stream:
             return await stream.receive()
 
     async def align(self, command: Align) -> TokensAligned:
@@ -205,24 +205,24 @@ class Engine(EngineClient):
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager
-    async def _generate(self, request: Generate, *, whole: bool) -> AsyncIterator[TextStream]:
+    async def _generate(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextStream]:
         if not all(request.sampling.stop):
             raise BadRequestError("a stop string is empty", param="stop")
         self._live()
         grammar = request.sampling.grammar
         with self._grammars.holding(grammar):
             await self._grammars.compile(grammar)
-            async with self._submitted(request, whole=whole) as stream:
+            async with self._submitted(request, stride=stride) as stream:
                 yield stream
 
     @asynccontextmanager
-    async def _submitted(self, request: Generate, *, whole: bool) -> AsyncIterator[TextStream]:
+    async def _submitted(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextStream]:
         """Queue `request`, whose grammar is ready, and end it on leaving."""
         group = self._live()
         slot = None if request.encoder_hash is None else group.slot_of(request.encoder_hash)
         media_slots = tuple(group.slot_of(span.content_hash) for span in request.media)
         stream_id = StreamId(next(self._ids))
-        with group.stream(request.request_id, whole=whole) as stream:
+        with group.stream(request.request_id, stride=stride) as stream:
             try:
                 group.detokenizer.handle.open(stream_id, stream, request.sampling)
                 await group.scheduler.handle.submit(request, slot, stream_id, media_slots=media_slots)

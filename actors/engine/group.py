@@ -73,11 +73,11 @@ class EngineGroup:
         )
 
     @contextmanager
-    def stream(self, request_id: RequestId, *, whole: bool) -> Iterator[TextStream]:
+    def stream(self, request_id: RequestId, *, stride: int | None) -> Iterator[TextStream]:
         """A stream for `request_id`, known to `fail` for the duration."""
         if request_id in self._streams:
             raise BadRequestError(f"request id {request_id!r} is in use")
-        stream = self._streams[request_id] = TextStream(request_id, whole=whole)
+        stream = self._streams[request_id] = TextStream(request_id, stride=stride)
         try:
             yield stream
         finally:

@@ -36,7 +36,7 @@ from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
-from .answer_guard import LoopGuard, cut_loops, token_budget
+from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, token_budget
 from .family import (
     CutRule,
     DetectedLanguage,
@@ -171,7 +171,9 @@ class Qwen3Asr:
             stop_token_ids=self.text.info.stop_token_ids,
             logprobs=0,
         )
-        generate = _generate("decode", prompt, sampling, request, draft=draft[: sampling.max_tokens])
+        draft = draft[: sampling.max_tokens]
+        stride = TOKENS_UNREAD if on_text is None else 1
+        generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
         growing = _Growing(self.text, has_header=language is None, on_text=on_text)
         async with (
             self.engine.encoded(*_unique(items), lane=request.lane),
@@ -301,6 +303,7 @@ def _generate(
     request: RangeRequest,
     *,
     draft: tuple[int, ...] = (),
+    stride: int = 1,
 ) -> Generate:
     return Generate(
         request_id=RequestId(f"{kind}-{uuid4().hex}"),
@@ -310,6 +313,7 @@ def _generate(
         draft_token_ids=draft,
         session=request.session,
         lane=request.lane,
+        tokens_a_message=stride,
     )
 
 

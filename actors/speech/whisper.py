@@ -27,7 +27,7 @@ from ...protocols.errors import InternalError
 from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
-from .answer_guard import LoopGuard, cut_loops
+from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
 from .family import (
     CutRule,
     DetectedLanguage,
@@ -261,6 +261,7 @@ class Whisper:
             draft_token_ids=draft[: asked.sampling.max_tokens],
             probe=asked.probe,
             lane=request.lane,
+            tokens_a_message=TOKENS_UNREAD if on_text is None and not is_short else 1,
         )
         async with self.engine.encoded(item, lane=request.lane):
             if kind == "detect":

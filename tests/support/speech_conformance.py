@@ -47,8 +47,9 @@ def assert_same(one: Transcript, other: Transcript) -> None:
 
 
 def as_asked(live: Transcript, options: TranscriptionOptions) -> Transcript:
-    """A live transcript without what a session goes by, unless that was asked for."""
-    return live if options.logprobs else msgspec.structs.replace(live, tokens=())
+    """A live transcript without what only a session goes by."""
+    tokens = [msgspec.structs.replace(token, likeliest=()) for token in live.tokens if options.logprobs]
+    return msgspec.structs.replace(live, tokens=tuple(tokens))
 
 
 def _compare(one: Any, other: Any, name: str = "") -> None:  # noqa: ANN401

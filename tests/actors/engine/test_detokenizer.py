@@ -72,7 +72,7 @@ def nothing(request_id: RequestId, stream_id: StreamId) -> None:
 async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nursery) -> None:
     actor = DetokenizerActor(make_decoder=make_decoder, abort=nothing, stop=nothing)
     await nursery.start(actor.run)
-    stream = TextStream(R, whole=True)
+    stream = TextStream(R, stride=None)
     actor.handle.open(StreamId(1), stream)
     parts = [
         TokensSampled(R, (1, 2), (-0.5, -1.0), num_draft_accepted=1, probe_probability=0.25),
@@ -92,6 +92,35 @@ async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nur
             probe_probability=0.25,
         ),
     ]
+
+
+@pytest.mark.parametrize("stop", [(), ("never",)])
+async def test_a_stream_with_a_stride_gets_so_many_tokens_a_message(
+    nursery: trio.Nursery, stop: tuple[str, ...]
+) -> None:
+    actor = DetokenizerActor(make_decoder=make_decoder, abort=nothing, stop=nothing)
+    await nursery.start(actor.run)
+    stream = TextStream(R, stride=3)
+    actor.handle.open(StreamId(1), stream, SamplingParams(max_tokens=9, stop=stop))
+    parts = [
+        TokensSampled(R, (0, 1), (-0.5, -1.0), num_cached=4, probe_probability=0.25),
+        TokensSampled(R, (2, 3), (-2.0, -2.5), num_draft_accepted=1),
+        TokensSampled(R, (4,), (-3.0,), num_draft_accepted=1),
+        TokensSampled(R, (5,), (-3.5,), finish_reason="length"),
+    ]
+    for part in parts:
+        actor.handle.decode([(StreamId(1), part)])
+    received = [each async for each in stream]
+    assert [(each.text, each.token_ids, each.logprobs) for each in received] == [
+        ("abcd", (0, 1, 2, 3), (-0.5, -1.0, -2.0, -2.5)),
+        ("ef", (4, 5), (-3.0, -3.5)),
+    ]
+    assert [each.finish_reason for each in received] == [None, "length"]
+    assert [each.num_draft_accepted for each in received] == [1, 1]
+    first, last = received
+    assert (first.num_cached, first.probe_probability) == (4, 0.25)
+    assert (last.num_cached, last.probe_probability) == (0, None)
+    assert actor.num_streams == 0
 
 
 async def test_slow_and_closed_readers_hold_nobody_up(nursery: trio.Nursery) -> None:
@@ -129,7 +158,7 @@ async def test_a_stop_string_ends_the_stream_and_aborts_the_request(
         abort=nothing,
     )
     await nursery.start(actor.run)
-    stream = TextStream(R, whole=whole)
+    stream = TextStream(R, stride=None if whole else 1)
     actor.handle.open(StreamId(1), stream, SamplingParams(max_tokens=9, stop=("cd",)))
     for token in range(6):
         actor.handle.decode([(StreamId(1), sampled(token))])
@@ -151,7 +180,7 @@ async def test_text_of_a_whole_stream_is_made_once(nursery: trio.Nursery) -> Non
 
     actor = DetokenizerActor(make_decoder=lambda: WindowedDecoder(counting), abort=nothing, stop=nothing)
     await nursery.start(actor.run)
-    stream = TextStream(R, whole=True)
+    stream = TextStream(R, stride=None)
     actor.handle.open(StreamId(1), stream)
     for token in range(8):
         actor.handle.decode([(StreamId(1), sampled(token, reason="length" if token == 7 else None))])
