@@ -106,8 +106,10 @@ async def measure(plan: BenchPlan) -> BenchResult:
         command=sys.argv,
     )
     if plan.streams:
+        first, *others = (Recording(read_wav(path), tuple(_spoken(path))) for path in plan.recordings)
         live = RealtimePlan(
-            recording=Recording(read_wav(plan.recordings[0]), tuple(_spoken(plan.recordings[0]))),
+            recording=first,
+            others=tuple(others),
             seconds=plan.seconds,
             model=plan.model,
             language=plan.language,

@@ -42,6 +42,7 @@ def bench(
     Examples:
 
         sensorium bench talk.wav --streams 1 --streams 8
+        sensorium bench anna.wav ben.wav carla.wav --streams 6
         sensorium bench talk.wav --concurrency 8 --base-url http://a:8000 --base-url http://b:8000
 
     Parameters
@@ -51,7 +52,8 @@ def bench(
     base_url
         Server to measure; repeat it to compare several in one run.
     streams
-        Paced live sessions at a time; repeat it for several levels. The first recording is spoken.
+        Paced live sessions at a time; repeat it for several levels. Each speaks one of the recordings, the
+        first one the first, and so on, over and over.
     seconds
         Audio per live session and round.
     concurrency

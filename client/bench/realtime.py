@@ -64,9 +64,10 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class RealtimePlan(msgspec.Struct, frozen=True):
-    """What every stream does."""
+    """What the streams do."""
 
     recording: Recording
+    """What is spoken."""
     seconds: float
     model: str | None = None
     language: str | None = None
@@ -74,6 +75,13 @@ class RealtimePlan(msgspec.Struct, frozen=True):
     manual_turns: bool = False
     """The client commits after each spoken turn instead of the server detecting turns."""
     chunk_ms: int = 100
+    others: tuple[Recording, ...] = ()
+    """What is spoken in turn with `recording`, so that not all streams say the same."""
+
+    def of_stream(self, index: int) -> RealtimePlan:
+        """The plan of one speaker."""
+        spoken = (self.recording, *self.others)
+        return msgspec.structs.replace(self, recording=spoken[index % len(spoken)], others=())
 
 
 class RealtimeRound(msgspec.Struct):
@@ -116,7 +124,9 @@ async def run_round(client: AsyncClient, plan: RealtimePlan, num_streams: int, *
             await anyio.sleep(STAGGER_S * index / num_streams)
             total.add(await stream.run())
 
-        streams = [_Stream(client, plan, hash((seed, index))) for index in range(num_streams)]
+        streams = [
+            _Stream(client, plan.of_stream(index), hash((seed, index))) for index in range(num_streams)
+        ]
         for index, stream in enumerate(streams):
             tasks.start_soon(one, index, stream)
     total.work = work_between(before, await read_metrics(client), total.audio_s)

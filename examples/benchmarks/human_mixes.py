@@ -42,6 +42,8 @@ TURNS = {"en": 150, "es": 40, "fr": 40, "it": 40, "ru": 40}
 """How many utterances the mixes have by which live turns are judged."""
 NUM_HELD_OUT = 130
 """Utterances of a mix that has none of theirs: what is chosen by those is measured with these."""
+NUM_SPEAKERS = 6
+"""Who say the same utterances between them, each another share: for speakers side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,10 @@ def mixes(studio: Studio) -> dict[str, Mix]:
         made[f"turns_{language}"] = conversation(
             studio.utterances("turns", language, count, 1.0, 9), [0.9, 1.3, 2.0, 0.8]
         )
-    made["held_out"] = conversation(studio.held_out("en", NUM_HELD_OUT), [0.9, 1.3, 2.0, 0.8])
+    held_out, pauses_s = studio.held_out("en", NUM_HELD_OUT), [0.9, 1.3, 2.0, 0.8]
+    made["held_out"] = conversation(held_out, pauses_s)
+    for number in range(NUM_SPEAKERS):
+        made[f"speaker{number}"] = conversation(held_out[number::NUM_SPEAKERS], pauses_s)
     for number, piece in enumerate(studio.music):
         made[f"music{number}"] = Mix([piece[: 28 * RATE_HZ]])
     return made

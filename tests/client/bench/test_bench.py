@@ -78,6 +78,19 @@ async def test_live_sessions_are_measured(recording: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_sessions_speak_the_recordings_in_turn(recording: Path, tmp_path: Path) -> None:
+    longer = tmp_path / "longer.wav"
+    longer.write_bytes(wav_bytes(Audio(NOISE.pcm * 2, NOISE.rate)))
+    with serve_realtime() as url:
+        plan = BenchPlan([recording, longer], [url], streams=[3], seconds=0.5, num_rounds=1)
+        result = await measure(plan)
+    (round_,) = result.realtime[0].rounds
+    assert round_.errors == []
+    assert round_.audio_s == pytest.approx(2.0 + 3.0 + 2.0)
+    assert len(round_.first_partial_s) == 1 + 3 + 1, "a turn a second where nobody knows what is said"
+
+
+@pytest.mark.slow
 async def test_manual_turns_are_committed_after_the_last_word(recording: Path) -> None:
     with serve_realtime() as url:
         plan = BenchPlan(
