@@ -36,6 +36,7 @@ def transcribe(
     stream: bool = False,
     temperature: list[float] | None = None,
     best_of: int | None = None,
+    beam_size: int | None = None,
     condition_on_previous_text: bool = False,
     hallucination_silence_threshold: float | None = None,
     multichannel: bool = False,
@@ -70,6 +71,8 @@ def transcribe(
         repeats itself or is unlikely.
     best_of
         Draw so many answers where a temperature is above 0, and keep the likeliest.
+    beam_size
+        Let so many answers grow side by side where the temperature is 0, and keep the likeliest: slower.
     condition_on_previous_text
         Answer each half minute of a long file with the text before it in mind: slower, and names and terms
         stay the same.
@@ -104,6 +107,7 @@ def transcribe(
         "model": model,
         "temperature": temperature,
         "best_of": best_of,
+        "beam_size": beam_size,
         "hallucination_silence_threshold": hallucination_silence_threshold,
         "condition_on_previous_text": condition_on_previous_text or None,
         "multichannel": multichannel or None,

@@ -67,8 +67,8 @@ class FileOptions(SpeechOptions, total=False):
     long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
 
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
-    `best_of` answers are drawn at one above 0, of which the likeliest counts. What is said while nobody is
-    heard for `hallucination_silence_threshold` seconds is left out.
+    `best_of` answers are drawn at one above 0, of which the likeliest counts; at 0 `beam_size` grow side by
+    side. What is said while nobody is heard for `hallucination_silence_threshold` seconds is left out.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -81,6 +81,7 @@ class FileOptions(SpeechOptions, total=False):
     model: str | None
     temperature: float | Sequence[float] | None
     best_of: int | None
+    beam_size: int | None
     hallucination_silence_threshold: float | None
     condition_on_previous_text: bool | None
     multichannel: bool | None

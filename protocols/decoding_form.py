@@ -44,14 +44,12 @@ def parse_best_of(fields: Mapping[str, str], temperatures: Sequence[float]) -> i
     return best_of
 
 
-def parse_beam_size(fields: Mapping[str, str]) -> None:
-    """`beam_size`: only 1 is served, which is what is done anyway. Raises BadRequestError."""
-    if _count(fields, "beam_size") > 1:
-        raise BadRequestError(
-            "`beam_size` above 1 is not served: the likeliest token is taken at each step",
-            param="beam_size",
-            code="unsupported_parameter",
-        )
+def parse_beam_size(fields: Mapping[str, str], temperatures: Sequence[float]) -> int:
+    """`beam_size`: how many answers grow side by side at temperature 0. Raises BadRequestError."""
+    beam_size = _count(fields, "beam_size")
+    if beam_size > 1 and min(temperatures) > 0:
+        raise BadRequestError("`beam_size` needs a `temperature` of 0", param="beam_size")
+    return beam_size
 
 
 def parse_silence_s(fields: Mapping[str, str]) -> float | None:

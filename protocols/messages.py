@@ -172,6 +172,9 @@ class SamplingParams(msgspec.Struct, frozen=True):
     and this many of the likeliest alternatives; None: nothing."""
     prompt_logprobs: int | None = None
     """The same for each prompt token but the first, from raw logits."""
+    num_beams: int = 1
+    """Above 1: of so many answers that grow side by side the likeliest is given, at its end
+    (`engine/text/beam_search.py`). Greedy, and without what looks at the answer so far."""
 
 
 class ProbabilityProbe(msgspec.Struct, frozen=True):
@@ -228,8 +231,8 @@ class Generate(msgspec.Struct, frozen=True):
     """Prompts share cached blocks only with prompts of the same salt."""
     lane: Lane = INTERACTIVE
     tokens_a_message: int = 1
-    """Each message but the last brings so many tokens at least: who does not show text as it comes need not be
-    woken for each."""
+    """Each message but the last brings so many tokens at least: who does not show text as it comes need not
+    be woken for each."""
 
 
 class Align(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ FILE_FORM: Final[Schema] = {
             "description": "One, or several, rising: tried while an answer repeats itself or is unlikely.",
         },
         "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
-        "beam_size": {"const": 1},
+        "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "hallucination_silence_threshold": {
             "type": "number",
             "exclusiveMinimum": 0,

@@ -47,6 +47,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     """Tried one after the other while an answer repeats itself or is unlikely."""
     best_of: int = 1
     """Answers drawn at any temperature above 0, of which the likeliest counts."""
+    beam_size: int = 1
+    """Answers that grow side by side at temperature 0, of which the likeliest counts; live, only one does."""
     seed: int | None = None
     max_silence_s: float | None = None
     """A sentence that was said while nobody is heard for so long is left out; None: all are kept."""

@@ -89,7 +89,6 @@ def parse_transcription_form(
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     temperatures = parse_temperatures(lists.get("temperature", []))
-    parse_beam_size(scalars)
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -100,6 +99,7 @@ def parse_transcription_form(
         temperature=temperatures[0],
         fallback_temperatures=temperatures[1:],
         best_of=parse_best_of(scalars, temperatures),
+        beam_size=parse_beam_size(scalars, temperatures),
         seed=parse_seed(scalars.get("seed", "")),
         max_silence_s=parse_silence_s(scalars),
         condition_on_previous_text=_boolean(

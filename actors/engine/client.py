@@ -98,12 +98,15 @@ class EngineClient(Protocol):
 
         With a session it ends the session's previous request (its reason is "abort") and takes over what
         that computed; in a restart of the engine sessions are lost, which costs time and changes no result.
-        Raises BadRequestError if it can never run.
+        Raises BadRequestError if it can never run, and for more than one beam.
         """
         ...
 
     async def complete(self, request: Generate) -> TextGenerated:
-        """All of `request`'s text in one message. Raises as `generate` does."""
+        """All of `request`'s text in one message. Raises as `generate` does.
+
+        A search with several beams (`SamplingParams.num_beams`) ends only here.
+        """
         ...
 
     async def align(self, command: Align) -> TokensAligned:

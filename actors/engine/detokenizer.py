@@ -126,8 +126,8 @@ class _Opened:
 
 @dataclass(slots=True)
 class _Gathering(_Opened):
-    """One whose reader gets many tokens in one message: until then their text is not made, unless something in
-    it may end the request."""
+    """One whose reader gets many tokens in one message: until then their text is not made, unless something
+    in it may end the request."""
 
     collected: Collected = field(default_factory=Collected)
     texts: list[str] = field(default_factory=list)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -23,7 +24,7 @@ from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.presence import Presence
 from ...engine.planning.scheduler import Scheduler
-from ...engine.text.detokenizer import Decode, decoder_maker
+from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
 from ...protocols.errors import (
     BadRequestError,
     DeviceLostError,
@@ -45,11 +46,13 @@ from ...protocols.statistics import EngineStatistics
 from ..config import STEP_TIMEOUT_S
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
+from .beams import check_beams, search
 from .client import EngineClient, Fetch
 from .detokenizer import StreamId, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
+from .scheduler import Part
 
 
 def _no_encoder(_: int) -> int:
@@ -105,6 +108,8 @@ class Engine(EngineClient):
         self._make_runner = make_runner
         self._make_decoder = decoder_maker(text.decode, text.byte_table)
         self._config = config
+        self._served = config
+        """As far as the model goes, once it is loaded."""
         self._bounds = bounds or EngineBounds()
         self._encoder_bytes = encoder_bytes or _no_encoder
         self._make_worker = make_worker
@@ -168,11 +173,15 @@ class Engine(EngineClient):
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
         """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
+        if request.sampling.num_beams > 1:
+            raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
         async with self._generate(request, stride=request.tokens_a_message) as stream:
             yield stream
 
     async def complete(self, request: Generate) -> TextGenerated:
         """See `EngineClient.complete`; `finish_reason` is "error" if it failed alone."""
+        if request.sampling.num_beams > 1:
+            return await self._search(request)
         async with self._generate(request, stride=None) as stream:
             return await stream.receive()
 
@@ -216,7 +225,9 @@ class Engine(EngineClient):
                 yield stream
 
     @asynccontextmanager
-    async def _submitted(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextStream]:
+    async def _submitted(
+        self, request: Generate, *, stride: int | None, part: Part | None = None
+    ) -> AsyncIterator[TextStream]:
         """Queue `request`, whose grammar is ready, and end it on leaving."""
         group = self._live()
         slot = None if request.encoder_hash is None else group.slot_of(request.encoder_hash)
@@ -225,12 +236,22 @@ class Engine(EngineClient):
         with group.stream(request.request_id, stride=stride) as stream:
             try:
                 group.detokenizer.handle.open(stream_id, stream, request.sampling)
-                await group.scheduler.handle.submit(request, slot, stream_id, media_slots=media_slots)
+                await group.scheduler.handle.submit(
+                    request, slot, stream_id, media_slots=media_slots, part=part
+                )
                 yield stream
             finally:
                 if not stream.is_finished:
                     group.scheduler.handle.abort(request.request_id, stream_id)
                     group.detokenizer.handle.close(stream_id)
+
+    async def _search(self, request: Generate) -> TextGenerated:
+        check_beams(request)
+        group = self._live()
+        self._served.check_generate(request)  # parts are shorter: one would only fail far into the answer
+        with group.stream(request.request_id, stride=None):  # its id is in use
+            sampled = await search(request, partial(self._submitted, stride=None), self.close_session)
+        return Detokenizer(self._make_decoder(), request.sampling).push(sampled)
 
     def _live(self) -> EngineGroup:
         if self._group is None or self.health != "ready":
@@ -267,7 +288,8 @@ class Engine(EngineClient):
         # Its tensors know no id beyond: one would break the device for everybody.
         vocab_size = min(self._config.vocab_size or executor.info.vocab_size, executor.info.vocab_size)
         config = replace(self._config, max_context=max_context, vocab_size=vocab_size)
-        return Scheduler(replace(config, frames_per_row=executor.info.frames_per_row), self.presence)
+        self._served = replace(config, frames_per_row=executor.info.frames_per_row)
+        return Scheduler(self._served, self.presence)
 
     def _crashed(self, crash: BaseException) -> None:
         what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 import trio
@@ -43,6 +43,10 @@ from .detokenizer import StreamId
 INBOX_CAPACITY: Final = 4096
 """Requests that may arrive in one turn of the loop; those that must wait do so in the scheduler."""
 
+Part = Literal["first", "later"]
+"""Of a larger request: nobody sees how long a part takes, so it is not timed; the first one is admitted for
+all, so later ones are not refused because many wait, nor others because of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Submit:
@@ -50,6 +54,7 @@ class _Submit:
     slot: Slot | None
     media_slots: tuple[Slot, ...]
     stream_id: StreamId
+    part: Part | None
     reply: Reply[None]
 
 
@@ -104,9 +109,10 @@ class SchedulerHandle:
         stream_id: StreamId,
         *,
         media_slots: tuple[Slot, ...] = (),
+        part: Part | None = None,
     ) -> None:
         """Queue a request; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
-        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, reply))
+        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
     async def align(self, command: Align, slot: Slot) -> TokensAligned:
         """The result of an alignment. On cancellation, `abort` it."""
@@ -232,10 +238,11 @@ class SchedulerActor:
         events: Iterable[SchedulerEvent] = ()
         try:
             match message:
-                case _Submit(request, slot, media_slots, stream_id, reply):
-                    events = scheduler.submit(request, slot, media_slots)
+                case _Submit(request, slot, media_slots, stream_id, part, reply):
+                    events = scheduler.submit(request, slot, media_slots, is_admitted=part == "later")
                     self._streams[request.request_id] = stream_id
-                    self._clocks.submitted(request, now=trio.current_time())
+                    if part is None:
+                        self._clocks.submitted(request, now=trio.current_time())
                     reply.set(None)
                 case _Align(command, slot, align_reply):
                     scheduler.align(command, slot)

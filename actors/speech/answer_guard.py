@@ -31,7 +31,7 @@ TOKEN_COPIES: Final = 24
 """More than the text rule needs, because what comes after a loop of tokens is lost."""
 
 TOKENS_UNREAD: Final = 16
-"""Tokens that come in one message of an answer that nobody reads as it grows: it is only looked at for loops."""
+"""Tokens in one message of an answer that nobody reads as it grows: it is only looked at for loops."""
 
 LETTERS_PER_S: Final = 30
 IDEOGRAPHS_PER_S: Final = 9

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
+
 from ...media.segments import find_cut, split
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import InternalError, OverloadedError
-from ...protocols.messages import EncoderItem, Lane, SessionKey, TextGenerated
+from ...protocols.messages import EncoderItem, Lane, SamplingParams, SessionKey, TextGenerated
 from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .model import Samples
@@ -56,6 +58,8 @@ class FamilyFacts:
     """Whether `RangeRequest.before` means anything to it."""
     spells_numbers: bool = False
     """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
+    searches: bool = False
+    """Whether several answers can grow side by side: `TranscriptionOptions.beam_size`."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
 
@@ -210,6 +214,13 @@ class SpeechFamily(Protocol):
         recording's.
         """
         ...
+
+
+def with_beams(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
+    """As many answers side by side as are asked for; warmer ones are drawn one by one."""
+    if options.beam_size > 1 and options.temperature == 0:
+        return msgspec.structs.replace(sampling, num_beams=options.beam_size)
+    return sampling
 
 
 def check_answered(answer: TextGenerated) -> None:

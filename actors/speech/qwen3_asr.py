@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
+import msgspec
 import trio
 
 from ...engine.models.info import ModelInfo
@@ -45,6 +46,7 @@ from .family import (
     RangeAnswer,
     RangeRequest,
     check_answered,
+    with_beams,
 )
 from .model import Samples
 from .sentences import sentences, spoken_tokens
@@ -99,6 +101,7 @@ class Qwen3Asr:
             tasks=("transcribe",),
             language_from="answer",
             cut_rule=self._cut_rule(),
+            searches=True,
         )
 
     def _cut_rule(self) -> CutRule:
@@ -171,18 +174,22 @@ class Qwen3Asr:
             stop_token_ids=self.text.info.stop_token_ids,
             logprobs=0,
         )
+        sampling = with_beams(sampling, options)
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
         growing = _Growing(self.text, has_header=language is None, on_text=on_text)
-        async with (
-            self.engine.encoded(*_unique(items), lane=request.lane),
-            self.engine.generate(generate) as stream,
-        ):
-            async for part in stream:
-                check_answered(part)
-                if growing.add(part):
-                    break
+        async with self.engine.encoded(*_unique(items), lane=request.lane):
+            if sampling.num_beams > 1:
+                whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
+                check_answered(whole)
+                growing.add(whole)
+            else:
+                async with self.engine.generate(generate) as stream:
+                    async for part in stream:
+                        check_answered(part)
+                        if growing.add(part):
+                            break
         header = () if language is None else self.text.header(language)
         answer = self._answer(growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.logprobs)
         return replace(answer, temperature=options.temperature)

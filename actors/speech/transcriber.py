@@ -56,7 +56,11 @@ class Transcriber:
 
     def check(self, options: TranscriptionOptions) -> None:
         """Raise BadRequestError, naming the field, for a language or task it does not know, or for what it
-        cannot do with numbers."""
+        cannot do with numbers, or several answers."""
+        if options.beam_size > 1 and not self.family.facts.searches:
+            raise BadRequestError(
+                "this model has one answer only", param="beam_size", code="unsupported_parameter"
+            )
         if options.numerals is not None and not self.spells_numbers:
             raise BadRequestError(
                 "this model writes numbers as it likes", param="numerals", code="unsupported_parameter"

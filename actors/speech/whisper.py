@@ -36,6 +36,7 @@ from .family import (
     RangeAnswer,
     RangeRequest,
     check_answered,
+    with_beams,
 )
 from .model import LIVE_FIRST, Samples
 from .sentences import sentences, spoken_tokens
@@ -89,6 +90,7 @@ class Whisper:
             cut_rule=CutRule(features.window_samples, search),
             takes_previous_text=True,
             spells_numbers=True,
+            searches=True,
             odd_languages=ODD_LANGUAGES,
         )
 
@@ -162,10 +164,13 @@ class Whisper:
             seed=options.seed,
             spells_numbers=options.numerals == "words",
         )
-        if limit is not None and limit < asked.sampling.max_tokens:
-            asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, max_tokens=limit))
+        sampling = asked.sampling
+        if limit is not None and limit < sampling.max_tokens:
+            sampling = msgspec.structs.replace(sampling, max_tokens=limit)
         if options.logprobs and request.lane == LIVE_FIRST:
-            asked = replace(asked, sampling=msgspec.structs.replace(asked.sampling, logprobs=NUM_LIKELIEST))
+            sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
+        sampling = with_beams(sampling, options)
+        asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
@@ -264,7 +269,7 @@ class Whisper:
             tokens_a_message=TOKENS_UNREAD if on_text is None and not is_short else 1,
         )
         async with self.engine.encoded(item, lane=request.lane):
-            if kind == "detect":
+            if kind == "detect" or generate.sampling.num_beams > 1:
                 answer = await self.engine.complete(generate)
             else:
                 answer = await self._stream(generate, on_text, is_short=is_short)

@@ -46,6 +46,7 @@ class Request:
         "generate",
         "has_run",
         "hasher",
+        "is_admitted",
         "is_first",
         "items",
         "last_fed",
@@ -79,7 +80,10 @@ class Request:
         media_slots: tuple[Slot, ...],
         arrival: int,
         block_size: int,
+        *,
+        is_admitted: bool = False,
     ) -> None:
+        self.is_admitted = is_admitted  # as a part of another, and so not counted among those that wait
         self.generate = generate
         self.request_id = generate.request_id
         self.slot = slot

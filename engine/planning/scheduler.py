@@ -83,13 +83,18 @@ class Scheduler:
         return len(self._flights)
 
     def submit(
-        self, generate: Generate, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
+        self,
+        generate: Generate,
+        slot: Slot | None,
+        media_slots: tuple[Slot, ...] = (),
+        *,
+        is_admitted: bool = False,
     ) -> list[SchedulerEvent]:
         """Queue a request that cross-attends to `slot` and has `media_slots` behind its media spans.
 
         If its session has a live request, that ends now: its event ("abort") is what is returned. Raises
-        BadRequestError if it can never run, OverloadedError if too many wait, and InternalError if a slot
-        holds nothing (its encode failed).
+        BadRequestError if it can never run, OverloadedError if too many wait (unless it goes on with what is
+        admitted), and InternalError if a slot holds nothing (its encode failed).
         """
         self.config.check_generate(generate)
         if (slot is None) != (generate.encoder_hash is None) or len(media_slots) != len(generate.media):
@@ -97,13 +102,16 @@ class Scheduler:
         previous = self._kv.sessions.live(generate.session)
         is_replacing = previous is not None and previous.sequence_id is None
         slots = media_slots if slot is None else (slot, *media_slots)
-        self._check_new(generate.request_id, generate.lane, slots, is_replacing)
+        self._check_new(generate.request_id, slots)
+        if not is_admitted:
+            self._check_room(generate.lane, is_replacing=is_replacing)
         arrival = self._queues.turns.take(generate.lane.caller)
         events: list[SchedulerEvent] = []
         if previous is not None:
             arrival = previous.arrival if is_replacing else arrival  # revised while waiting: keeps its place
             events.append(self._finish(previous, Sampled(SequenceId(-1)), "abort"))
-        request = Request(generate, slot, media_slots, arrival, self.config.block_size)
+        size = self.config.block_size
+        request = Request(generate, slot, media_slots, arrival, size, is_admitted=is_admitted)
         self._requests[request.request_id] = request
         self._kv.sessions.begin(request)
         self._queues.wait(request)
@@ -112,7 +120,8 @@ class Scheduler:
     def align(self, command: Align, slot: Slot) -> None:
         """Queue an alignment. Raises as `submit` does."""
         self.config.check_align(command)
-        self._check_new(command.request_id, command.lane, (slot,))
+        self._check_new(command.request_id, (slot,))
+        self._check_room(command.lane)
         self._aligns.add(command, slot)
 
     def encode(self, slot: Slot, features: Features) -> None:
@@ -226,19 +235,22 @@ class Scheduler:
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
 
-    def _check_new(
-        self, request_id: RequestId, lane: Lane, slots: tuple[Slot, ...], is_replacing: bool = False
-    ) -> None:
+    def _check_new(self, request_id: RequestId, slots: tuple[Slot, ...]) -> None:
         if request_id in self._requests or request_id in self._aligns:
             raise BadRequestError(f"request id {request_id!r} is in use")
-        # Worse classes fill nobody's queue but their own.
-        num_before = sum(map(self._num_waiting, range(SERVICES.index(lane.service) + 1)))
-        if num_before - is_replacing >= self.config.max_waiting or self._is_greedy(lane.caller):
-            raise OverloadedError(f"{self.config.max_waiting} requests are waiting for the engine")
         for slot in slots:
             problem = self._slots.problem(slot)
             if problem is not None:
                 raise InternalError(problem)
+
+    def _check_room(self, lane: Lane, *, is_replacing: bool = False) -> None:
+        # Worse classes fill nobody's queue but their own.
+        service = SERVICES.index(lane.service)
+        num_before = sum(map(self._num_waiting, range(service + 1))) - is_replacing
+        if num_before >= self.config.max_waiting:
+            num_before -= sum(each.is_admitted for each in self._queues.waiting if each.service <= service)
+        if num_before >= self.config.max_waiting or self._is_greedy(lane.caller):
+            raise OverloadedError(f"{self.config.max_waiting} requests are waiting for the engine")
 
     def _is_greedy(self, caller: str) -> bool:
         """Whether a caller has so much of the queue that the rest is for others."""
@@ -246,7 +258,7 @@ class Scheduler:
         waiting = self._queues.waiting
         if not caller or len(waiting) < most:
             return False
-        return sum(each.generate.lane.caller == caller for each in waiting) >= most
+        return sum(each.generate.lane.caller == caller and not each.is_admitted for each in waiting) >= most
 
     def _num_waiting(self, service: int) -> int:
         return self._queues.num_waiting(service) + self._aligns.num_of(service)

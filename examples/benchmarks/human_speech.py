@@ -8,7 +8,7 @@
 Names choose all mixes that begin with them; none, all. The texts are compared as the Whisper paper does,
 behind its normaliser: WER in percent, and substituted, deleted and inserted words. Where nobody speaks the
 words that were invented are counted. `same` says whether a format has the words of the first one.
-`--faster-whisper FOLDER` adds rows of that library's (beam 1), where it is installed.
+`--faster-whisper FOLDER` adds rows of that library, where it is installed; `--beam-size` is for files of both.
 """
 
 from __future__ import annotations
@@ -65,19 +65,20 @@ def subtitle_text(document: str) -> str:
     return " ".join(line for line in document.splitlines() if line and not _CUE_HEAD.match(line))
 
 
-def ask(client: Client, mix: Mix, *, wanted: Format, speed: float) -> str:
+def ask(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: int) -> str:
     """The text of a recording in one format."""
     match wanted:
         case "json":
-            return client.transcribe(mix.path, response_format="json").text
+            return client.transcribe(mix.path, response_format="json", beam_size=beam_size).text
         case "verbose_json":
-            found = client.transcribe(mix.path, response_format="verbose_json")
+            found = client.transcribe(mix.path, response_format="verbose_json", beam_size=beam_size)
             return "".join(segment.text for segment in found.segments)
         case "words":
-            found = client.transcribe(mix.path, timestamp_granularities=("word",))
+            found = client.transcribe(mix.path, timestamp_granularities=("word",), beam_size=beam_size)
             return " ".join(word.word for word in found.words)
         case "srt" | "vtt":
-            return subtitle_text(client.transcribe(mix.path, response_format=wanted))
+            document = client.transcribe(mix.path, response_format=wanted, beam_size=beam_size)
+            return subtitle_text(document)
         case "live" | "live_segments":
             return live(client, mix.path, speed, has_segments=wanted == "live_segments")
 
@@ -100,14 +101,14 @@ def live(client: Client, path: Path, speed: float, *, has_segments: bool) -> str
     return " ".join(texts)
 
 
-def faster_whisper(folder: str) -> Callable[[Mix], str]:
-    """How that library transcribes, one beam, without voice activity detection."""
+def faster_whisper(folder: str, beam_size: int) -> Callable[[Mix], str]:
+    """How that library transcribes, without voice activity detection."""
     model = importlib.import_module("faster_whisper").WhisperModel(
         folder, device="cpu", compute_type="float32"
     )
 
     def transcribe(mix: Mix) -> str:
-        segments, _ = model.transcribe(str(mix.path), beam_size=1)
+        segments, _ = model.transcribe(str(mix.path), beam_size=beam_size)
         return "".join(segment.text for segment in segments)
 
     return transcribe
@@ -135,14 +136,17 @@ def main() -> None:
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["json", "verbose_json"])
     parser.add_argument("--speed", type=float, default=1.0, help="of live audio")
     parser.add_argument("--faster-whisper", metavar="FOLDER", help="model of faster-whisper to compare with")
+    parser.add_argument("--beam-size", type=int, default=1, metavar="N", help="answers side by side")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the texts there")
     arguments = parser.parse_args()
     columns: dict[str, Callable[[Mix], str]] = {}
     with Client(arguments.url, timeout=TIMEOUT_S) as client:
         for wanted in cast(list[Format], arguments.formats):
-            columns[wanted] = partial(ask, client, wanted=wanted, speed=arguments.speed)
+            columns[wanted] = partial(
+                ask, client, wanted=wanted, speed=arguments.speed, beam_size=arguments.beam_size
+            )
         if arguments.faster_whisper:
-            columns["faster-whisper"] = faster_whisper(arguments.faster_whisper)
+            columns["faster-whisper"] = faster_whisper(arguments.faster_whisper, arguments.beam_size)
         for mix in read_mixes(arguments.mixes, arguments.names):
             first: str | None = None
             for name, transcribe in columns.items():

@@ -69,6 +69,13 @@ async def test_it_transcribes_files_and_live_turns(folder: Path, samples: FloatA
         turn.close()
         with pytest.raises(BadRequestError):
             loaded.speech.check(TranscriptionOptions(language="de"))
+        several = TranscriptionOptions(beam_size=2)
+        with pytest.raises(BadRequestError) as checked:
+            loaded.speech.check(several)
+        with pytest.raises(BadRequestError) as caught:
+            await loaded.speech.transcribe(samples, several)
+        for error in (checked.value, caught.value):
+            assert (error.param, error.code) == ("beam_size", "unsupported_parameter")
         statistics = loaded.engine.statistics()
         assert statistics.num_encoder_tokens == 50 * statistics.num_windows_encoded > 0
         nursery.cancel_scope.cancel()

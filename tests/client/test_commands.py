@@ -109,10 +109,13 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run([*words, "--vad-filter"]) == 0
         assert run(words) == 0
         more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
+        more += ["--beam-size", "5"]
         assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
     assert b'"multichannel"\r\n\r\nTrue' in requests[3].body
     assert requests[3].body.count(b'name="temperature[]"') == 2
     assert b'"best_of"\r\n\r\n3' in requests[3].body
+    assert b'"beam_size"\r\n\r\n5' in requests[3].body
+    assert b"beam_size" not in requests[2].body
     assert b'"hallucination_silence_threshold"\r\n\r\n2' in requests[3].body
     assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body
     assert b'"vad_parameters"\r\n\r\n{"threshold":0.6,"speech_pad_ms":50' in requests[0].body

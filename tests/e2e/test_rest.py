@@ -176,7 +176,8 @@ def test_operations_routes(server: Server, lights: bytes) -> None:
         ({"vad_filters": "true"}, 400, "vad_filters", "unknown_parameter"),
         ({"temperature": "hot"}, 400, "temperature", "invalid_value"),
         ({"best_of": "2"}, 400, "best_of", "invalid_value"),
-        ({"beam_size": "5"}, 400, "beam_size", "unsupported_parameter"),
+        ({"beam_size": "9"}, 400, "beam_size", "invalid_value"),
+        ({"beam_size": "2", "temperature": "0.5"}, 400, "beam_size", "invalid_value"),
         ({"response_format": "xml"}, 400, "response_format", "invalid_value"),
         ({"stream": "true", "response_format": "srt"}, 400, "stream", "invalid_value"),
     ],
@@ -201,6 +202,28 @@ def test_temperatures_and_the_likeliest_of_several_answers(server: Server, light
     ]
     assert drawn[0] == drawn[1]
     assert {segment["temperature"] for segment in drawn[0]["segments"]} == {1.0}
+
+
+def test_answers_may_grow_side_by_side(server: Server, conversation: bytes) -> None:
+    """The text is the same in every format."""
+    verbose = post(server, conversation, beam_size="3", response_format="verbose_json").json()
+    assert text_of(server, conversation, beam_size="3") == verbose["text"]
+    assert " ".join(segment["text"].strip() for segment in verbose["segments"]) == verbose["text"]
+    frames = event_frames(post(server, conversation, beam_size="3", stream="true").text)
+    events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-1]]
+    deltas = [event["delta"] for event in events if event["type"] == "transcript.text.delta"]
+    assert "".join(deltas) == events[-1]["text"] == verbose["text"]
+    assert len(deltas) > 1, "a part of the file is told before the next one is answered"
+    sure = post(server, conversation, **{"beam_size": "3", "include[]": "logprobs"}).json()
+    assert sure["text"] == verbose["text"]
+    assert sure["logprobs"]
+    assert all(token["logprob"] <= 0 for token in sure["logprobs"])
+    server.wait_quiet()
+
+
+def test_one_answer_is_the_greedy_one(server: Server, lights: bytes) -> None:
+    plain = post(server, lights, response_format="verbose_json").json()
+    assert post(server, lights, beam_size="1", response_format="verbose_json").json() == plain
 
 
 def test_what_is_said_in_silence_is_left_out_and_speech_is_not(server: Server, lights: bytes) -> None:

@@ -104,9 +104,19 @@ def test_temperatures_and_attempts() -> None:
     assert (options.temperature, options.fallback_temperatures, options.best_of) == (0.0, (0.4, 1.0), 1)
     options = parse(("temperature", "0.5"), ("best_of", "5"), ("beam_size", "1")).options
     assert (options.temperature, options.fallback_temperatures, options.best_of) == (0.5, (), 5)
-    assert parse(("temperature", ""), ("best_of", "")).options == TranscriptionOptions()
+    assert options.beam_size == 1
+    assert parse(("temperature", ""), ("best_of", ""), ("beam_size", "")).options == TranscriptionOptions()
     assert parse(("multichannel", "true"), ("response_format", "srt")).options.multichannel
     assert parse(("hallucination_silence_threshold", "2.5")).options.max_silence_s == 2.5
+
+
+@pytest.mark.parametrize("temperatures", [(), ("0",), ("0", "0.4", "1"), ("0.0",)])
+def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[str, ...]) -> None:
+    for beam_size in range(1, 9):
+        fields = [("temperature[]", temperature) for temperature in temperatures]
+        assert parse(*fields, ("beam_size", f" {beam_size}")).options.beam_size == beam_size
+    options = parse(("temperature", "0"), ("temperature", "1"), ("best_of", "3"), ("beam_size", "5")).options
+    assert (options.best_of, options.beam_size) == (3, 5)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,12 @@ def test_temperatures_and_attempts() -> None:
         ([("best_of", "0"), ("temperature", "0.5")], "best_of"),
         ([("best_of", "9"), ("temperature", "0.5")], "best_of"),
         ([("best_of", "two"), ("temperature", "0.5")], "best_of"),
-        ([("beam_size", "5")], "beam_size"),
+        ([("beam_size", "9")], "beam_size"),
+        ([("beam_size", "5"), ("temperature", "0.2")], "beam_size"),
+        ([("beam_size", "2"), ("temperature[]", "0.2"), ("temperature[]", "0.4")], "beam_size"),
+        ([("beam_size", "-2")], "beam_size"),
+        ([("beam_size", "2.0")], "beam_size"),
+        ([("beam_size", "²")], "beam_size"),
         ([("multichannel", "left")], "multichannel"),
         ([("multichannel", "true"), ("stream", "true")], "multichannel"),
         ([("multichannel", "true"), ("include[]", "logprobs")], "multichannel"),

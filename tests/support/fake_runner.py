@@ -9,6 +9,7 @@ position or a forgotten token changes the answer or raises. Generated tokens it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -34,6 +35,7 @@ from sensorium.protocols.messages import (
     PromptLogprobs,
     RequestId,
     SamplingParams,
+    TopLogprobs,
 )
 
 VOCAB_SIZE = 50
@@ -93,13 +95,30 @@ def key_value(
 
 def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> int:
     """The model's logits and the sampler: a token from everything that may influence it."""
-    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
-    banned = set(sampling.suppress_token_ids)
-    if not generated:
-        banned |= set(sampling.begin_suppress_token_ids)
-    choices = [token for token in allowed if token not in banned]
+    choices = _choices(generated, sampling)
     counted = tuple(generated) if sampling.presence_penalty else ()
     return choices[_hash(b"".join(past), counted, sampling.temperature, sampling.seed) % len(choices)]
+
+
+def _choices(generated: Sequence[int], sampling: SamplingParams) -> list[int]:
+    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
+    banned = {*sampling.suppress_token_ids, *(() if generated else sampling.begin_suppress_token_ids)}
+    return [token for token in allowed if token not in banned]
+
+
+def likeliest(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> TopLogprobs:
+    """All tokens that may be next, `next_token` first: some are far likelier than others."""
+    weights = {token: 1 + _hash(b"".join(past), token) % 1000 for token in _choices(generated, sampling)}
+    weights[next_token(past, generated, sampling)] = 1001
+    total = sum(weight**4 for weight in weights.values())
+    ranked = sorted(weights, key=lambda token: -weights[token])
+    return tuple((token, math.log(weights[token] ** 4 / total)) for token in ranked)
+
+
+def likeliest_alone(request: Generate) -> TopLogprobs:
+    """What may follow the prompt."""
+    content = None if request.encoder_hash is None else request.encoder_hash.encode()
+    return likeliest(_past_alone(request, content), (), request.sampling)
 
 
 def answer_alone(request: Generate, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
@@ -112,20 +131,23 @@ def answer_alone(request: Generate, content: bytes | None = None) -> tuple[tuple
     names = {span.content_hash for span in request.media} | {request.encoder_hash}
     if NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names or content == UNENCODABLE:
         return (), "error"
-    past: list[Kv] = []
-    for index, token in enumerate(request.prompt_token_ids):
-        past.append(
-            key_value(past, token, _axes_alone(request, index), _media_alone(request, index), content)
-        )
+    past = _past_alone(request, content)
     generated: list[int] = []
     while len(generated) < request.sampling.max_tokens:
         token = next_token(past, generated, request.sampling)
         if token in request.sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
-        axes = _axes_alone(request, len(past))
-        past.append(key_value(past, token, axes, None, content))
+        past.append(key_value(past, token, _axes_alone(request, len(past)), None, content))
     return tuple(generated), "length"
+
+
+def _past_alone(request: Generate, content: bytes | None) -> list[Kv]:
+    past: list[Kv] = []
+    for index, token in enumerate(request.prompt_token_ids):
+        axes, media = _axes_alone(request, index), _media_alone(request, index)
+        past.append(key_value(past, token, axes, media, content))
+    return past
 
 
 def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
@@ -336,13 +358,17 @@ def _sample(
     num_known = len(past.tokens) - step.num_draft
     new: list[int] = []
     logprobs: list[float] = []
+    tops: list[TopLogprobs] = []
     reason = None
     num_accepted = 0
     for guess in [*past.tokens[num_known:], None]:
-        token = next_token(past.kv[: num_known + num_accepted], sequence.generated, sampling)
+        known = past.kv[: num_known + num_accepted]
+        token = next_token(known, sequence.generated, sampling)
         if token in sampling.stop_token_ids:
             reason = "stop"
             break
+        if sampling.logprobs:
+            tops.append(likeliest(known, sequence.generated, sampling)[: sampling.logprobs])
         sequence.generated.append(token)
         new.append(token)
         logprobs.append(logprob(past.tokens[: num_known + len(new)]))
@@ -357,6 +383,7 @@ def _sample(
         step.sequence_id,
         token_ids=tuple(new),
         logprobs=tuple(logprobs) if sampling.logprobs is not None else (),
+        top_logprobs=tuple(tops),
         num_draft_accepted=num_accepted,
         probe_probability=probe,
         prompt_logprobs=prompt_logprobs,

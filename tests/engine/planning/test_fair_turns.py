@@ -65,3 +65,19 @@ def test_a_caller_leaves_room_in_the_queue() -> None:
     loop.submit(asked("alice", 0))
     with pytest.raises(OverloadedError):
         loop.submit(asked("carol", 0))
+
+
+def test_parts_of_what_is_admitted_fill_nobodys_queue() -> None:
+    loop = make_loop(max_running=1, max_waiting=8)
+    for number in range(20):
+        loop.take(loop.scheduler.submit(asked("bob", number), None, is_admitted=True))
+    for number in range(20, 27):
+        loop.submit(asked("bob", number))
+    with pytest.raises(OverloadedError):
+        loop.submit(asked("bob", 27))
+    loop.submit(asked("alice", 0))
+    with pytest.raises(OverloadedError):
+        loop.submit(asked("alice", 1))
+    loop.run()
+    assert len(loop.ends) == 28
+    loop.scheduler.check()
