@@ -8,7 +8,7 @@
 Names choose all mixes that begin with them; none, all. The texts are compared as the Whisper paper does,
 behind its normaliser: WER in percent, and substituted, deleted and inserted words. Where nobody speaks the
 words that were invented are counted. `same` says whether a format has the words of the first one.
-`--faster-whisper FOLDER` adds rows of that library, where it is installed; `--beam-size` is for files of both.
+`--faster-whisper FOLDER` adds rows of that library, where there is one; `--beam-size` is for files of both.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
     times: list[Granularity] = ["segment", "word"]
     with Client(server.url) as client:
         served = client.transcribe(path, timestamp_granularities=times)
+        searched = client.transcribe(path, beam_size=3, language="de")
     samples, rate = soundfile.read(path, dtype="float32")
     with LocalEngine("tiny-whisper", **SETTINGS) as whisper:
         for recording in (path, path.read_bytes(), (samples, rate)):
@@ -33,9 +34,11 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             assert (own.text, own.language, own.languages) == (served.text, served.language, served.languages)
             assert (own.segments, own.words) == (served.segments, served.words)
         assert not whisper.transcribe(path, language="en").words
+        assert whisper.transcribe(path, beam_size=3, language="de").text == searched.text
         for bad, param in (
             ({"language": "xx"}, "language"),
             ({"temperature": 7}, "temperature"),
+            ({"beam_size": 9}, "beam_size"),
             ({"a": 1}, "a"),
         ):
             with pytest.raises(BadRequestError) as caught:

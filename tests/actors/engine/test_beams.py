@@ -6,7 +6,7 @@ from another's blocks by mistake would say something else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import msgspec
@@ -14,7 +14,6 @@ import pytest
 import trio
 from sensorium.actors.engine.client import EngineClient
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.engine.text.beam_search import Beam, BeamSearch
 from sensorium.protocols.errors import BadRequestError, OverloadedError, UnavailableError
 from sensorium.protocols.messages import (
     ContentHash,
@@ -23,16 +22,14 @@ from sensorium.protocols.messages import (
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
-    RequestId,
-    SamplingParams,
     SessionKey,
     TextGenerated,
 )
+from support.beam_requests import STOPS, beams, expect_answer, expect_nothing_held, searched
 from support.fake_engine import (
     CONFIG,
     STEP_S,
     counted,
-    expect_all_free,
     make_fake_engine,
     make_scheduler_config,
     request,
@@ -43,59 +40,11 @@ from support.fake_runner import (
     VOCAB_SIZE,
     FakeRunner,
     answer_alone,
-    decode,
     item,
-    likeliest_alone,
     probability,
 )
 from support.remote_engine import Connection
 from trio.testing import MockClock
-
-STOPS = (7, 11, 13, 17, 19, 23)
-"""So many that answers end by themselves."""
-
-
-def beams(name: str, num: int = 3, *, prompt: Sequence[int] = (1, 2, 3), **sampling: object) -> Generate:
-    """A request for an answer of at most 8 tokens, of `num` beams."""
-    params = SamplingParams(max_tokens=8, stop_token_ids=STOPS, num_beams=num)
-    return Generate(RequestId(name), tuple(prompt), msgspec.structs.replace(params, **sampling))
-
-
-def searched(asked: Generate) -> tuple[Beam, list[int]]:
-    """The answer that `asked` must get; for each step, from how many of the last one's beams its go on."""
-    sampling = asked.sampling
-    search = BeamSearch(
-        sampling.num_beams, max_tokens=sampling.max_tokens, stop_token_ids=sampling.stop_token_ids
-    )
-    num_parents: list[int] = []
-    while not search.is_over:
-        num_parents.append(len({beam.parent for beam in search.running}))
-        if len(num_parents) == 2:
-            sampling = msgspec.structs.replace(sampling, begin_suppress_token_ids=())
-        prompts = [asked.prompt_token_ids + beam.token_ids for beam in search.running]
-        parts = [msgspec.structs.replace(asked, prompt_token_ids=each, sampling=sampling) for each in prompts]
-        search.advance([likeliest_alone(part) for part in parts])
-    return search.best(), num_parents
-
-
-def expect_answer(answer: TextGenerated, asked: Generate) -> None:
-    """It is that of the search, as any other's answer would be told."""
-    best, _ = searched(asked)
-    expected = TextGenerated(
-        asked.request_id,
-        decode(best.token_ids),
-        best.token_ids,
-        logprobs=best.logprobs if asked.sampling.logprobs is not None else (),
-        num_cached=answer.num_cached,
-        finish_reason=best.finish_reason,
-    )
-    assert answer == expected
-
-
-async def expect_nothing_held(engine: EngineClient) -> None:
-    """No block, no request, and no session, within a step."""
-    await expect_all_free(engine)
-    assert (await counted(engine)).num_sessions_parked == 0
 
 
 @pytest.fixture(params=["one plan", "two plans", "remote"])
@@ -304,6 +253,7 @@ async def test_a_beam_that_fails_fails_the_search_and_nothing_else(
 
 
 async def expect_sessions_gone(engine: EngineClient) -> None:
+    """Though others go on."""
     await trio.sleep(STEP_S)
     assert (await counted(engine)).num_sessions_parked == 0
 
@@ -361,8 +311,10 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
 async def test_what_beams_do_not_go_with_is_refused(
     autojump_clock: MockClock, engine: EngineClient, sampling: dict[str, object], name: str
 ) -> None:
+    asked = beams("a")
+    asked = msgspec.structs.replace(asked, sampling=msgspec.structs.replace(asked.sampling, **sampling))
     with pytest.raises(BadRequestError, match=f"^3 beams go without {name}$") as caught:
-        await engine.complete(beams("a", **sampling))
+        await engine.complete(asked)
     assert caught.value.param == "num_beams"
     assert (await counted(engine)).num_steps == 0
 

@@ -28,6 +28,7 @@ from support.asr_folder import load_reference, make_audio
 from support.asr_prompts import asr_text, transcription
 from support.running_speech import RunningSpeech, random_asr_folder, random_folder, running_speech, sound
 from support.signals import chords
+from support.whisper_folder import make_whisper_folder
 from transformers import Qwen3ASRFeatureExtractor, WhisperForConditionalGeneration
 
 pytestmark = pytest.mark.slow
@@ -88,18 +89,13 @@ async def check_whisper(
     features.append(samples)
     item = features.items()[0]
 
-    async def text_of(beam_size: int) -> str:
-        options = TranscriptionOptions(language="en", beam_size=beam_size)
-        return (await whisper.speech.transcribe(samples, options)).text
-
-    def expected(num: int) -> str:
+    texts = []
+    for num in (1, num_beams):
+        options = TranscriptionOptions(language="en", beam_size=num)
+        texts.append((await whisper.speech.transcribe(samples, options)).text)
         tokens = reference.answer(item, num_beams=num, **(rules if num > 1 else {}))
-        return cut_loops(family.text.decode(said(tokens))).strip()
-
-    assert await text_of(num_beams) == expected(num_beams)
-    alone = await text_of(1)
-    assert alone == expected(1)
-    return expected(num_beams) != alone
+        assert texts[-1] == cut_loops(family.text.decode(said(tokens))).strip()
+    return texts[0] != texts[1]
 
 
 def without_suppressed(folder: Path, path: Path) -> Path:
@@ -111,7 +107,7 @@ def without_suppressed(folder: Path, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_whisper_that_may_say_anything(tmp_path: Path, seed: int) -> None:
     folder = without_suppressed(random_folder(seed), tmp_path / "free")
     reference = WhisperReference(folder)
@@ -124,9 +120,11 @@ async def test_whisper_that_may_say_anything(tmp_path: Path, seed: int) -> None:
     assert any(differs)
 
 
-async def test_whisper_with_forbidden_tokens() -> None:
-    reference = WhisperReference(random_folder(1))
-    async with running_speech(random_folder(1)) as whisper:
+async def test_whisper_with_forbidden_tokens(tmp_path: Path) -> None:
+    """So many that it matters over what the log-probabilities are summed."""
+    folder = make_whisper_folder(tmp_path / "few", seed=1, suppress=range(0, 320, 2))
+    reference = WhisperReference(folder)
+    async with running_speech(folder) as whisper:
         for index, num_beams in enumerate((2, 3, 5)):
             samples = sound(30_000, seed=10 + index)
             await check_whisper(whisper, reference, samples, num_beams, renormalize_logits=True)

@@ -1,0 +1,24 @@
+"""What every family makes of options alike."""
+
+from __future__ import annotations
+
+import pytest
+from sensorium.actors.speech.family import with_beams
+from sensorium.protocols.messages import SamplingParams
+from sensorium.protocols.transcript import TranscriptionOptions
+
+SAMPLING = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_beams"),
+    [
+        (TranscriptionOptions(), 1),
+        (TranscriptionOptions(beam_size=5), 5),
+        (TranscriptionOptions(beam_size=5, fallback_temperatures=(0.4,), best_of=2), 5),
+        (TranscriptionOptions(beam_size=5, temperature=0.4), 1),
+    ],
+)
+def test_answers_grow_side_by_side_at_temperature_0(options: TranscriptionOptions, num_beams: int) -> None:
+    sampling = with_beams(SAMPLING, options)
+    assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, num_beams=num_beams)

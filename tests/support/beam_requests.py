@@ -1,0 +1,58 @@
+"""Requests for the answer of several beams to the fake runner, and the answers that they must get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sensorium.actors.engine.client import EngineClient
+from sensorium.engine.text.beam_search import Beam, BeamSearch
+from sensorium.protocols.messages import Generate, RequestId, SamplingParams, TextGenerated
+from support.fake_engine import counted, expect_all_free
+from support.fake_runner import decode, likeliest_alone
+
+STOPS = (7, 11, 13, 17, 19, 23)
+"""So many that answers end by themselves."""
+
+
+def beams(name: str, num: int = 3, *, prompt: Sequence[int] = (1, 2, 3), **sampling: object) -> Generate:
+    """A request for an answer of at most 8 tokens, of `num` beams."""
+    params = SamplingParams(max_tokens=8, stop_token_ids=STOPS, num_beams=num)
+    return Generate(RequestId(name), tuple(prompt), msgspec.structs.replace(params, **sampling))
+
+
+def searched(asked: Generate) -> tuple[Beam, list[int]]:
+    """The answer that `asked` must get; for each step, from how many of the last one's beams its go on."""
+    sampling = asked.sampling
+    search = BeamSearch(
+        sampling.num_beams, max_tokens=sampling.max_tokens, stop_token_ids=sampling.stop_token_ids
+    )
+    num_parents: list[int] = []
+    while not search.is_over:
+        num_parents.append(len({beam.parent for beam in search.running}))
+        if len(num_parents) == 2:
+            sampling = msgspec.structs.replace(sampling, begin_suppress_token_ids=())
+        prompts = [asked.prompt_token_ids + beam.token_ids for beam in search.running]
+        parts = [msgspec.structs.replace(asked, prompt_token_ids=each, sampling=sampling) for each in prompts]
+        search.advance([likeliest_alone(part) for part in parts])
+    return search.best(), num_parents
+
+
+def expect_answer(answer: TextGenerated, asked: Generate) -> None:
+    """It is that of the search, as any other's answer would be told."""
+    best, _ = searched(asked)
+    expected = TextGenerated(
+        asked.request_id,
+        decode(best.token_ids),
+        best.token_ids,
+        logprobs=best.logprobs if asked.sampling.logprobs is not None else (),
+        num_cached=answer.num_cached,
+        finish_reason=best.finish_reason,
+    )
+    assert answer == expected
+
+
+async def expect_nothing_held(engine: EngineClient) -> None:
+    """No block, no request, and no session, within a step."""
+    await expect_all_free(engine)
+    assert (await counted(engine)).num_sessions_parked == 0
