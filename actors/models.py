@@ -144,7 +144,8 @@ def open_engine(
     )
     source.check_cache(config.block_size)
     _check_graphs(name, source, config)
-    choices = _CHOICES["cuda" if source.device.type == "cuda" else "cpu"]
+    is_cpu = source.device.type == "cpu"
+    choices = _CHOICES["cpu" if is_cpu else "cuda"]
     choices = replace(
         choices,
         max_running=config.max_running or choices.max_running,
@@ -169,11 +170,13 @@ def open_engine(
             choices.max_running if config.cuda_graphs else 0,
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
-        config=_scheduler_config(choices, config, memory, info.vocab_size),
+        config=_scheduler_config(
+            choices, config, memory, info.vocab_size, encodes_apart=is_cpu and num_threads > 1
+        ),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),
             step_timeout_s=config.step_timeout_s,
-            survives_hanging=source.device.type == "cpu",
+            survives_hanging=is_cpu,
         ),
         encoder_bytes=source.encoder_bytes,
         presence=presence,
@@ -182,7 +185,7 @@ def open_engine(
 
 
 def _scheduler_config(
-    choices: _DeviceChoices, config: EngineConfig, memory: MemoryPlan, vocab_size: int
+    choices: _DeviceChoices, config: EngineConfig, memory: MemoryPlan, vocab_size: int, *, encodes_apart: bool
 ) -> SchedulerConfig:
     return SchedulerConfig(
         num_blocks=memory.num_blocks,
@@ -192,7 +195,8 @@ def _scheduler_config(
         max_waiting=config.max_waiting,
         max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
         max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
-        max_rows_beside_live=choices.max_rows_beside_live,
+        encodes_apart=encodes_apart,
+        max_rows_beside_live=None if encodes_apart else choices.max_rows_beside_live,
         max_batch_tokens_per_step=choices.max_batch_tokens_per_step,
         num_guest_tokens=choices.num_guest_tokens,
         guest_interval=choices.guest_interval,

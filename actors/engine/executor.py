@@ -1,12 +1,13 @@
-"""Runs plans on the device, in one thread of its own, so that the loop never waits for torch.
+"""Runs plans on the device, in threads of their own, so that the loop never waits for torch.
 
-Owns the runner: builds it, calls it, drops it, all in that thread. It knows plans and results, not what is
-in them. Plans given before the last one is done queue up in front of the thread, which goes from one to the
-next without asking the loop. A step cannot be cancelled half-way: stopping waits for its end, within a
-bound. A step that takes longer than its own bound ends the actor, and by its supervisor the group; its
-thread is left behind with all it holds (its runner's memory too, so that a new one needs as much again; where
-there is no more, on a GPU, the device is lost to this process), ends when the step does, and never runs
-another. Read `actors/engine/scheduler.py` for where plans come from.
+Owns the runner: builds it in one thread and calls it there; what is to be encoded apart it has executed in a
+second one, beside the rest. It knows plans and results, not what is in them. Plans given before the last one
+is done queue up in front of their thread, which goes from one to the next without asking the loop. A step
+cannot be cancelled half-way: stopping waits for its end, within a bound. A step that takes longer than its
+own bound ends the actor, and by its supervisor the group; its thread is left behind with all it holds (its
+runner's memory too, so that a new one needs as much again; where there is no more, on a GPU, the device is
+lost to this process), ends when the step does, and never runs another. Read `actors/engine/scheduler.py` for
+where plans come from.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class StepTimeoutError(UnavailableError):
 
 
 class Runner(Protocol):
-    """What executes plans: `engine/execution/runner.py`, or a fake in tests. Used from one thread only."""
+    """What executes plans: `engine/execution/runner.py`, or a fake in tests."""
 
     @property
     def info(self) -> ModelInfo:
@@ -59,7 +60,10 @@ class Runner(Protocol):
         """Tokens per block."""
 
     def execute(self, plan: Plan) -> StepResult:
-        """Do everything in `plan`. An exception means that the device or the runner is broken."""
+        """Do everything in `plan`. An exception means that the device or the runner is broken.
+
+        Called from one thread, and from another one for plans that are apart.
+        """
 
 
 class Worker(Protocol):
@@ -146,8 +150,67 @@ class _Failed:
 class _Done:
     """A step is done; its result is already where it belongs."""
 
+    is_apart: bool
+
 
 _Message = Plan | _Done | _Failed
+
+
+class _Line:
+    """A thread and the plans it was given."""
+
+    def __init__(self, worker: Worker, timeout_s: float) -> None:
+        self.worker = worker
+        self.deadline = math.inf
+        """Of the step that runs."""
+        self._timeout_s = timeout_s
+        self._num_in_flight = 0
+
+    def submit(
+        self,
+        job: Callable[[], StepResult],
+        done: Callable[[StepResult], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Have `job` run behind those before it."""
+        if not self._num_in_flight:
+            self.deadline = trio.current_time() + self._timeout_s
+        self._num_in_flight += 1
+        self.worker.submit(job, done, failed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing it was given is outstanding."""
+        return not self._num_in_flight
+
+    def end(self) -> None:
+        """A plan is done."""
+        self._num_in_flight -= 1
+        self.deadline = trio.current_time() + self._timeout_s if self._num_in_flight else math.inf
+
+
+class _BusyTime:
+    """How long anything was executed, by any number of threads: nothing counts twice."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_active = 0
+        self._since = 0.0
+
+    def execute(self, runner: Runner, plan: Plan) -> StepResult:
+        """Execute, and measure: runners know no clock."""
+        with self._lock:
+            if not self._num_active:
+                self._since = time.perf_counter()
+            self._num_active += 1
+        try:
+            result = runner.execute(plan)
+        finally:
+            with self._lock:
+                self._num_active -= 1
+                now = time.perf_counter()
+                busy_s, self._since = now - self._since, now
+        return replace(result, busy_s=busy_s)
 
 
 class ExecutorHandle:
@@ -157,12 +220,15 @@ class ExecutorHandle:
         self._handle = handle
 
     def execute(self, plan: Plan) -> None:
-        """Execute `plan` after those before it; its result goes to `on_result`."""
+        """Execute `plan` after those before it, or beside them if it is apart.
+
+        Its result goes to `on_result`.
+        """
         self._handle.tell(plan)
 
 
 class ExecutorActor:
-    """One task that owns the device's thread and the runner in it."""
+    """One task that owns the device's threads and the runner."""
 
     def __init__(
         self,
@@ -193,57 +259,56 @@ class ExecutorActor:
         Whatever `execute` raises ends the actor, as does a step that takes longer than `step_timeout_s`
         (StepTimeoutError, DeviceLostError unless a new runner can do beside one that hangs).
         """
-        worker = self._make_worker()
+        lines = [self._make_line()]
         grace_s = STOP_GRACE_S
         try:
             with self.inbox:
-                runner = await run_in(worker, self._make_runner)
+                runner = await run_in(lines[0].worker, self._make_runner)
                 self.info = runner.info
                 self.num_blocks, self.block_size = runner.num_blocks, runner.block_size
                 task_status.started()
                 try:
-                    await self._execute_plans(worker, runner)
+                    await self._execute_plans(lines, runner)
                 except StepTimeoutError as error:
                     grace_s = 0.0
                     if self._survives_hanging:
                         raise
                     raise DeviceLostError(error.message) from error
         finally:
-            await worker.aclose(grace_s=grace_s)
+            for line in lines:
+                await line.worker.aclose(grace_s=grace_s)
 
-    async def _execute_plans(self, worker: Worker, runner: Runner) -> None:
-        num_in_flight = 0
-        deadline = math.inf  # of the step that runs
+    def _make_line(self) -> _Line:
+        return _Line(self._make_worker(), self._step_timeout_s)
+
+    async def _execute_plans(self, lines: list[_Line], runner: Runner) -> None:
+        busy = _BusyTime()
         while True:
-            with trio.move_on_at(deadline) as scope:
+            with trio.move_on_at(min(line.deadline for line in lines)) as scope:
                 message = await self.inbox.receive()
             if scope.cancelled_caught:
                 raise StepTimeoutError(f"the device has not finished a step for {self._step_timeout_s:g} s")
             match message:
-                case Plan():
-                    if not num_in_flight:
-                        deadline = trio.current_time() + self._step_timeout_s
-                    num_in_flight += 1
-                    worker.submit(partial(_execute, runner, message), self._done, self._failed)
-                case _Done():
-                    num_in_flight -= 1
-                    deadline = trio.current_time() + self._step_timeout_s if num_in_flight else math.inf
+                case Plan(is_apart=is_apart, is_quiet=is_quiet):
+                    if is_apart and len(lines) == 1:
+                        lines.append(self._make_line())
+                    elif is_quiet and len(lines) > 1 and lines[1].is_idle:
+                        # OpenMP's threads spin less where there are more of them than processors.
+                        await lines.pop().worker.aclose(grace_s=STOP_GRACE_S)
+                    lines[is_apart].submit(
+                        partial(busy.execute, runner, message), partial(self._done, is_apart), self._failed
+                    )
+                case _Done(is_apart):
+                    lines[is_apart].end()
                 case _Failed(error):
                     raise error
 
-    def _done(self, result: StepResult) -> None:
+    def _done(self, is_apart: bool, result: StepResult) -> None:
         """The scheduler learns it first: it has the next plan to make."""
         if not self._is_broken:
             self._on_result(result)
-            self._messages.follow_up(_Done())
+            self._messages.follow_up(_Done(is_apart))
 
     def _failed(self, error: Exception) -> None:
         self._is_broken = True
         self._messages.follow_up(_Failed(error))
-
-
-def _execute(runner: Runner, plan: Plan) -> StepResult:
-    """Execute, and measure: runners know no clock."""
-    start = time.perf_counter()
-    result = runner.execute(plan)
-    return replace(result, busy_s=time.perf_counter() - start)

@@ -199,6 +199,10 @@ class SchedulerActor:
         has_planned = False
         while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
             plan = scheduler.schedule()
+            apart = scheduler.take_apart()
+            if apart is not None:
+                self._execute(apart)
+                has_planned = True
             if not plan:
                 break
             self._clocks.planned(plan, now=trio.current_time())

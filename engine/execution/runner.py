@@ -67,7 +67,8 @@ class _Outcome:
 
 
 class Runner:
-    """Runs one model. Everything is synchronous; call it from one thread."""
+    """Runs one model. Everything is synchronous; call it from one thread, and for plans that are apart
+    `execute` from one more."""
 
     def __init__(
         self,
@@ -155,14 +156,17 @@ class Runner:
         An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
-        self._is_quiet = plan.is_quiet
+        if not plan.is_apart:
+            self._is_quiet = plan.is_quiet
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)
         for slot in plan.frees:
             self._encodings.pop(slot, None)
         encode_errors = self._encode(plan.encodes)
-        with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
-            sampled = self._run_sequences(plan.sequences)
+        sampled: tuple[Sampled, ...] = ()
+        if plan.sequences:
+            with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
+                sampled = self._run_sequences(plan.sequences)
         boundaries: dict[RequestId, tuple[int, ...]] = {}
         align_errors: dict[RequestId, str] = {}
         for align in plan.aligns:

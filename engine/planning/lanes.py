@@ -13,6 +13,12 @@ Encoding and aligning cannot be divided. A worse class does one such piece in a 
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
 one has one less in the next step, unless it has but one.
 
+Where encodes go apart, one class has them at a time: a worse one, beside a better one, after it took part in
+`APART_PATIENCE` steps in which it might have had them (few, for most steps pass while something is encoded),
+and then before the better one. They go apart only while somebody speaks. A step of many sequences reads the
+weights once for all, and files whose encodings are in the steps come together in it; where those go beside,
+each file is nearly done when the next one comes. Of live requests there are few at a time anyway.
+
 Live answers are a few tokens each, and every encoding that begins among them keeps all of them waiting. So
 where live requests decode, a long encoding of theirs waits until they have their answers, for at most
 `LIVE_PATIENCE` steps. Whoever is next is answered sooner that way, and who comes after that, no later.
@@ -34,6 +40,7 @@ from .presence import LINGER_STEPS, Presence
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 """Best first; a class is its place here."""
 HEAVY_PATIENCE: Final = 4
+APART_PATIENCE: Final = 1
 LIVE_PATIENCE: Final = 8
 """An update of a live answer has about four new tokens."""
 _LIVE: Final = SERVICES.index("live")
@@ -61,6 +68,7 @@ class Lanes:
         self._since_live = LINGER_STEPS
         self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
+        self._num_refused = [0] * len(SERVICES)  # steps without a better one's encode in flight
         self._num_held = 0
         self._is_owed = False  # a place for a piece of a worse class, in the next step it takes part in
 
@@ -76,6 +84,7 @@ class Lanes:
         lingers = 0 < self._since_live <= LINGER_STEPS
         classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
         num_guests = self._config.num_guest_tokens
+        self._num_refused = [num if wanted[i] else 0 for i, num in enumerate(self._num_refused)]
         self._is_owed &= len(classes) > 1
         tokens = _divided(self._config.max_tokens_per_step, num_guests, len(classes))
         if _BATCH in classes and self._config.max_batch_tokens_per_step is not None:
@@ -90,7 +99,7 @@ class Lanes:
 
     def joins(self, share: Share, *, is_beside: bool) -> bool:
         """Whether the class takes part in this step; `is_beside`: it serves a better class already."""
-        if not is_beside:
+        if not is_beside or self._is_due(share.service):
             return True
         self._num_passed[share.service] += 1
         if self._num_passed[share.service] < self._config.guest_interval:
@@ -107,6 +116,20 @@ class Lanes:
             return 1
         self._patience[share.service] += 1
         return int(self._patience[share.service] > HEAVY_PATIENCE)
+
+    def num_apart(self, share: Share, *, is_beside: bool) -> int:
+        """Encodings that the class may have begun apart while none is in flight, if it joins."""
+        if share.is_guest and is_beside:
+            return int(self._is_due(share.service))
+        worse = range(share.service + 1, len(SERVICES))
+        return 0 if any(map(self._is_due, worse)) else self._config.max_encodes_per_step
+
+    def note_apart(self, share: Share, *, is_refused: bool) -> None:
+        """The class took part while none was in flight; `is_refused`: something of it found no place."""
+        self._num_refused[share.service] = self._num_refused[share.service] + 1 if is_refused else 0
+
+    def _is_due(self, service: int) -> bool:
+        return self._num_refused[service] > APART_PATIENCE
 
     def longest_encode(self, share: Share, *, num_decoding: int) -> int | None:
         """Rows of the longest encoding that the class may begin beside its own requests that decode; None:

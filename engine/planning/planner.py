@@ -28,6 +28,8 @@ from .slots import SlotQueue
 class Making:
     """The plan being made."""
 
+    may_encode: bool = True
+    """Whether encodes may go apart with this plan, where they do."""
     budget: int = 0
     """Tokens left for the class whose turn it is."""
     requests: list[Request] = field(default_factory=list)
@@ -66,11 +68,15 @@ class Planner:
         """See `Presence.is_quiet`."""
         return self._lanes.is_quiet
 
-    def plan(self) -> Making:
-        """Everybody's share of one step; encodes and alignments are taken in their queues."""
-        making = Making()
+    def plan(self, *, may_encode: bool = True) -> Making:
+        """Everybody's share of one step; encodes and alignments are taken in their queues.
+
+        `may_encode`: whether encodes may go apart with it, where they do.
+        """
+        making = Making(may_encode=may_encode)
         classes = range(len(SERVICES))
         shares = self._lanes.shares([self._num_wanted(service) for service in classes])
+        self._slots.is_apart = self._config.encodes_apart and not self.is_quiet
         for share in shares:
             making.num_slots[share.service] = share.num_slots
         for place, share in enumerate(shares):
@@ -85,26 +91,36 @@ class Planner:
 
     def _plan_class(self, making: Making, share: Share) -> None:
         service = share.service
-        num_before = self._slots.num_taken + self._aligns.num_taken
+        num_encodes_before = self._slots.num_taken
+        num_before = num_encodes_before + self._aligns.num_taken
         is_beside = bool(making.sequences or num_before)
         if not self._lanes.joins(share, is_beside=is_beside):
             making.budget = 0
             return
         most = self._lanes.num_heavy(share, is_beside=is_beside)
+        num_encodes = self._num_apart(making, share, is_beside=is_beside) if self._slots.is_apart else most
         num_fed = len(making.sequences)
         prompts = self._plan_decodes(making, service)
         num_decoding = len(making.sequences) - num_fed
-        self._slots.allow(most, self._lanes.longest_encode(share, num_decoding=num_decoding))
+        self._slots.allow(num_encodes, self._lanes.longest_encode(share, num_decoding=num_decoding))
         self._plan_prompts(making, prompts, service)
         if not making.is_short:
             self._admit(making, service)
         self._aligns.collect(service, self._slots, most if share.is_guest else None)
         if not share.is_guest:
             self._lanes.note_held(is_held=self._slots.has_held)
+        if self._slots.is_apart and making.may_encode:
+            has_none = self._slots.num_taken == num_encodes_before
+            self._lanes.note_apart(share, is_refused=has_none and share.is_guest and self._slots.has_refused)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
-        elif most and self._slots.has_refused:
+        elif most and self._slots.has_refused and not self._slots.is_apart:
             self._lanes.note_refused()
+
+    def _num_apart(self, making: Making, share: Share, *, is_beside: bool) -> int:
+        if not making.may_encode or self._slots.num_taken:
+            return 0
+        return self._lanes.num_apart(share, is_beside=is_beside)
 
     def _plan_decodes(self, making: Making, service: int) -> list[Request]:
         """Give those past their prompt the next token, those who waited longest for theirs if not all can

@@ -70,6 +70,8 @@ class Scheduler:
             frames_per_row=config.frames_per_row,
         )
         self._flights: dict[int, _Flight] = {}
+        self._num_apart = 0  # of those
+        self._apart: Plan | None = None
         self._step = 0
         self._counts: Counter[str] = Counter()
         self._planner = Planner(
@@ -79,8 +81,8 @@ class Scheduler:
 
     @property
     def num_in_flight(self) -> int:
-        """Plans whose results are outstanding."""
-        return len(self._flights)
+        """Plans whose results are outstanding, but for those of encodes apart."""
+        return len(self._flights) - self._num_apart
 
     def submit(
         self,
@@ -155,10 +157,18 @@ class Scheduler:
         self._kv.close(key)
 
     def schedule(self) -> Plan:
-        """The next step. A falsy plan (nothing to do) is not in flight and expects no result."""
-        making = self._planner.plan()
+        """The next step. A falsy plan (nothing to do) is not in flight and expects no result.
+
+        What is to be encoded apart beside it is in flight, too: `take_apart` has it.
+        """
+        making = self._planner.plan(may_encode=not self._num_apart)
         aligns = self._aligns.take()
         frees, encodes = self._slots.take()
+        if encodes and self._slots.is_apart:
+            self._apart = Plan(self._step, encodes=encodes, is_apart=True)
+            self._num_apart += 1
+            self._take_off(_Flight((), self._apart, ()))
+            encodes = ()
         plan = Plan(
             step=self._step,
             ends=tuple(self._queues.ends),
@@ -170,19 +180,25 @@ class Scheduler:
         )
         if plan:
             self._queues.ends.clear()
-            self._flights[plan.step] = _Flight(tuple(making.requests), plan, aligns)
-            self._step += 1
+            self._take_off(_Flight(tuple(making.requests), plan, aligns))
+        return plan
+
+    def take_apart(self) -> Plan | None:
+        """The encodes that go apart since this was called last, if any: call it after each `schedule`."""
+        plan, self._apart = self._apart, None
         return plan
 
     def update(self, result: StepResult) -> list[SchedulerEvent]:
         """Take a step's result; what happened, in the order of its plan."""
         flight = self._flights.pop(result.step)
-        self._counts["steps"] += 1
+        self._num_apart -= flight.plan.is_apart
+        self._counts["steps"] += not flight.plan.is_apart
         self._busy_s += result.busy_s
         events: list[SchedulerEvent] = []
         for slot in (encode.slot for encode in flight.plan.encodes):
             error = result.encode_errors.get(slot)
             if error is None:
+                self._slots.encoded(slot)
                 self._counts["windows_encoded"] += 1
                 events.append(WindowEncoded(slot, result.encoder_bytes.get(slot, 0)))
             else:
@@ -234,6 +250,10 @@ class Scheduler:
                 written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
+
+    def _take_off(self, flight: _Flight) -> None:
+        self._flights[flight.plan.step] = flight
+        self._step += 1
 
     def _check_new(self, request_id: RequestId, slots: tuple[Slot, ...]) -> None:
         if request_id in self._requests or request_id in self._aligns:

@@ -2,7 +2,8 @@
 
 What content is in a slot and who holds it is the ledger's business (`engine/planning/encoder_cache.py`); here
 a slot is only waiting for its encode, filled (its encode is planned, so this and later plans may use it) or
-failed. Slots are never used again. Read `engine/planning/scheduler.py` next.
+failed. Where encodes go apart, beside the steps, a slot is filled when its encode is done. Slots are never
+used again. Read `engine/planning/scheduler.py` next.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ class SlotQueue:
     """Encodes and frees that the next plans carry. An encode nobody demands waits."""
 
     def __init__(
-        self, *, max_encodes_per_step: int, max_tokens_per_step: int, frames_per_row: float = 0.0
+        self,
+        *,
+        max_encodes_per_step: int,
+        max_tokens_per_step: int,
+        frames_per_row: float = 0.0,
     ) -> None:
         """`frames_per_row`: of features whose encoding is attended to, if it is."""
+        self.is_apart = False
+        """Whether encodes of the plan being made go apart."""
         self._max_encodes = max_encodes_per_step
         self._max_now = max_encodes_per_step
         self._max_rows: int | None = None
@@ -33,6 +40,7 @@ class SlotQueue:
         self._frames_per_row = frames_per_row
         self._encodes: dict[Slot, Features] = {}
         self._filled: set[Slot] = set()
+        self._in_flight: set[Slot] = set()  # apart
         self._failed: OrderedDict[Slot, str] = OrderedDict()
         self._frees: list[Slot] = []
         self._taken: list[EncodeStep] = []  # for the plan being made
@@ -63,13 +71,20 @@ class SlotQueue:
     def fail(self, slot: Slot, error: str) -> None:
         """Note that the planned encode of `slot` failed."""
         self._filled.discard(slot)
+        self._in_flight.discard(slot)
         self._failed[slot] = error
         if len(self._failed) > _MAX_FAILED:
             self._failed.popitem(last=False)
 
+    def encoded(self, slot: Slot) -> None:
+        """Note that the planned encode of `slot` is done."""
+        if slot in self._in_flight:
+            self._in_flight.remove(slot)
+            self._filled.add(slot)
+
     def problem(self, slot: Slot) -> str | None:
         """Why a request on `slot` could never run, or None."""
-        if slot in self._filled or slot in self._encodes:
+        if slot in self._filled or slot in self._encodes or slot in self._in_flight:
             return None
         return self._failed.get(slot, f"encoder slot {slot} is empty")
 
@@ -88,11 +103,11 @@ class SlotQueue:
         if not self._fits(num_tokens):
             self.has_refused = True
             return False
-        self._filled.add(slot)
+        (self._in_flight if self.is_apart else self._filled).add(slot)
         self._taken.append(EncodeStep(slot, self._encodes.pop(slot)))
         self._num_taken_tokens += num_tokens
         self.num_tokens += num_tokens
-        return True
+        return not self.is_apart
 
     @property
     def num_taken(self) -> int:

@@ -28,7 +28,8 @@ CONTEXT = 1024
 """Of a random Qwen3-ASR. Room for one window in a range: long recordings are cut early, tests stay short."""
 WINDOW_S = 2
 """Of a random Whisper."""
-EXACT = EngineConfig(device="cpu", dtype="float32", num_threads=1)
+EXACT = EngineConfig(device="cpu", dtype="float32", num_threads=2)
+"""With more threads than one, windows of who speaks are encoded beside the steps."""
 
 
 @cache

@@ -25,12 +25,16 @@ class PlanRunner(Protocol):
 
 
 class StepLoop:
-    """Plans wait in order as they would for the device; `finish` executes the oldest."""
+    """Plans wait in order as they would for the device; `finish` executes the oldest.
+
+    Plans of encodes that go apart wait for `finish_apart`.
+    """
 
     def __init__(self, scheduler: Scheduler, runner: PlanRunner) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.in_flight: deque[Plan] = deque()
+        self.apart: deque[Plan] = deque()
         self.plans: list[Plan] = []
         self.tokens: dict[RequestId, list[int]] = {}
         self.ends: dict[RequestId, TokensSampled] = {}
@@ -51,6 +55,9 @@ class StepLoop:
     def plan(self) -> Plan:
         """Schedule one step; it is in flight if there is anything to do."""
         plan = self.scheduler.schedule()
+        apart = self.scheduler.take_apart()
+        if apart is not None:
+            self.apart.append(apart)
         if plan:
             self.in_flight.append(plan)
             self.plans.append(plan)
@@ -59,6 +66,10 @@ class StepLoop:
     def finish(self) -> None:
         """Execute the oldest plan and give the scheduler its result."""
         self.take(self.scheduler.update(self.runner.execute(self.in_flight.popleft())))
+
+    def finish_apart(self) -> None:
+        """Do the encodes that went apart first, and tell the scheduler."""
+        self.take(self.scheduler.update(self.runner.execute(self.apart.popleft())))
 
     def take(self, events: list[SchedulerEvent]) -> None:
         """Keep what events say; each request must end once and be silent afterwards."""
@@ -89,7 +100,10 @@ class StepLoop:
                 self.finish()
             self.scheduler.check()
             if not self.plan():
-                if not self.in_flight:
+                if self.in_flight:
+                    self.finish()
+                elif self.apart:
+                    self.finish_apart()
+                else:
                     return
-                self.finish()
         raise AssertionError(f"not idle after {max_steps} steps")

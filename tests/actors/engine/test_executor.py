@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
+import msgspec
 import pytest
 import trio
 from sensorium.actors.engine.engine import EngineBounds
 from sensorium.actors.engine.executor import ThreadWorker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.errors import DeviceLostError, UnavailableError
-from support.fake_engine import NUM_BLOCKS, make_fake_engine, request
+from sensorium.protocols.messages import Generate, Lane
+from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
 
 pytestmark = pytest.mark.slow
@@ -104,6 +107,106 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
     assert longest_s < 0.18, "the loop waited for a step"
     busy_s = engine.statistics().busy_s
     assert busy_s >= 6 * 0.2
+
+
+APART = replace(make_scheduler_config(num_blocks=200), encodes_apart=True)
+
+
+def spoken(request: Generate) -> Generate:
+    """The same by somebody who speaks."""
+    return msgspec.structs.replace(request, lane=Lane("live"))
+
+
+class Parted(FakeRunner):
+    """What is encoded apart takes until three steps are done meanwhile, or for ever."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        super().__init__(num_blocks=APART.num_blocks)
+        self.hangs = hangs
+        self.steps = threading.Semaphore(0)
+        self.threads: dict[bool, set[threading.Thread]] = {False: set(), True: set()}
+        self.released = threading.Event()
+
+    def execute(self, plan: Plan) -> StepResult:
+        self.threads[plan.is_apart].add(threading.current_thread())
+        if not plan.is_apart:
+            self.steps.release()
+            time.sleep(0.002)
+            return super().execute(plan)
+        if self.hangs:
+            self.released.wait()
+        while self.steps.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            assert self.steps.acquire(timeout=10), "no step was executed meanwhile"
+        return super().execute(plan)
+
+
+async def test_what_is_encoded_apart_has_its_own_thread_until_nobody_speaks() -> None:
+    runner = Parted()
+    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, config=APART)
+    speaker = spoken(request("speaker", max_tokens=120))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        async with engine.generate(speaker) as stream:
+            await anext(aiter(stream))
+            async with engine.encoded(item("A")):
+                answer = await engine.complete(spoken(request("a", on="A")))
+        assert answer.token_ids == answer_alone(request("a"), b"A")[0]
+        (apart,), (other,) = runner.threads[True], runner.threads[False]
+        assert apart.is_alive()
+        assert apart is not other
+        while apart.is_alive():
+            await engine.complete(request("b", max_tokens=50))
+        async with engine.encoded(item("B")):
+            answer = await engine.complete(request("c", on="B"))
+        assert answer.token_ids == answer_alone(request("c"), b"B")[0]
+        assert runner.threads == {True: {apart}, False: {other}}
+        nursery.cancel_scope.cancel()
+    assert engine.statistics().busy_s > 0
+
+
+async def test_an_encode_that_hangs_apart_ends_the_engine_as_a_step_does() -> None:
+    runners: list[Parted] = []
+
+    def make_runner() -> Parted:
+        runners.append(Parted(hangs=not runners))
+        return runners[-1]
+
+    engine = make_fake_engine(
+        make_runner, make_worker=ThreadWorker, config=APART, bounds=replace(BOUNDS, step_timeout_s=0.3)
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        async with engine.encoded(item("A")):
+            with pytest.raises(UnavailableError, match="is being restarted"):
+                await engine.complete(spoken(request("a", on="A")))
+        runners[0].released.set()
+        while engine.health != "ready":  # noqa: ASYNC110 (health gives no event)
+            await trio.sleep(0.01)
+        assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_time_in_which_two_threads_were_busy_counts_once() -> None:
+    class Sleeping(FakeRunner):
+        def execute(self, plan: Plan) -> StepResult:
+            time.sleep(0.4 if plan.is_apart else 0.05)
+            return super().execute(plan)
+
+    engine = make_fake_engine(
+        lambda: Sleeping(num_blocks=APART.num_blocks), make_worker=ThreadWorker, config=APART
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        start = time.perf_counter()
+        async with engine.generate(spoken(request("speaker", max_tokens=20))) as stream:
+            await anext(aiter(stream))
+            async with engine.encoded(item("A")):
+                await engine.complete(spoken(request("a", on="A", max_tokens=1)))
+        took_s = time.perf_counter() - start
+        assert 0.4 < engine.statistics().busy_s <= took_s + 0.05
+        nursery.cancel_scope.cancel()
 
 
 async def test_stopping_waits_for_the_running_step() -> None:

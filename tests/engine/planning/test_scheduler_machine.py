@@ -1,8 +1,8 @@
 """The scheduler under random histories: every request ends once, with the tokens it would get alone.
 
 Pools are tiny, so that preemption and eviction are common; prompts repeat and continue each other, so that
-cached and parked KV is found; up to three plans are in flight; items are encoded, dropped and freed; steps
-fail. The same history, replayed from its record, always gives the same plans.
+cached and parked KV is found; up to three plans are in flight; items are encoded (in steps, or beside some of
+them), dropped and freed; steps fail. The same history, replayed from its record, always gives the same plans.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ configs = st.builds(
     max_prefill_chunk=st.sampled_from([None, 2]),
     max_encodes_per_step=st.integers(1, 2),
     max_encoder_tokens_per_step=st.sampled_from([2, 5, 100]),
+    encodes_apart=st.booleans(),
     prefix_caching=st.sampled_from([True, True, False]),
     max_parked_blocks=st.sampled_from([None, 0, 3]),
 )
@@ -92,7 +93,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             elif rng.random() < 0.2 and len(self.contents) < MAX_SLOTS:
                 self.encode(rng.choice(["A", "B", "C"]))
             else:
-                self.work(rng.choice([1, 2, 3, 9]), rng.randint(1, 3))
+                self.work(rng.choice([1, 2, 3, 9]), rng.randint(1, 3), rng.randint(0, 4))
 
     @rule(seed=st.integers(0, 2**32))
     def submit(self, seed: int) -> None:
@@ -226,10 +227,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.filled.remove(slot)
         self.loop.take(self.loop.scheduler.free(slot))
 
-    @rule(num_steps=st.sampled_from([1, 1, 2, 4, 12]), max_in_flight=st.integers(1, 3))
-    def work(self, num_steps: int, max_in_flight: int) -> None:
+    @rule(
+        num_steps=st.sampled_from([1, 1, 2, 4, 12]),
+        max_in_flight=st.integers(1, 3),
+        encode_steps=st.integers(0, 4),
+    )
+    def work(self, num_steps: int, max_in_flight: int, encode_steps: int) -> None:
+        """Steps; what is encoded beside them is done after `encode_steps`."""
         num_before = len(self.loop.encode_events)
+        since = 0
         for _ in range(num_steps):
+            since = since + 1 if self.loop.apart else 0
+            if self.loop.apart and since > encode_steps:
+                self.loop.finish_apart()
+                since = 0
             while len(self.loop.in_flight) >= max_in_flight:
                 self.loop.finish()
             best = self.best_wanting()
@@ -239,6 +250,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
+            assert len(self.loop.apart) <= 1
+            assert all(each.is_apart and each.encodes and not each.sequences for each in self.loop.apart)
         events = self.loop.encode_events[num_before:]
         self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
 

@@ -12,6 +12,7 @@ from sensorium.protocols.messages import (
 )
 from support.fake_runner import NAN_ID, UNENCODABLE, item
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, ids, make_loop, span
+from support.step_loop import StepLoop
 
 
 def test_encodes_and_their_users_share_a_plan() -> None:
@@ -203,3 +204,117 @@ def test_what_is_attended_to_counts_by_its_frames() -> None:
     encodes = [[encode.slot for encode in plan.encodes] for plan in loop.steps if plan.encodes]
     assert encodes == [[0, 2], [1], [3]], "2 + 3 rows, 4, and one that is more than a step may have"
     assert loop.scheduler.statistics().num_encoder_tokens == 2 + 4 + 3 + 10
+
+
+def speaking_loop(**given: int | None) -> StepLoop:
+    """Encodes go apart, for a live request decodes all the while."""
+    loop = make_loop(encodes_apart=True, max_context=2000, num_blocks=600, **given)
+    loop.submit(generate("speaks", (1, 2), service="live", max_tokens=500))
+    loop.plan()
+    loop.finish()
+    return loop
+
+
+def test_an_encode_goes_apart_while_somebody_speaks_and_its_user_joins_when_it_is_done() -> None:
+    loop = speaking_loop()
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("a", on="A", service="live"), 0)
+    for _ in range(3):
+        assert loop.plan().encodes == ()
+        loop.finish()
+    assert [[encode.slot for encode in plan.encodes] for plan in loop.apart] == [[0]]
+    assert ids(loop)[-3:] == [["speaks"]] * 3, "others go on"
+    assert loop.encode_events == []
+    loop.plan()
+    loop.finish_apart()
+    assert loop.encode_events == [WindowEncoded(0, 1000)]
+    loop.finish()
+    loop.plan()
+    assert ids(loop)[-1] == ["speaks", "a"]
+    loop.run()
+    expect_answer(loop, generate("a", on="A", service="live"))
+    statistics = loop.scheduler.statistics()
+    assert statistics.num_steps == len(loop.plans), "what goes apart is no step"
+    assert statistics.num_windows_encoded == 1
+
+
+def test_where_nobody_speaks_encodes_are_in_the_steps() -> None:
+    loop = make_loop(encodes_apart=True)
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("a", on="A"), 0)
+    assert [encode.slot for encode in loop.plan().encodes] == [0]
+    assert not loop.apart
+    loop.run()
+    expect_answer(loop, generate("a", on="A"))
+
+
+def test_one_plan_of_encodes_is_apart_at_a_time_and_the_best_is_next() -> None:
+    loop = speaking_loop(max_encodes_per_step=2)
+    for slot, name in enumerate("ABCD"):
+        loop.scheduler.encode(slot, item(name).features)
+        loop.submit(generate(name, on=name, service="live", priority=-(slot == 3)), slot)
+    order = []
+    for _ in range(2):
+        for _ in range(2):
+            loop.plan()
+            loop.finish()
+            assert len(loop.apart) == 1
+        order.append([encode.slot for encode in loop.apart[0].encodes])
+        loop.finish_apart()
+    assert order == [[3, 0], [1, 2]]
+    loop.run()
+    for name in "ABCD":
+        expect_answer(loop, generate(name, on=name, service="live"))
+
+
+def test_a_file_has_its_turn_though_more_live_encodes_wait_at_any_time() -> None:
+    loop = speaking_loop()
+    loop.scheduler.encode(0, item("F").features)
+    loop.submit(generate("file", on="F"), 0)
+    order = []
+    for slot in range(1, 40):
+        loop.scheduler.encode(slot, item(f"L{slot}").features)
+        loop.submit(generate(f"l{slot}", on=f"L{slot}", service="live", max_tokens=2), slot)
+        loop.plan()
+        loop.finish()
+        if loop.apart:
+            order.append([encode.slot for encode in loop.apart[0].encodes])
+            loop.finish_apart()
+    place = order.index([0])
+    assert 0 < place <= 12, "some live ones first, and not all; nobody else is encoded with it"
+    assert max(map(len, order)) > 1
+    loop.run()
+    expect_answer(loop, generate("file", on="F"))
+
+
+def test_a_turn_that_is_not_wanted_any_more_holds_up_nobody() -> None:
+    loop = speaking_loop()
+    loop.scheduler.encode(0, item("F").features)
+    loop.submit(generate("file", on="F"), 0)
+    encoded = 0
+    for slot in range(1, 30):
+        loop.scheduler.encode(slot, item(f"L{slot}").features)
+        loop.submit(generate(f"l{slot}", on=f"L{slot}", service="live", max_tokens=2), slot)
+        loop.plan()
+        if slot == 3:
+            loop.scheduler.abort(RequestId("file"))
+        loop.finish()
+        if loop.apart:
+            encoded += len(loop.apart[0].encodes)
+            loop.finish_apart()
+    assert encoded >= 27
+    loop.run()
+
+
+def test_an_encode_that_fails_apart_fails_its_user() -> None:
+    loop = speaking_loop()
+    loop.scheduler.encode(0, item(UNENCODABLE.decode()).features)
+    loop.submit(generate("a", on=UNENCODABLE.decode(), service="live"), 0)
+    loop.plan()
+    assert loop.scheduler.drop_encode(0) == [], "it is planned"
+    loop.finish_apart()
+    assert loop.ends[RequestId("a")].error == "these features cannot be encoded"
+    assert [type(event) for event in loop.encode_events] == [EncodeFailed]
+    with pytest.raises(InternalError, match="cannot be encoded"):
+        loop.submit(generate("b", on="A", service="live"), 0)
+    loop.run()
