@@ -199,16 +199,20 @@ class SchedulerActor:
         has_planned = False
         while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
             plan = scheduler.schedule()
-            apart = scheduler.take_apart()
-            if apart is not None:
-                self._execute(apart)
-                has_planned = True
+            has_planned |= self._execute_apart(scheduler)
             if not plan:
-                break
+                return has_planned
             self._clocks.planned(plan, now=trio.current_time())
             self._execute(plan)
             has_planned = True
-        return has_planned
+        scheduler.schedule_apart()
+        return self._execute_apart(scheduler) or has_planned
+
+    def _execute_apart(self, scheduler: Scheduler) -> bool:
+        apart = scheduler.take_apart()
+        if apart is not None:
+            self._execute(apart)
+        return apart is not None
 
     def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
         match message:

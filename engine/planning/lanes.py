@@ -13,9 +13,9 @@ Encoding and aligning cannot be divided. A worse class does one such piece in a 
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
 one has one less in the next step, unless it has but one.
 
-Where encodes go apart, one class has them at a time: a worse one, beside a better one, after it took part in
-`APART_PATIENCE` steps in which it might have had them (few, for most steps pass while something is encoded),
-and then before the better one. They go apart only while somebody speaks. A step of many sequences reads the
+Where encodes go apart, there is one at a time: one of a worse class, beside a better one, after it stood back
+`HEAVY_PATIENCE` times, in a step while nothing was encoded or for an encode of a better one, and then before
+those of the better one. They go apart only while somebody speaks. A step of many sequences reads the
 weights once for all, and files whose encodings are in the steps come together in it; where those go beside,
 each file is nearly done when the next one comes. Of live requests there are few at a time anyway.
 
@@ -40,7 +40,6 @@ from .presence import LINGER_STEPS, Presence
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 """Best first; a class is its place here."""
 HEAVY_PATIENCE: Final = 4
-APART_PATIENCE: Final = 1
 LIVE_PATIENCE: Final = 8
 """An update of a live answer has about four new tokens."""
 _LIVE: Final = SERVICES.index("live")
@@ -68,7 +67,7 @@ class Lanes:
         self._since_live = LINGER_STEPS
         self._num_passed = [0] * len(SERVICES)
         self._patience = [0] * len(SERVICES)
-        self._num_refused = [0] * len(SERVICES)  # steps without a better one's encode in flight
+        self._num_refused = [0] * len(SERVICES)
         self._num_held = 0
         self._is_owed = False  # a place for a piece of a worse class, in the next step it takes part in
 
@@ -117,19 +116,27 @@ class Lanes:
         self._patience[share.service] += 1
         return int(self._patience[share.service] > HEAVY_PATIENCE)
 
-    def num_apart(self, share: Share, *, is_beside: bool) -> int:
-        """Encodings that the class may have begun apart while none is in flight, if it joins."""
-        if share.is_guest and is_beside:
-            return int(self._is_due(share.service))
-        worse = range(share.service + 1, len(SERVICES))
-        return 0 if any(map(self._is_due, worse)) else self._config.max_encodes_per_step
+    def may_go_apart(self, share: Share, *, is_beside: bool) -> bool:
+        """Whether the class may have something encoded apart while nothing is, if it joins."""
+        return self._is_due(share.service) if share.is_guest and is_beside else self.is_next(share.service)
 
-    def note_apart(self, share: Share, *, is_refused: bool) -> None:
-        """The class took part while none was in flight; `is_refused`: something of it found no place."""
-        self._num_refused[share.service] = self._num_refused[share.service] + 1 if is_refused else 0
+    def is_next(self, service: int) -> bool:
+        """Whether no worse class goes before it."""
+        return not any(map(self._is_due, range(service + 1, len(SERVICES))))
+
+    def note_apart(self, share: Share, *, is_refused: bool, was_free: bool) -> None:
+        """The class took part, while nothing was encoded apart or something was; `is_refused`: it has nothing
+        there, and would have."""
+        num = self._num_refused[share.service]
+        self._num_refused[share.service] = max(num + was_free, 1) if is_refused else 0
+
+    def note_overtaken(self, service: int) -> None:
+        """Something of the class is encoded apart: worse ones that would have liked to stood back."""
+        for worse in range(service + 1, len(SERVICES)):
+            self._num_refused[worse] += self._num_refused[worse] > 0
 
     def _is_due(self, service: int) -> bool:
-        return self._num_refused[service] > APART_PATIENCE
+        return self._num_refused[service] > HEAVY_PATIENCE
 
     def longest_encode(self, share: Share, *, num_decoding: int) -> int | None:
         """Rows of the longest encoding that the class may begin beside its own requests that decode; None:

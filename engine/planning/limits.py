@@ -47,7 +47,7 @@ class SchedulerConfig:
     large."""
     encodes_apart: bool = False
     """Whether encodes are plans of their own while somebody speaks, done beside the steps and not in them:
-    one such plan at a time, of one class. For a device with cores to compute while others wait for memory."""
+    one at a time. For a device with cores to compute while others wait for memory."""
     max_rows_beside_live: int | None = None
     """Rows of the longest encoding that begins while live requests decode, if they are soon done (None: any):
     where a device encodes for many times as long as it decodes a token."""

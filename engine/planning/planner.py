@@ -85,6 +85,21 @@ class Planner:
             self._plan_class(making, share)
         return making
 
+    def plan_encode(self) -> None:
+        """Take what a live request waits to listen to, if it is its turn: it goes apart, beside a step in
+        flight."""
+        live, slots = SERVICES.index("live"), self._slots
+        if not self._config.encodes_apart or self.is_quiet or not self._lanes.is_next(live):
+            return
+        slots.is_apart = True
+        slots.allow(1)
+        for request in self._queues.waiting_of(live):
+            if request.slot is not None:
+                slots.demand(request.slot)
+            if slots.num_taken:
+                self._lanes.note_overtaken(live)
+                return
+
     def _num_wanted(self, service: int) -> int:
         queues = self._queues
         return queues.num_running[service] + queues.num_waiting(service) + self._aligns.num_of(service)
@@ -98,7 +113,10 @@ class Planner:
             making.budget = 0
             return
         most = self._lanes.num_heavy(share, is_beside=is_beside)
-        num_encodes = self._num_apart(making, share, is_beside=is_beside) if self._slots.is_apart else most
+        num_encodes = most
+        if self._slots.is_apart:
+            is_free = making.may_encode and not num_encodes_before
+            num_encodes = int(is_free and self._lanes.may_go_apart(share, is_beside=is_beside))
         num_fed = len(making.sequences)
         prompts = self._plan_decodes(making, service)
         num_decoding = len(making.sequences) - num_fed
@@ -109,18 +127,17 @@ class Planner:
         self._aligns.collect(service, self._slots, most if share.is_guest else None)
         if not share.is_guest:
             self._lanes.note_held(is_held=self._slots.has_held)
-        if self._slots.is_apart and making.may_encode:
-            has_none = self._slots.num_taken == num_encodes_before
-            self._lanes.note_apart(share, is_refused=has_none and share.is_guest and self._slots.has_refused)
+        if self._slots.is_apart and self._slots.num_taken > num_encodes_before:
+            self._lanes.note_overtaken(share.service)
+            self._lanes.note_apart(share, is_refused=False, was_free=True)
+        elif self._slots.is_apart:
+            is_refused = share.is_guest and self._slots.has_refused
+            was_free = making.may_encode and not self._slots.num_taken
+            self._lanes.note_apart(share, is_refused=is_refused, was_free=was_free)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
         elif most and self._slots.has_refused and not self._slots.is_apart:
             self._lanes.note_refused()
-
-    def _num_apart(self, making: Making, share: Share, *, is_beside: bool) -> int:
-        if not making.may_encode or self._slots.num_taken:
-            return 0
-        return self._lanes.num_apart(share, is_beside=is_beside)
 
     def _plan_decodes(self, making: Making, service: int) -> list[Request]:
         """Give those past their prompt the next token, those who waited longest for theirs if not all can

@@ -29,7 +29,7 @@ from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv_space import KvSpace
 from .lanes import SERVICES
 from .limits import SchedulerConfig
-from .plan import Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
+from .plan import EncodeStep, Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
 from .planner import Planner
 from .presence import Presence
 from .queues import Queues
@@ -163,11 +163,9 @@ class Scheduler:
         """
         making = self._planner.plan(may_encode=not self._num_apart)
         aligns = self._aligns.take()
-        frees, encodes = self._slots.take()
-        if encodes and self._slots.is_apart:
-            self._apart = Plan(self._step, encodes=encodes, is_apart=True)
-            self._num_apart += 1
-            self._take_off(_Flight((), self._apart, ()))
+        frees, encodes = self._slots.take_frees(), self._slots.take_encodes()
+        if self._slots.is_apart:
+            self._go_apart(encodes)
             encodes = ()
         plan = Plan(
             step=self._step,
@@ -183,8 +181,14 @@ class Scheduler:
             self._take_off(_Flight(tuple(making.requests), plan, aligns))
         return plan
 
+    def schedule_apart(self) -> None:
+        """Plan what is encoded next beside the step in flight, if there is anything, for `take_apart`."""
+        if not self._num_apart:
+            self._planner.plan_encode()
+            self._go_apart(self._slots.take_encodes())
+
     def take_apart(self) -> Plan | None:
-        """The encodes that go apart since this was called last, if any: call it after each `schedule`."""
+        """The encodes that go apart since this was called last, if any: call it after each of those two."""
         plan, self._apart = self._apart, None
         return plan
 
@@ -250,6 +254,12 @@ class Scheduler:
                 written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
+
+    def _go_apart(self, encodes: tuple[EncodeStep, ...]) -> None:
+        if encodes:
+            self._apart = Plan(self._step, encodes=encodes, is_apart=True)
+            self._num_apart += 1
+            self._take_off(_Flight((), self._apart, ()))
 
     def _take_off(self, flight: _Flight) -> None:
         self._flights[flight.plan.step] = flight

@@ -122,14 +122,19 @@ class SlotQueue:
         self._max_rows = max_rows
         self.has_refused = self.has_held = False
 
-    def take(self) -> tuple[tuple[Slot, ...], tuple[EncodeStep, ...]]:
-        """Frees and encodes of the plan being made; the next one begins with its budget whole."""
-        frees, encodes = tuple(self._frees), tuple(self._taken)
+    def take_frees(self) -> tuple[Slot, ...]:
+        """Frees of the plan being made."""
+        frees = tuple(self._frees)
         self._frees.clear()
+        return frees
+
+    def take_encodes(self) -> tuple[EncodeStep, ...]:
+        """Encodes of the plan being made; the next one begins with its budget whole."""
+        encodes = tuple(self._taken)
         self._taken.clear()
         self._num_taken_tokens = self._num_before = 0
         self._max_now, self._max_rows = self._max_encodes, None
-        return frees, encodes
+        return encodes
 
     def _fits(self, num_tokens: int) -> bool:
         if len(self._taken) >= self._max_now:

@@ -10,7 +10,18 @@ from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.scheduler import Scheduler
 
 Call = tuple[str, tuple[Any, ...]]
-_CALLS = ("submit", "align", "encode", "drop_encode", "free", "abort", "close_session", "schedule", "update")
+_CALLS = (
+    "submit",
+    "align",
+    "encode",
+    "drop_encode",
+    "free",
+    "abort",
+    "close_session",
+    "schedule",
+    "schedule_apart",
+    "update",
+)
 
 
 def record(scheduler: Scheduler) -> list[Call]:

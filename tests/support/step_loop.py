@@ -55,13 +55,21 @@ class StepLoop:
     def plan(self) -> Plan:
         """Schedule one step; it is in flight if there is anything to do."""
         plan = self.scheduler.schedule()
-        apart = self.scheduler.take_apart()
-        if apart is not None:
-            self.apart.append(apart)
+        self._take_apart()
         if plan:
             self.in_flight.append(plan)
             self.plans.append(plan)
         return plan
+
+    def plan_apart(self) -> None:
+        """Have something encoded beside what is in flight."""
+        self.scheduler.schedule_apart()
+        self._take_apart()
+
+    def _take_apart(self) -> None:
+        apart = self.scheduler.take_apart()
+        if apart is not None:
+            self.apart.append(apart)
 
     def finish(self) -> None:
         """Execute the oldest plan and give the scheduler its result."""

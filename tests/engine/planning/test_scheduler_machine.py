@@ -240,6 +240,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             since = since + 1 if self.loop.apart else 0
             if self.loop.apart and since > encode_steps:
                 self.loop.finish_apart()
+                self.loop.plan_apart()
                 since = 0
             while len(self.loop.in_flight) >= max_in_flight:
                 self.loop.finish()

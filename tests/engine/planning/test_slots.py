@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sensorium.engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, WindowEncoded
+from sensorium.engine.planning.lanes import HEAVY_PATIENCE
 from sensorium.engine.planning.plan import MediaRows
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.messages import (
@@ -248,20 +249,20 @@ def test_where_nobody_speaks_encodes_are_in_the_steps() -> None:
     expect_answer(loop, generate("a", on="A"))
 
 
-def test_one_plan_of_encodes_is_apart_at_a_time_and_the_best_is_next() -> None:
-    loop = speaking_loop(max_encodes_per_step=2)
+def test_one_encode_is_apart_at_a_time_and_the_best_is_next() -> None:
+    loop = speaking_loop()
     for slot, name in enumerate("ABCD"):
         loop.scheduler.encode(slot, item(name).features)
         loop.submit(generate(name, on=name, service="live", priority=-(slot == 3)), slot)
     order = []
-    for _ in range(2):
+    for _ in range(4):
         for _ in range(2):
             loop.plan()
             loop.finish()
             assert len(loop.apart) == 1
         order.append([encode.slot for encode in loop.apart[0].encodes])
         loop.finish_apart()
-    assert order == [[3, 0], [1, 2]]
+    assert order == [[3], [0], [1], [2]]
     loop.run()
     for name in "ABCD":
         expect_answer(loop, generate(name, on=name, service="live"))
@@ -280,11 +281,31 @@ def test_a_file_has_its_turn_though_more_live_encodes_wait_at_any_time() -> None
         if loop.apart:
             order.append([encode.slot for encode in loop.apart[0].encodes])
             loop.finish_apart()
-    place = order.index([0])
-    assert 0 < place <= 12, "some live ones first, and not all; nobody else is encoded with it"
-    assert max(map(len, order)) > 1
+    assert order.index([0]) == HEAVY_PATIENCE + 1
     loop.run()
     expect_answer(loop, generate("file", on="F"))
+
+
+def test_a_live_encode_follows_the_last_one_while_a_step_is_in_flight() -> None:
+    loop = speaking_loop(max_plans_in_flight=1)
+    for slot, name in enumerate("AB"):
+        loop.scheduler.encode(slot, item(name).features)
+        loop.submit(generate(name, on=name, service="live"), slot)
+    loop.scheduler.encode(2, item("F").features)
+    loop.submit(generate("F", on="F"), 2)
+    loop.plan()
+    assert [encode.slot for encode in loop.apart[0].encodes] == [0]
+    loop.plan_apart()
+    assert len(loop.apart) == 1, "one at a time"
+    loop.finish_apart()
+    loop.plan_apart()
+    assert [encode.slot for encode in loop.apart[0].encodes] == [1]
+    loop.finish_apart()
+    loop.plan_apart()
+    assert not loop.apart, "a file is for a whole plan to decide about"
+    loop.run()
+    for name in "ABF":
+        expect_answer(loop, generate(name, on=name))
 
 
 def test_a_turn_that_is_not_wanted_any_more_holds_up_nobody() -> None:
