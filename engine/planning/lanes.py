@@ -15,7 +15,8 @@ one has one less in the next step, unless it has but one.
 
 Where encodes go apart, there is one at a time: one of a worse class, beside a better one, after it stood back
 `HEAVY_PATIENCE` times, in a step while nothing was encoded or for an encode of a better one, and then before
-those of the better one. They go apart only while somebody speaks. A step of many sequences reads the
+those of the better one. While something of a better class is encoded, worse ones count as beside it: their
+tokens would take cores from it. They go apart only while somebody speaks. A step of many sequences reads the
 weights once for all, and files whose encodings are in the steps come together in it; where those go beside,
 each file is nearly done when the next one comes. Of live requests there are few at a time anyway.
 

@@ -60,6 +60,7 @@ class Planner:
         self._aligns = aligns
         self._counts = counts
         self._lanes = Lanes(config, presence)
+        self._service_apart = len(SERVICES)  # of what is encoded apart; none
         self._num_sequences = 0
         self._num_fed = 0
 
@@ -74,6 +75,8 @@ class Planner:
         `may_encode`: whether encodes may go apart with it, where they do.
         """
         making = Making(may_encode=may_encode)
+        if may_encode:
+            self._service_apart = len(SERVICES)
         classes = range(len(SERVICES))
         shares = self._lanes.shares([self._num_wanted(service) for service in classes])
         self._slots.is_apart = self._config.encodes_apart and not self.is_quiet
@@ -97,6 +100,7 @@ class Planner:
             if request.slot is not None:
                 slots.demand(request.slot)
             if slots.num_taken:
+                self._service_apart = live
                 self._lanes.note_overtaken(live)
                 return
 
@@ -108,7 +112,7 @@ class Planner:
         service = share.service
         num_encodes_before = self._slots.num_taken
         num_before = num_encodes_before + self._aligns.num_taken
-        is_beside = bool(making.sequences or num_before)
+        is_beside = bool(making.sequences or num_before or self._service_apart < service)
         if not self._lanes.joins(share, is_beside=is_beside):
             making.budget = 0
             return
@@ -128,7 +132,8 @@ class Planner:
         if not share.is_guest:
             self._lanes.note_held(is_held=self._slots.has_held)
         if self._slots.is_apart and self._slots.num_taken > num_encodes_before:
-            self._lanes.note_overtaken(share.service)
+            self._service_apart = service
+            self._lanes.note_overtaken(service)
             self._lanes.note_apart(share, is_refused=False, was_free=True)
         elif self._slots.is_apart:
             is_refused = share.is_guest and self._slots.has_refused

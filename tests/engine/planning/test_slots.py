@@ -308,6 +308,23 @@ def test_a_live_encode_follows_the_last_one_while_a_step_is_in_flight() -> None:
         expect_answer(loop, generate(name, on=name))
 
 
+def test_worse_ones_stand_back_while_something_of_somebody_who_speaks_is_encoded() -> None:
+    loop = make_loop(encodes_apart=True, guest_interval=3)
+    loop.submit(generate("file", max_tokens=12))
+    loop.scheduler.encode(0, item("A").features)
+    loop.submit(generate("a", on="A", service="live", max_tokens=1), 0)
+    planned = []
+    for _ in range(6):
+        planned.append(bool(loop.plan()))
+        if loop.in_flight:
+            loop.finish()
+    assert planned == [False, False, True, False, False, True], "its tokens would take a core from it"
+    loop.finish_apart()
+    loop.run()
+    for request in (generate("file", max_tokens=12), generate("a", on="A", service="live", max_tokens=1)):
+        expect_answer(loop, request)
+
+
 def test_a_turn_that_is_not_wanted_any_more_holds_up_nobody() -> None:
     loop = speaking_loop()
     loop.scheduler.encode(0, item("F").features)
