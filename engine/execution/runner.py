@@ -51,6 +51,10 @@ _MIN_BYTES_FOR_THREADS: Final = 32 * 1024 * 1024
 the other cores, and each product of small weights (whisper-base: 100 MB) waits for them, longer than it
 saves. Of large ones a wait is a small part; the smallest are not worth waking anybody."""
 
+_FOR_STEPS: Final = 4
+"""Of so many threads one is for steps beside what is encoded apart, and the rest for that: more threads than
+processors wait for each other. Of fewer threads none is taken from an encode, whose parts the others take."""
+
 _MAX_LOGITS: Final = 1 << 26
 """Elements of float32 logits in memory at once, if a single sequence does not need more."""
 
@@ -102,7 +106,8 @@ class Runner:
         )
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._num_threads = num_threads
-        self._threads, self._is_quiet = (0, 0), False
+        self._threads = threading.local()  # torch keeps the number of threads per calling thread
+        self._is_quiet = self._is_encoding_apart = False
         graphs = cuda_graphs if model.info.replayable else False
         kv_dtype, spare = kv_dtype or model.dtype, graphs is not False  # a block for replays
         shape = model.kv_shape.cache_shape(num_blocks + spare, block_size, kv_dtype)
@@ -123,11 +128,13 @@ class Runner:
             return
         most = _MIN_BYTES_FOR_THREADS if self._is_quiet else _MAX_BYTES_FOR_ONE_THREAD
         small = num_rows < _MIN_ROWS_FOR_THREADS and self._model.weight_bytes < most
-        wanted = 1 if small else self._num_threads
-        # torch keeps the number of threads per calling thread.
-        if (wanted, threading.get_ident()) != self._threads:
+        beside = max(self._num_threads // _FOR_STEPS, 1)
+        self._take_threads(1 if small else beside if self._is_encoding_apart else self._num_threads)
+
+    def _take_threads(self, wanted: int) -> None:
+        if getattr(self._threads, "num", 0) != wanted:
             torch.set_num_threads(wanted)
-            self._threads = (wanted, threading.get_ident())
+            self._threads.num = wanted
 
     def warm_up(self) -> None:
         """Run a step of each kind once, so that the first request does not pay for set-up."""
@@ -156,17 +163,16 @@ class Runner:
         An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
-        if not plan.is_apart:
-            self._is_quiet = plan.is_quiet
+        if plan.is_apart:
+            return self._execute_apart(plan)
+        self._is_quiet = plan.is_quiet
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)
         for slot in plan.frees:
             self._encodings.pop(slot, None)
-        encode_errors = self._encode(plan.encodes)
-        sampled: tuple[Sampled, ...] = ()
-        if plan.sequences:
-            with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
-                sampled = self._run_sequences(plan.sequences)
+        encode_errors = self._encode(plan.encodes, self._num_threads)
+        with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
+            sampled = self._run_sequences(plan.sequences)
         boundaries: dict[RequestId, tuple[int, ...]] = {}
         align_errors: dict[RequestId, str] = {}
         for align in plan.aligns:
@@ -174,17 +180,31 @@ class Runner:
                 boundaries[align.command.request_id] = self._align(align)
             except ValueError as error:
                 align_errors[align.command.request_id] = str(error)
-        kept = [step.slot for step in plan.encodes if step.slot not in encode_errors]
         return StepResult(
             step=plan.step,
             sampled=sampled,
             boundaries=boundaries,
             align_errors=align_errors,
             encode_errors=encode_errors,
-            encoder_bytes={slot: self._encodings[slot].num_bytes for slot in kept},
+            encoder_bytes=self._encoder_bytes(plan, encode_errors),
         )
 
-    def _encode(self, steps: Sequence[EncodeStep]) -> dict[Slot, str]:
+    def _execute_apart(self, plan: Plan) -> StepResult:
+        num_threads = self._num_threads
+        if num_threads is not None:
+            num_threads -= num_threads // _FOR_STEPS
+        self._is_encoding_apart = True
+        try:
+            errors = self._encode(plan.encodes, num_threads)
+        finally:
+            self._is_encoding_apart = False
+        return StepResult(plan.step, encode_errors=errors, encoder_bytes=self._encoder_bytes(plan, errors))
+
+    def _encoder_bytes(self, plan: Plan, errors: dict[Slot, str]) -> dict[Slot, int]:
+        kept = [step.slot for step in plan.encodes if step.slot not in errors]
+        return {slot: self._encodings[slot].num_bytes for slot in kept}
+
+    def _encode(self, steps: Sequence[EncodeStep], num_threads: int | None) -> dict[Slot, str]:
         errors: dict[Slot, str] = {}
         good: list[EncodeStep] = []
         for step in steps:
@@ -194,7 +214,8 @@ class Runner:
             except ValueError as error:
                 errors[step.slot] = str(error)
         if good:
-            self.use_threads(_MIN_ROWS_FOR_THREADS)
+            if num_threads is not None:
+                self._take_threads(num_threads)
             self._encode_good(good, errors)
         return errors
 

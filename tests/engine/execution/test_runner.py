@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 import torch
 from sensorium.engine.execution.grammar import GrammarStore
 from sensorium.engine.execution.runner import Runner
+from sensorium.engine.models.base import EncoderOutput
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -22,8 +24,10 @@ from sensorium.engine.planning.plan import (
     SequenceId,
     SequenceStart,
     SequenceStep,
+    StepResult,
 )
 from sensorium.protocols.messages import (
+    Features,
     Grammar,
     ProbabilityProbe,
     RequestId,
@@ -367,6 +371,48 @@ def test_threads_are_those_a_step_gains_from_on_the_thread_that_executes(
     thread.join()
     torch.set_num_threads(1)
     assert seen == [many, few]
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "encoding", "beside", "alone"), [(2, 2, 1, 2), (4, 3, 1, 4), (8, 6, 2, 8)]
+)
+def test_an_encode_apart_and_the_steps_beside_it_share_the_threads(
+    num_threads: int, encoding: int, beside: int, alone: int
+) -> None:
+    is_encoding, may_end = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    class Slow(ToyModel):
+        def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+            if is_encoding.is_set():
+                return super().encode(items)
+            seen.append(torch.get_num_threads())
+            is_encoding.set()
+            assert may_end.wait(10)
+            return super().encode(items)
+
+    runner, before = make(Slow(), num_threads=num_threads), torch.get_num_threads()
+    window = to_features(torch.ones(1, DIM))
+    results: list[StepResult] = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            runner.execute(Plan(0, encodes=(EncodeStep(0, window),), is_apart=True))
+        )
+    )
+    try:
+        thread.start()
+        assert is_encoding.wait(10)
+        answer = run(runner, step(0, (1,) * 20))
+        seen.append(torch.get_num_threads())
+        may_end.set()
+        thread.join()
+        assert answer[0].token_ids == run(runner, step(1, (1,) * 20))[0].token_ids
+        seen.append(torch.get_num_threads())
+    finally:
+        may_end.set()
+        torch.set_num_threads(before)
+    assert seen == [encoding, beside, alone]
+    assert results[0].encoder_bytes.keys() == {0}
 
 
 @pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 16), (16, 0)])
