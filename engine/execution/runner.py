@@ -8,7 +8,6 @@ Owns the paged KV cache, the encodings by slot and what is remembered of each se
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -43,17 +42,7 @@ from .rules import RuleBook
 from .sampler import NOT_FINITE, Choice, accept, choose, prompt_logprobs
 from .sequence import SequenceState
 from .step import FedSequence, Limits, fault_of, step_batch
-
-_MIN_ROWS_FOR_THREADS: Final = 6
-_MAX_BYTES_FOR_ONE_THREAD: Final = 256 * 1024 * 1024
-_MIN_BYTES_FOR_THREADS: Final = 32 * 1024 * 1024
-"""A step of fewer rows is bound by reading weights. Where somebody speaks, sockets and voice activity want
-the other cores, and each product of small weights (whisper-base: 100 MB) waits for them, longer than it
-saves. Of large ones a wait is a small part; the smallest are not worth waking anybody."""
-
-_FOR_STEPS: Final = 4
-"""Of so many threads one is for steps beside what is encoded apart, and the rest for that: more threads than
-processors wait for each other. Of fewer threads none is taken from an encode, whose parts the others take."""
+from .threads import StepThreads
 
 _MAX_LOGITS: Final = 1 << 26
 """Elements of float32 logits in memory at once, if a single sequence does not need more."""
@@ -105,9 +94,7 @@ class Runner:
             rotary_axes=model.rotary_axes,
         )
         self._rules = RuleBook(model.info.vocab_size, model.device)
-        self._num_threads = num_threads
-        self._threads = threading.local()  # torch keeps the number of threads per calling thread
-        self._is_quiet = self._is_encoding_apart = False
+        self._threads = StepThreads(num_threads, model.weight_bytes)
         graphs = cuda_graphs if model.info.replayable else False
         kv_dtype, spare = kv_dtype or model.dtype, graphs is not False  # a block for replays
         shape = model.kv_shape.cache_shape(num_blocks + spare, block_size, kv_dtype)
@@ -124,17 +111,7 @@ class Runner:
 
     def use_threads(self, num_rows: int) -> None:
         """Take as many threads as work on `num_rows` rows gains from."""
-        if self._num_threads is None:
-            return
-        most = _MIN_BYTES_FOR_THREADS if self._is_quiet else _MAX_BYTES_FOR_ONE_THREAD
-        small = num_rows < _MIN_ROWS_FOR_THREADS and self._model.weight_bytes < most
-        beside = max(self._num_threads // _FOR_STEPS, 1)
-        self._take_threads(1 if small else beside if self._is_encoding_apart else self._num_threads)
-
-    def _take_threads(self, wanted: int) -> None:
-        if getattr(self._threads, "num", 0) != wanted:
-            torch.set_num_threads(wanted)
-            self._threads.num = wanted
+        self._threads.take(num_rows)
 
     def warm_up(self) -> None:
         """Run a step of each kind once, so that the first request does not pay for set-up."""
@@ -165,12 +142,12 @@ class Runner:
         """
         if plan.is_apart:
             return self._execute_apart(plan)
-        self._is_quiet = plan.is_quiet
+        self._threads.is_quiet = plan.is_quiet
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)
         for slot in plan.frees:
             self._encodings.pop(slot, None)
-        encode_errors = self._encode(plan.encodes, self._num_threads)
+        encode_errors = self._encode(plan.encodes)
         with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
             sampled = self._run_sequences(plan.sequences)
         boundaries: dict[RequestId, tuple[int, ...]] = {}
@@ -190,21 +167,15 @@ class Runner:
         )
 
     def _execute_apart(self, plan: Plan) -> StepResult:
-        num_threads = self._num_threads
-        if num_threads is not None:
-            num_threads -= num_threads // _FOR_STEPS
-        self._is_encoding_apart = True
-        try:
-            errors = self._encode(plan.encodes, num_threads)
-        finally:
-            self._is_encoding_apart = False
+        with self._threads.encoding_apart():
+            errors = self._encode(plan.encodes)
         return StepResult(plan.step, encode_errors=errors, encoder_bytes=self._encoder_bytes(plan, errors))
 
     def _encoder_bytes(self, plan: Plan, errors: dict[Slot, str]) -> dict[Slot, int]:
         kept = [step.slot for step in plan.encodes if step.slot not in errors]
         return {slot: self._encodings[slot].num_bytes for slot in kept}
 
-    def _encode(self, steps: Sequence[EncodeStep], num_threads: int | None) -> dict[Slot, str]:
+    def _encode(self, steps: Sequence[EncodeStep]) -> dict[Slot, str]:
         errors: dict[Slot, str] = {}
         good: list[EncodeStep] = []
         for step in steps:
@@ -214,8 +185,7 @@ class Runner:
             except ValueError as error:
                 errors[step.slot] = str(error)
         if good:
-            if num_threads is not None:
-                self._take_threads(num_threads)
+            self._threads.take_for_encode()
             self._encode_good(good, errors)
         return errors
 
