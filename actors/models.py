@@ -171,7 +171,11 @@ def open_engine(
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(
-            choices, config, memory, info.vocab_size, encodes_apart=is_cpu and num_threads > 1
+            choices,
+            config,
+            memory,
+            info.vocab_size,
+            encodes_apart=is_cpu and num_threads > 1 and info.attended_shape is not None,
         ),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),
@@ -187,6 +191,7 @@ def open_engine(
 def _scheduler_config(
     choices: _DeviceChoices, config: EngineConfig, memory: MemoryPlan, vocab_size: int, *, encodes_apart: bool
 ) -> SchedulerConfig:
+    """`encodes_apart`: an encode is long and a step short, as Whisper's are."""
     return SchedulerConfig(
         num_blocks=memory.num_blocks,
         block_size=memory.block_size,
