@@ -13,12 +13,13 @@ Encoding and aligning cannot be divided. A worse class does one such piece in a 
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
 one has one less in the next step, unless it has but one.
 
-Where encodes go apart, there is one at a time: one of a worse class, beside a better one, after it stood back
-`HEAVY_PATIENCE` times, in a step while nothing was encoded or for an encode of a better one, and then before
-those of the better one. While something of a better class is encoded, worse ones count as beside it: their
-tokens would take cores from it. They go apart only while somebody speaks. A step of many sequences reads the
-weights once for all, and files whose encodings are in the steps come together in it; where those go beside,
-each file is nearly done when the next one comes. Of live requests there are few at a time anyway.
+Where encodes go apart, there is one at a time: one of a worse class, beside a better one, after it stood
+back `HEAVY_PATIENCE` times, in a step while nothing was encoded or for an encode of a better one, and then
+before those of the better one. While something of theirs or of a better class is encoded, worse ones count
+as beside a better one: their tokens would take cores from it, and who speaks waits for its end. They go
+apart only while somebody speaks. A step of many sequences reads the weights once for all, and files whose
+encodings are in the steps come together in it; where those go beside, each file is nearly done when the next
+one comes. Of live requests there are few at a time anyway.
 
 Live answers are a few tokens each, and every encoding that begins among them keeps all of them waiting. So
 where live requests decode, a long encoding of theirs waits until they have their answers, for at most

@@ -112,7 +112,8 @@ class Planner:
         service = share.service
         num_encodes_before = self._slots.num_taken
         num_before = num_encodes_before + self._aligns.num_taken
-        is_beside = bool(making.sequences or num_before or self._service_apart < service)
+        is_slowing = share.is_guest and self._service_apart <= service
+        is_beside = bool(making.sequences or num_before or is_slowing)
         if not self._lanes.joins(share, is_beside=is_beside):
             making.budget = 0
             return

@@ -325,6 +325,28 @@ def test_worse_ones_stand_back_while_something_of_somebody_who_speaks_is_encoded
         expect_answer(loop, request)
 
 
+def test_files_stand_back_while_one_of_them_is_encoded_beside_somebody_who_speaks() -> None:
+    loop = make_loop(encodes_apart=True, guest_interval=3)
+    loop.submit(generate("spoke", service="live", max_tokens=1))
+    loop.plan()
+    loop.finish()
+    loop.scheduler.encode(0, item("F").features)
+    loop.submit(generate("F", on="F"), 0)
+    loop.submit(generate("other", max_tokens=12))
+    loop.plan()
+    loop.finish()
+    assert len(loop.apart) == 1, "live speech lingers, and wants nothing now"
+    planned = []
+    for _ in range(6):
+        planned.append(bool(loop.plan()))
+        if loop.in_flight:
+            loop.finish()
+    assert planned == [False, False, True, False, False, True], "who speaks next waits for the encode"
+    loop.run()
+    for request in (generate("F", on="F"), generate("other", max_tokens=12)):
+        expect_answer(loop, request)
+
+
 def test_a_turn_that_is_not_wanted_any_more_holds_up_nobody() -> None:
     loop = speaking_loop()
     loop.scheduler.encode(0, item("F").features)
