@@ -275,8 +275,9 @@ class ExecutorActor:
                         raise
                     raise DeviceLostError(error.message) from error
         finally:
-            for line in lines:
-                await line.worker.aclose(grace_s=grace_s)
+            async with trio.open_nursery() as nursery:  # one wait for all
+                for line in lines:
+                    nursery.start_soon(partial(line.worker.aclose, grace_s=grace_s))
 
     def _make_line(self) -> _Line:
         return _Line(self._make_worker(), self._step_timeout_s)

@@ -12,12 +12,14 @@ import msgspec
 import pytest
 import trio
 from sensorium.actors.engine.engine import EngineBounds
-from sensorium.actors.engine.executor import ThreadWorker, run_in
+from sensorium.actors.engine.executor import ThreadWorker, Worker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.errors import DeviceLostError, UnavailableError
 from sensorium.protocols.messages import Generate, Lane
 from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
+from support.inline_worker import InlineWorker
+from trio.testing import MockClock
 
 pytestmark = pytest.mark.slow
 
@@ -186,6 +188,29 @@ async def test_an_encode_that_hangs_apart_ends_the_engine_as_a_step_does() -> No
             await trio.sleep(0.01)
         assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
         nursery.cancel_scope.cancel()
+
+
+async def test_stopping_waits_for_both_threads_at_once(autojump_clock: MockClock) -> None:
+    closing: list[Worker] = []
+    are_both = trio.Event()
+
+    class Slow(InlineWorker):
+        async def aclose(self, *, grace_s: float) -> None:
+            closing.append(self)
+            if len(closing) == 2:
+                are_both.set()
+            with trio.move_on_after(grace_s, shield=True):
+                await are_both.wait()
+
+    engine = make_fake_engine(make_worker=lambda: Slow(0.01), config=APART)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        async with engine.encoded(item("A")):
+            await engine.complete(spoken(request("a", on="A")))
+        start = trio.current_time()
+        nursery.cancel_scope.cancel()
+    assert len(closing) == 2
+    assert trio.current_time() == start, "neither waited for the other one's end"
 
 
 async def test_time_in_which_two_threads_were_busy_counts_once() -> None:
