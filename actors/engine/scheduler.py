@@ -199,20 +199,15 @@ class SchedulerActor:
         has_planned = False
         while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
             plan = scheduler.schedule()
-            has_planned |= self._execute_apart(scheduler)
             if not plan:
-                return has_planned
+                break
             self._clocks.planned(plan, now=trio.current_time())
             self._execute(plan)
             has_planned = True
-        scheduler.schedule_apart()
-        return self._execute_apart(scheduler) or has_planned
-
-    def _execute_apart(self, scheduler: Scheduler) -> bool:
-        apart = scheduler.take_apart()
+        apart = scheduler.schedule_apart()
         if apart is not None:
             self._execute(apart)
-        return apart is not None
+        return has_planned or apart is not None
 
     def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
         match message:

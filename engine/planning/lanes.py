@@ -126,16 +126,16 @@ class Lanes:
         """Whether no worse class goes before it."""
         return not any(map(self._is_due, range(service + 1, len(SERVICES))))
 
-    def note_apart(self, share: Share, *, is_refused: bool, was_free: bool) -> None:
-        """The class took part, while nothing was encoded apart or something was; `is_refused`: it has nothing
-        there, and would have."""
-        num = self._num_refused[share.service]
-        self._num_refused[share.service] = max(num + was_free, 1) if is_refused else 0
-
-    def note_overtaken(self, service: int) -> None:
-        """Something of the class is encoded apart: worse ones that would have liked to stood back."""
+    def note_apart(self, service: int) -> None:
+        """Something of the class goes apart: worse ones that would have liked to stand back once more."""
+        self._num_refused[service] = 0
         for worse in range(service + 1, len(SERVICES)):
             self._num_refused[worse] += self._num_refused[worse] > 0
+
+    def note_none_apart(self, service: int, *, is_refused: bool, was_free: bool) -> None:
+        """The class took part and nothing of it went apart. `is_refused`: it would have, beside a better one;
+        `was_free`: nothing else had."""
+        self._num_refused[service] = max(self._num_refused[service] + was_free, 1) if is_refused else 0
 
     def _is_due(self, service: int) -> bool:
         return self._num_refused[service] > HEAVY_PATIENCE

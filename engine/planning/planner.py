@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from typing import Final
 
 from .align_queue import AlignQueue
 from .kv_space import Found, KvSpace
@@ -23,13 +24,13 @@ from .queues import Queues
 from .request import Request
 from .slots import SlotQueue
 
+_LIVE: Final = SERVICES.index("live")
+
 
 @dataclass(slots=True)
 class Making:
     """The plan being made."""
 
-    may_encode: bool = True
-    """Whether encodes may go apart with this plan, where they do."""
     budget: int = 0
     """Tokens left for the class whose turn it is."""
     requests: list[Request] = field(default_factory=list)
@@ -69,13 +70,10 @@ class Planner:
         """See `Presence.is_quiet`."""
         return self._lanes.is_quiet
 
-    def plan(self, *, may_encode: bool = True) -> Making:
-        """Everybody's share of one step; encodes and alignments are taken in their queues.
-
-        `may_encode`: whether encodes may go apart with it, where they do.
-        """
-        making = Making(may_encode=may_encode)
-        if may_encode:
+    def plan(self) -> Making:
+        """Everybody's share of one step; encodes and alignments are taken in their queues."""
+        making = Making()
+        if not self._slots.is_encoding:
             self._service_apart = len(SERVICES)
         classes = range(len(SERVICES))
         shares = self._lanes.shares([self._num_wanted(service) for service in classes])
@@ -91,18 +89,22 @@ class Planner:
     def plan_encode(self) -> None:
         """Take what a live request waits to listen to, if it is its turn: it goes apart, beside a step in
         flight."""
-        live, slots = SERVICES.index("live"), self._slots
-        if not self._config.encodes_apart or self.is_quiet or not self._lanes.is_next(live):
+        slots = self._slots
+        is_busy = slots.is_encoding or not self._lanes.is_next(_LIVE)
+        if is_busy or self.is_quiet or not self._config.encodes_apart:
             return
         slots.is_apart = True
         slots.allow(1)
-        for request in self._queues.waiting_of(live):
+        for request in self._queues.waiting_of(_LIVE):
             if request.slot is not None:
                 slots.demand(request.slot)
-            if slots.num_taken:
-                self._service_apart = live
-                self._lanes.note_overtaken(live)
+            if slots.is_encoding:
+                self._begin_apart(_LIVE)
                 return
+
+    def _begin_apart(self, service: int) -> None:
+        self._service_apart = service
+        self._lanes.note_apart(service)
 
     def _num_wanted(self, service: int) -> int:
         queues = self._queues
@@ -110,39 +112,35 @@ class Planner:
 
     def _plan_class(self, making: Making, share: Share) -> None:
         service = share.service
-        num_encodes_before = self._slots.num_taken
-        num_before = num_encodes_before + self._aligns.num_taken
+        num_before = self._slots.num_taken + self._aligns.num_taken
         is_slowing = share.is_guest and self._service_apart <= service
         is_beside = bool(making.sequences or num_before or is_slowing)
         if not self._lanes.joins(share, is_beside=is_beside):
             making.budget = 0
             return
         most = self._lanes.num_heavy(share, is_beside=is_beside)
-        num_encodes = most
-        if self._slots.is_apart:
-            is_free = making.may_encode and not num_encodes_before
-            num_encodes = int(is_free and self._lanes.may_go_apart(share, is_beside=is_beside))
+        is_apart, is_free = self._slots.is_apart, not self._slots.is_encoding
+        may_go = is_free and self._lanes.may_go_apart(share, is_beside=is_beside)
         num_fed = len(making.sequences)
         prompts = self._plan_decodes(making, service)
         num_decoding = len(making.sequences) - num_fed
-        self._slots.allow(num_encodes, self._lanes.longest_encode(share, num_decoding=num_decoding))
+        self._slots.allow(
+            int(may_go) if is_apart else most, self._lanes.longest_encode(share, num_decoding=num_decoding)
+        )
         self._plan_prompts(making, prompts, service)
         if not making.is_short:
             self._admit(making, service)
         self._aligns.collect(service, self._slots, most if share.is_guest else None)
         if not share.is_guest:
             self._lanes.note_held(is_held=self._slots.has_held)
-        if self._slots.is_apart and self._slots.num_taken > num_encodes_before:
-            self._service_apart = service
-            self._lanes.note_overtaken(service)
-            self._lanes.note_apart(share, is_refused=False, was_free=True)
-        elif self._slots.is_apart:
+        if is_apart and is_free and self._slots.is_encoding:
+            self._begin_apart(service)
+        elif is_apart:
             is_refused = share.is_guest and self._slots.has_refused
-            was_free = making.may_encode and not self._slots.num_taken
-            self._lanes.note_apart(share, is_refused=is_refused, was_free=was_free)
+            self._lanes.note_none_apart(service, is_refused=is_refused, was_free=is_free)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
-        elif most and self._slots.has_refused and not self._slots.is_apart:
+        elif most and self._slots.has_refused and not is_apart:
             self._lanes.note_refused()
 
     def _plan_decodes(self, making: Making, service: int) -> list[Request]:

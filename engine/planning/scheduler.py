@@ -70,8 +70,7 @@ class Scheduler:
             frames_per_row=config.frames_per_row,
         )
         self._flights: dict[int, _Flight] = {}
-        self._num_apart = 0  # of those
-        self._apart: Plan | None = None
+        self._apart: Plan | None = None  # taken with a step, for `schedule_apart` to give
         self._step = 0
         self._counts: Counter[str] = Counter()
         self._planner = Planner(
@@ -82,7 +81,7 @@ class Scheduler:
     @property
     def num_in_flight(self) -> int:
         """Plans whose results are outstanding, but for those of encodes apart."""
-        return len(self._flights) - self._num_apart
+        return sum(not flight.plan.is_apart for flight in self._flights.values())
 
     def submit(
         self,
@@ -159,9 +158,9 @@ class Scheduler:
     def schedule(self) -> Plan:
         """The next step. A falsy plan (nothing to do) is not in flight and expects no result.
 
-        What is to be encoded apart beside it is in flight, too: `take_apart` has it.
+        What is to be encoded apart beside it comes from `schedule_apart`: call that next.
         """
-        making = self._planner.plan(may_encode=not self._num_apart)
+        making = self._planner.plan()
         aligns = self._aligns.take()
         frees, encodes = self._slots.take_frees(), self._slots.take_encodes()
         if self._slots.is_apart:
@@ -181,21 +180,16 @@ class Scheduler:
             self._take_off(_Flight(tuple(making.requests), plan, aligns))
         return plan
 
-    def schedule_apart(self) -> None:
-        """Plan what is encoded next beside the step in flight, if there is anything, for `take_apart`."""
-        if not self._num_apart:
-            self._planner.plan_encode()
-            self._go_apart(self._slots.take_encodes())
-
-    def take_apart(self) -> Plan | None:
-        """The encodes that go apart since this was called last, if any: call it after each of those two."""
+    def schedule_apart(self) -> Plan | None:
+        """What is to be encoded beside the steps now, if anything: it is in flight."""
+        self._planner.plan_encode()
+        self._go_apart(self._slots.take_encodes())
         plan, self._apart = self._apart, None
         return plan
 
     def update(self, result: StepResult) -> list[SchedulerEvent]:
         """Take a step's result; what happened, in the order of its plan."""
         flight = self._flights.pop(result.step)
-        self._num_apart -= flight.plan.is_apart
         self._counts["steps"] += not flight.plan.is_apart
         self._busy_s += result.busy_s
         events: list[SchedulerEvent] = []
@@ -258,7 +252,6 @@ class Scheduler:
     def _go_apart(self, encodes: tuple[EncodeStep, ...]) -> None:
         if encodes:
             self._apart = Plan(self._step, encodes=encodes, is_apart=True)
-            self._num_apart += 1
             self._take_off(_Flight((), self._apart, ()))
 
     def _take_off(self, flight: _Flight) -> None:

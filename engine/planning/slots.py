@@ -52,6 +52,11 @@ class SlotQueue:
         self.num_tokens = 0
         """Rows of all encodes planned so far."""
 
+    @property
+    def is_encoding(self) -> bool:
+        """Whether something goes apart with the plan being made, or went and is not done."""
+        return bool(self._in_flight)
+
     def encode(self, slot: Slot, features: Features) -> None:
         """Queue an encode into a new slot."""
         assert slot not in self._filled, f"slot {slot} is in use"

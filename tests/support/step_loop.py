@@ -36,6 +36,7 @@ class StepLoop:
         self.in_flight: deque[Plan] = deque()
         self.apart: deque[Plan] = deque()
         self.plans: list[Plan] = []
+        self.plans_apart: list[Plan] = []
         self.tokens: dict[RequestId, list[int]] = {}
         self.ends: dict[RequestId, TokensSampled] = {}
         self.first: dict[RequestId, TokensSampled] = {}
@@ -55,7 +56,7 @@ class StepLoop:
     def plan(self) -> Plan:
         """Schedule one step; it is in flight if there is anything to do."""
         plan = self.scheduler.schedule()
-        self._take_apart()
+        self.plan_apart()
         if plan:
             self.in_flight.append(plan)
             self.plans.append(plan)
@@ -63,13 +64,10 @@ class StepLoop:
 
     def plan_apart(self) -> None:
         """Have something encoded beside what is in flight."""
-        self.scheduler.schedule_apart()
-        self._take_apart()
-
-    def _take_apart(self) -> None:
-        apart = self.scheduler.take_apart()
+        apart = self.scheduler.schedule_apart()
         if apart is not None:
             self.apart.append(apart)
+            self.plans_apart.append(apart)
 
     def finish(self) -> None:
         """Execute the oldest plan and give the scheduler its result."""

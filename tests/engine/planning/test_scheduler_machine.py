@@ -313,7 +313,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (statistics.num_running, statistics.num_waiting, statistics.num_sessions_parked) == (0, 0, 0)
         assert self.runner.num_sequences == 0
         self.loop.scheduler.check()
-        assert [plan for plan in replay(self.loop.scheduler.config, self.calls) if plan] == self.loop.plans
+        again = [plan for plan in replay(self.loop.scheduler.config, self.calls) if plan]
+        assert [plan for plan in again if not plan.is_apart] == self.loop.plans
+        assert [plan for plan in again if plan.is_apart] == self.loop.plans_apart
 
     def expect_answer(self, request_id: RequestId, request: Generate) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))

@@ -216,6 +216,16 @@ def speaking_loop(**given: int | None) -> StepLoop:
     return loop
 
 
+def steps_made(loop: StepLoop) -> list[bool]:
+    """Whether each of six times there was a step to make; it is done at once."""
+    made = []
+    for _ in range(6):
+        made.append(bool(loop.plan()))
+        if loop.in_flight:
+            loop.finish()
+    return made
+
+
 def test_an_encode_goes_apart_while_somebody_speaks_and_its_user_joins_when_it_is_done() -> None:
     loop = speaking_loop()
     loop.scheduler.encode(0, item("A").features)
@@ -313,12 +323,9 @@ def test_worse_ones_stand_back_while_something_of_somebody_who_speaks_is_encoded
     loop.submit(generate("file", max_tokens=12))
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("a", on="A", service="live", max_tokens=1), 0)
-    planned = []
-    for _ in range(6):
-        planned.append(bool(loop.plan()))
-        if loop.in_flight:
-            loop.finish()
-    assert planned == [False, False, True, False, False, True], "its tokens would take a core from it"
+    assert steps_made(loop) == [False, False, True, False, False, True], (
+        "its tokens would take a core from it"
+    )
     loop.finish_apart()
     loop.run()
     for request in (generate("file", max_tokens=12), generate("a", on="A", service="live", max_tokens=1)):
@@ -336,12 +343,9 @@ def test_files_stand_back_while_one_of_them_is_encoded_beside_somebody_who_speak
     loop.plan()
     loop.finish()
     assert len(loop.apart) == 1, "live speech lingers, and wants nothing now"
-    planned = []
-    for _ in range(6):
-        planned.append(bool(loop.plan()))
-        if loop.in_flight:
-            loop.finish()
-    assert planned == [False, False, True, False, False, True], "who speaks next waits for the encode"
+    assert steps_made(loop) == [False, False, True, False, False, True], (
+        "who speaks next waits for the encode"
+    )
     loop.run()
     for request in (generate("F", on="F"), generate("other", max_tokens=12)):
         expect_answer(loop, request)
