@@ -13,25 +13,25 @@ from support.running_speech import EXACT, random_asr_folder, random_folder, runn
 pytestmark = pytest.mark.slow
 
 
-def device_threads() -> int:
+def device_threads() -> set[threading.Thread]:
     """Threads that execute plans."""
-    return sum(thread.name == "sensorium-device" for thread in threading.enumerate())
+    return {thread for thread in threading.enumerate() if thread.name == "sensorium-device"}
 
 
 @pytest.mark.parametrize(("is_whisper", "num_threads", "wanted"), [(True, 2, 2), (True, 1, 1), (False, 2, 1)])
 async def test_a_model_that_attends_to_windows_has_a_thread_for_them_while_somebody_speaks(
     is_whisper: bool, num_threads: int, wanted: int
 ) -> None:
-    num_before = device_threads()
+    before = device_threads()
     folder = random_folder() if is_whisper else random_asr_folder()
     audio = sound(16_000 * 5, seed=7) if is_whisper else make_audio(7, 5.0)
     async with running_speech(folder, config=replace(EXACT, num_threads=num_threads)) as running:
         file = await running.speech.transcribe(audio, TranscriptionOptions(language="en"))
-        assert device_threads() - num_before == 1, "nobody speaks"
+        assert len(device_threads() - before) == 1, "nobody speaks"
         live = running.speech.live(lambda a, b: audio[a:b], TranscriptionOptions(language="en"), start=0)
         await live.hypothesis(16_000 * 2, final=False)
         final = await live.hypothesis(len(audio), final=True)
-        assert device_threads() - num_before == wanted
+        assert len(device_threads() - before) == wanted
         live.close()
-        assert final.text == file.text
-    assert device_threads() == num_before
+        assert final.text == file.text != ""
+    assert device_threads() <= before
