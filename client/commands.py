@@ -37,6 +37,8 @@ def transcribe(
     temperature: list[float] | None = None,
     best_of: int | None = None,
     beam_size: int | None = None,
+    length_penalty: float | None = None,
+    patience: float | None = None,
     condition_on_previous_text: bool = False,
     hallucination_silence_threshold: float | None = None,
     multichannel: bool = False,
@@ -73,6 +75,10 @@ def transcribe(
         Draw so many answers where a temperature is above 0, and keep the likeliest.
     beam_size
         Let so many answers grow side by side where the temperature is 0, and keep the likeliest: slower.
+    length_penalty
+        How much these favour longer answers: 1 if not given, 0 not at all.
+    patience
+        How many of them must have ended, as a share of --beam-size, before the search may: 1 if not given.
     condition_on_previous_text
         Answer each half minute of a long file with the text before it in mind: slower, and names and terms
         stay the same.
@@ -108,6 +114,8 @@ def transcribe(
         "temperature": temperature,
         "best_of": best_of,
         "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        "patience": patience,
         "hallucination_silence_threshold": hallucination_silence_threshold,
         "condition_on_previous_text": condition_on_previous_text or None,
         "multichannel": multichannel or None,

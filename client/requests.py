@@ -68,7 +68,9 @@ class FileOptions(SpeechOptions, total=False):
 
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
     `best_of` answers are drawn at one above 0, of which the likeliest counts; at 0 `beam_size` grow side by
-    side. What is said while nobody is heard for `hallucination_silence_threshold` seconds is left out.
+    side. A `length_penalty` above 1 favours longer ones of these, and `patience` says how many must have
+    ended, for each of them, before the search may. What is said while nobody is heard for
+    `hallucination_silence_threshold` seconds is left out.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -82,6 +84,8 @@ class FileOptions(SpeechOptions, total=False):
     temperature: float | Sequence[float] | None
     best_of: int | None
     beam_size: int | None
+    length_penalty: float | None
+    patience: float | None
     hallucination_silence_threshold: float | None
     condition_on_previous_text: bool | None
     multichannel: bool | None

@@ -18,6 +18,8 @@ from .transcript import Numerals
 MAX_TEMPERATURE: Final = 1.0
 MAX_TEMPERATURES: Final = 8
 MAX_ANSWERS: Final = 8
+MAX_LENGTH_PENALTY: Final = 4.0
+MAX_PATIENCE: Final = 4.0
 MAX_SILENCE_S: Final = 60.0
 MAX_SEED: Final = 2**63 - 1
 
@@ -50,6 +52,19 @@ def parse_beam_size(fields: Mapping[str, str], temperatures: Sequence[float]) ->
     if beam_size > 1 and min(temperatures) > 0:
         raise BadRequestError("`beam_size` needs a `temperature` of 0", param="beam_size")
     return beam_size
+
+
+def parse_length_penalty(fields: Mapping[str, str], beam_size: int) -> float:
+    """`length_penalty`: how much several beams favour longer answers. Raises BadRequestError."""
+    return _of_beams(fields, "length_penalty", MAX_LENGTH_PENALTY, beam_size)
+
+
+def parse_patience(fields: Mapping[str, str], beam_size: int) -> float:
+    """`patience`: how long several beams look for a better answer. Raises BadRequestError."""
+    patience = _of_beams(fields, "patience", MAX_PATIENCE, beam_size)
+    if not patience:
+        raise BadRequestError("`patience` must be above 0", param="patience")
+    return patience
 
 
 def parse_silence_s(fields: Mapping[str, str]) -> float | None:
@@ -99,6 +114,14 @@ def _number(value: str, param: str, most: float) -> float:
             f"`{param}` must be a number from 0 to {most:g}, not {shown(value)}", param=param
         )
     return number
+
+
+def _of_beams(fields: Mapping[str, str], param: str, most: float, beam_size: int) -> float:
+    text = fields.get(param, "")
+    value = _number(text, param, most) if text.strip() else 1.0
+    if value != 1 and beam_size == 1:
+        raise BadRequestError(f"`{param}` needs a `beam_size` above 1", param=param)
+    return value
 
 
 def _count(fields: Mapping[str, str], param: str) -> int:

@@ -175,6 +175,10 @@ class SamplingParams(msgspec.Struct, frozen=True):
     num_beams: int = 1
     """Above 1: of so many answers that grow side by side the likeliest is given, at its end
     (`engine/text/beam_search.py`). Greedy, and without what looks at the answer so far."""
+    length_penalty: float = 1.0
+    """Power of the length by which a beam's log-probability is divided: more favours longer answers."""
+    patience: float = 1.0
+    """How many answers must have ended, for each beam, before the search may."""
 
 
 class ProbabilityProbe(msgspec.Struct, frozen=True):

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from .decoding_form import MAX_ANSWERS, MAX_SILENCE_S, MAX_TEMPERATURE, MAX_TEMPERATURES
+from .decoding_form import (
+    MAX_ANSWERS,
+    MAX_LENGTH_PENALTY,
+    MAX_PATIENCE,
+    MAX_SILENCE_S,
+    MAX_TEMPERATURE,
+    MAX_TEMPERATURES,
+)
 from .responses import INCLUDES
 from .transcription_form import ResponseFormat
 
@@ -35,6 +42,8 @@ FILE_FORM: Final[Schema] = {
         },
         "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
+        "length_penalty": {"type": "number", "minimum": 0, "maximum": MAX_LENGTH_PENALTY, "default": 1},
+        "patience": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PATIENCE, "default": 1},
         "hallucination_silence_threshold": {
             "type": "number",
             "exclusiveMinimum": 0,

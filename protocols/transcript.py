@@ -49,6 +49,9 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     """Answers drawn at any temperature above 0, of which the likeliest counts."""
     beam_size: int = 1
     """Answers that grow side by side at temperature 0, of which the likeliest counts; live, only one does."""
+    length_penalty: float = 1.0
+    patience: float = 1.0
+    """How such answers are compared, and when their search ends: see `SamplingParams`."""
     seed: int | None = None
     max_silence_s: float | None = None
     """A sentence that was said while nobody is heard for so long is left out; None: all are kept."""

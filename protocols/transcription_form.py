@@ -15,7 +15,9 @@ from msgspec import Struct
 from .decoding_form import (
     parse_beam_size,
     parse_best_of,
+    parse_length_penalty,
     parse_numerals,
+    parse_patience,
     parse_seed,
     parse_silence_s,
     parse_temperatures,
@@ -40,6 +42,8 @@ _SCALARS: Final = frozenset(
         "response_format",
         "best_of",
         "beam_size",
+        "length_penalty",
+        "patience",
         "hallucination_silence_threshold",
         "stream",
         "chunking_strategy",
@@ -89,6 +93,7 @@ def parse_transcription_form(
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     temperatures = parse_temperatures(lists.get("temperature", []))
+    beam_size = parse_beam_size(scalars, temperatures)
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -99,7 +104,9 @@ def parse_transcription_form(
         temperature=temperatures[0],
         fallback_temperatures=temperatures[1:],
         best_of=parse_best_of(scalars, temperatures),
-        beam_size=parse_beam_size(scalars, temperatures),
+        beam_size=beam_size,
+        length_penalty=parse_length_penalty(scalars, beam_size),
+        patience=parse_patience(scalars, beam_size),
         seed=parse_seed(scalars.get("seed", "")),
         max_silence_s=parse_silence_s(scalars),
         condition_on_previous_text=_boolean(

@@ -54,7 +54,11 @@ async def search(
     """
     sampling = request.sampling
     beams = BeamSearch(
-        sampling.num_beams, max_tokens=sampling.max_tokens, stop_token_ids=sampling.stop_token_ids
+        sampling.num_beams,
+        max_tokens=sampling.max_tokens,
+        stop_token_ids=sampling.stop_token_ids,
+        length_penalty=sampling.length_penalty,
+        patience=sampling.patience,
     )
     asked = msgspec.structs.replace(
         request,

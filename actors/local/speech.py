@@ -43,6 +43,8 @@ class TranscribeOptions(TypedDict, total=False):
     temperature: float | Sequence[float] | None
     best_of: int | None
     beam_size: int | None
+    length_penalty: float | None
+    patience: float | None
     hallucination_silence_threshold: float | None
     seed: int | None
     condition_on_previous_text: bool | None

@@ -219,7 +219,12 @@ class SpeechFamily(Protocol):
 def with_beams(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
     """As many answers side by side as are asked for; warmer ones are drawn one by one."""
     if options.beam_size > 1 and options.temperature == 0:
-        return msgspec.structs.replace(sampling, num_beams=options.beam_size)
+        return msgspec.structs.replace(
+            sampling,
+            num_beams=options.beam_size,
+            length_penalty=options.length_penalty,
+            patience=options.patience,
+        )
     return sampling
 
 

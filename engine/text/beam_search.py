@@ -2,12 +2,15 @@
 
 Told the likeliest next tokens of each beam it says which beams there are next, until none could be better
 than what has ended. Scores are sums of log-probabilities divided by the number of tokens, the stop token
-included. The rules are those of `transformers` (`GenerationMixin._beam_search` with `early_stopping=False`
-and a length penalty of 1), so that answers are the same. `actors/engine/beams.py` asks the model.
+included, to the power of `length_penalty`. The rules are those of `transformers`
+(`GenerationMixin._beam_search` with `early_stopping=False`), so that answers are the same. What it has not is
+`patience`: how many answers must have ended, for each beam, before the search may (Kasai et al. 2022,
+arXiv:2204.05424). `actors/engine/beams.py` asks the model.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,17 +29,22 @@ class Beam:
     """Which of the beams before it goes on from."""
     finish_reason: FinishReason | None = None
 
-    @property
-    def score(self) -> float:
-        """By which answers of different lengths are compared."""
-        return self.total / max(1, len(self.token_ids) + (self.finish_reason == "stop"))
-
 
 class BeamSearch:
     """`num_beams` at a time, each of at most `max_tokens` tokens; those of `stop_token_ids` end one."""
 
-    def __init__(self, num_beams: int, *, max_tokens: int, stop_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        num_beams: int,
+        *,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        length_penalty: float = 1.0,
+        patience: float = 1.0,
+    ) -> None:
         self._num_beams = num_beams
+        self._num_ended = max(1, round(num_beams * patience))
+        self._length_penalty = length_penalty
         self._max_tokens = max_tokens
         self._stops = frozenset(stop_token_ids)
         self._ended: list[Beam] = []
@@ -64,12 +72,16 @@ class BeamSearch:
             key=lambda beam: -beam.total,
         )[: self.num_candidates]
         self._ended += [beam for beam in grown[: self._num_beams] if beam.finish_reason is not None]
-        self._ended = sorted(self._ended, key=lambda beam: -beam.score)[: self._num_beams]
+        self._ended = sorted(self._ended, key=self.score, reverse=True)[: self._num_ended]
         self.running = [beam for beam in grown if beam.finish_reason is None][: self._num_beams]
-        if self.running and len(self._ended) == self._num_beams:
-            best_of_running = self.running[0].total / len(self.running[0].token_ids)
-            if best_of_running <= self._ended[-1].score:
-                self.running = ()
+        is_enough = len(self._ended) == self._num_ended
+        if self.running and is_enough and self.score(self.running[0]) <= self.score(self._ended[-1]):
+            self.running = ()
+
+    def score(self, beam: Beam) -> float:
+        """By which answers of different lengths are compared."""
+        num_tokens = len(beam.token_ids) + (beam.finish_reason == "stop")
+        return beam.total / math.pow(num_tokens, self._length_penalty)
 
     def best(self) -> Beam:
         """The answer, once it is over."""

@@ -109,12 +109,14 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run([*words, "--vad-filter"]) == 0
         assert run(words) == 0
         more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
-        more += ["--beam-size", "5"]
+        more += ["--beam-size", "5", "--length-penalty", "0.5", "--patience", "2"]
         assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
     assert b'"multichannel"\r\n\r\nTrue' in requests[3].body
     assert requests[3].body.count(b'name="temperature[]"') == 2
     assert b'"best_of"\r\n\r\n3' in requests[3].body
     assert b'"beam_size"\r\n\r\n5' in requests[3].body
+    assert b'"length_penalty"\r\n\r\n0.5' in requests[3].body
+    assert b'"patience"\r\n\r\n2' in requests[3].body
     assert b"beam_size" not in requests[2].body
     assert b'"hallucination_silence_threshold"\r\n\r\n2' in requests[3].body
     assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body

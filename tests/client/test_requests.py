@@ -45,6 +45,8 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         temperature=[0, 0.7],
         best_of=2,
         beam_size=4,
+        length_penalty=0.5,
+        patience=2,
         hallucination_silence_threshold=3,
         timestamp_granularities=["word", "segment"],
     )
@@ -65,6 +67,8 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         fallback_temperatures=(0.7,),
         best_of=2,
         beam_size=4,
+        length_penalty=0.5,
+        patience=2.0,
         max_silence_s=3.0,
         word_timestamps=True,
         segment_timestamps=True,

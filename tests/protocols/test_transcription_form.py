@@ -117,6 +117,10 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         assert parse(*fields, ("beam_size", f" {beam_size}")).options.beam_size == beam_size
     options = parse(("temperature", "0"), ("temperature", "1"), ("best_of", "3"), ("beam_size", "5")).options
     assert (options.best_of, options.beam_size) == (3, 5)
+    wide = parse(("beam_size", "5"), ("length_penalty", "0"), ("patience", "1.5")).options
+    assert (wide.length_penalty, wide.patience) == (0.0, 1.5)
+    alone = (("length_penalty", "1"), ("patience", "1.0"))
+    assert parse(*alone).options == TranscriptionOptions(), "what is done anyway may be said"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,13 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("multichannel", "true"), ("stream", "true")], "multichannel"),
         ([("multichannel", "true"), ("include[]", "logprobs")], "multichannel"),
         ([("beam_size", "0")], "beam_size"),
+        ([("length_penalty", "0.5")], "length_penalty"),
+        ([("length_penalty", "-1"), ("beam_size", "5")], "length_penalty"),
+        ([("length_penalty", "5"), ("beam_size", "5")], "length_penalty"),
+        ([("length_penalty", "nan"), ("beam_size", "5")], "length_penalty"),
+        ([("patience", "2")], "patience"),
+        ([("patience", "0"), ("beam_size", "5")], "patience"),
+        ([("patience", "1e9"), ("beam_size", "5")], "patience"),
         ([("hallucination_silence_threshold", "0")], "hallucination_silence_threshold"),
         ([("hallucination_silence_threshold", "-1")], "hallucination_silence_threshold"),
         ([("hallucination_silence_threshold", "inf")], "hallucination_silence_threshold"),
@@ -240,6 +251,8 @@ names = st.sampled_from(
         "temperature",
         "best_of",
         "beam_size",
+        "length_penalty",
+        "patience",
         "hallucination_silence_threshold",
         "stream",
         "seed",

@@ -25,7 +25,11 @@ def searched(asked: Generate) -> tuple[Beam, list[int]]:
     """The answer that `asked` must get; for each step, from how many of the last one's beams its go on."""
     sampling = asked.sampling
     search = BeamSearch(
-        sampling.num_beams, max_tokens=sampling.max_tokens, stop_token_ids=sampling.stop_token_ids
+        sampling.num_beams,
+        max_tokens=sampling.max_tokens,
+        stop_token_ids=sampling.stop_token_ids,
+        length_penalty=sampling.length_penalty,
+        patience=sampling.patience,
     )
     num_parents: list[int] = []
     while not search.is_over:

@@ -22,3 +22,8 @@ SAMPLING = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0)
 def test_answers_grow_side_by_side_at_temperature_0(options: TranscriptionOptions, num_beams: int) -> None:
     sampling = with_beams(SAMPLING, options)
     assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, num_beams=num_beams)
+
+
+def test_how_several_answers_are_compared() -> None:
+    sampling = with_beams(SAMPLING, TranscriptionOptions(beam_size=5, length_penalty=0.5, patience=2.0))
+    assert (sampling.num_beams, sampling.length_penalty, sampling.patience) == (5, 0.5, 2.0)

@@ -69,6 +69,7 @@ def reference(
     num_beams: int,
     max_tokens: int,
     stops: Sequence[int],
+    length_penalty: float,
 ) -> tuple[list[int], float]:
     """The answer of `transformers`, its stop token left out, and its score."""
     output = model.generate(
@@ -79,7 +80,7 @@ def reference(
         eos_token_id=list(stops) or None,
         pad_token_id=VOCAB_SIZE - 1,
         early_stopping=False,
-        length_penalty=1.0,
+        length_penalty=length_penalty,
         do_sample=False,
         return_dict_in_generate=True,
         output_scores=True,
@@ -89,8 +90,10 @@ def reference(
     return tokens[: ends[0]] if ends else tokens, float(output.sequences_scores[0])
 
 
-@pytest.mark.parametrize("num_beams", [2, 3, 4, 5])
-def test_answers_equal_transformers(num_beams: int) -> None:
+@pytest.mark.parametrize(
+    ("num_beams", "length_penalty"), [(2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0), (3, 0.0), (4, 0.4), (5, 1.6)]
+)
+def test_answers_equal_transformers(num_beams: int, length_penalty: float) -> None:
     """Several models, no to several stop tokens, answers that end by themselves and that are cut."""
     ends: Counter[str | None] = Counter()
     lengths: set[int] = set()
@@ -98,16 +101,18 @@ def test_answers_equal_transformers(num_beams: int) -> None:
     for seed, (num_stops, max_tokens) in itertools.product(range(6), bounds):
         model = llama(seed)
         stops = often_said(model)[:num_stops]
-        search = BeamSearch(num_beams, max_tokens=max_tokens, stop_token_ids=stops)
+        search = BeamSearch(
+            num_beams, max_tokens=max_tokens, stop_token_ids=stops, length_penalty=length_penalty
+        )
         while not search.is_over:
             search.advance(likeliest(model, search.running, search.num_candidates))
         best = search.best()
-        expected, score = reference(model, num_beams, max_tokens, stops)
+        expected, score = reference(model, num_beams, max_tokens, stops, length_penalty)
         assert list(best.token_ids) == expected, (seed, stops, max_tokens)
-        assert best.score == pytest.approx(score, abs=1e-5)
+        assert search.score(best) == pytest.approx(score, abs=1e-5)
         ends[best.finish_reason] += 1
         lengths.add(len(best.token_ids))
-    assert min(ends["stop"], ends["length"]) >= 8, ends
+    assert min(ends["stop"], ends["length"]) >= 4, ends
     assert len(lengths) > 5, lengths
 
 
@@ -132,12 +137,14 @@ class Case:
         logprobs = [math.log(weight / sum(weights)) for weight in weights]
         return tuple(sorted(enumerate(logprobs), key=lambda pair: -pair[1]))
 
-    def search(self) -> BeamSearch:
-        return BeamSearch(self.num_beams, max_tokens=self.max_tokens, stop_token_ids=self.stops)
+    def search(self, patience: float = 1.0) -> BeamSearch:
+        return BeamSearch(
+            self.num_beams, max_tokens=self.max_tokens, stop_token_ids=self.stops, patience=patience
+        )
 
-    def run(self, model: Model | None = None) -> Beam:
+    def run(self, model: Model | None = None, *, patience: float = 1.0) -> Beam:
         """The answer."""
-        ask, search = model or self.model, self.search()
+        ask, search = model or self.model, self.search(patience)
         while not search.is_over:
             search.advance([ask(beam.token_ids)[: search.num_candidates] for beam in search.running])
         return search.best()
@@ -181,13 +188,14 @@ def test_step_by_step(case: Case) -> None:
     )
     if best.finish_reason == "length":
         assert len(best.token_ids) == case.max_tokens
-        assert best.score == pytest.approx(sum(best.logprobs) / case.max_tokens)
+        assert search.score(best) == pytest.approx(sum(best.logprobs) / case.max_tokens)
     else:
         assert best.finish_reason == "stop"
         assert len(best.token_ids) < case.max_tokens
         last = dict(case.model(best.token_ids))
         totals = [sum(best.logprobs) + last[stop] for stop in case.stops]
-        assert any(best.score == pytest.approx(total / (len(best.token_ids) + 1)) for total in totals)
+        score = search.score(best)
+        assert any(score == pytest.approx(total / (len(best.token_ids) + 1)) for total in totals)
 
 
 @given(cases)
@@ -214,6 +222,13 @@ def test_fewer_tokens_may_be_possible_than_are_looked_at(case: Case, num_possibl
             best.token_ids
             == Case(case.seed, case.vocab_size, case.num_stops, 1, case.max_tokens).run().token_ids
         )
+
+
+@given(cases, st.lists(st.floats(0.1, 4.0), min_size=2, max_size=2))
+def test_more_patience_finds_no_worse_answer(case: Case, patiences: list[float]) -> None:
+    less, more = sorted(patiences)
+    score = case.search().score
+    assert score(case.run(patience=more)) >= score(case.run(patience=less))
 
 
 def everything(case: Case) -> list[tuple[float, tuple[int, ...]]]:
@@ -245,7 +260,7 @@ def test_as_wide_as_everything_it_finds_the_best_there_is(
     best = case.run()
     score, tokens = max(everything(case))
     assert best.token_ids == tokens
-    assert best.score == pytest.approx(score)
+    assert case.search().score(best) == pytest.approx(score)
 
 
 def test_the_likeliest_next_token_is_not_always_that_of_the_likeliest_answer() -> None:
@@ -274,3 +289,22 @@ def test_what_ends_beyond_the_best_candidates_does_not_count() -> None:
     search.advance([((0, -9.0), (6, -9.5)), ((0, -9.1), (6, -9.6))])
     assert search.is_over
     assert search.best().token_ids == (5, 5)
+
+
+def test_patience_waits_for_an_answer_that_ends_later() -> None:
+    """Two end, and what goes on looks worse than they for one token, and is better at its end."""
+    table: dict[tuple[int, ...], TopLogprobs] = {
+        (): ((0, -1.0), (1, -1.1), (2, -9.0)),
+        (1,): ((0, -1.0), (3, -1.3)),
+        (2,): ((0, -9.0), (3, -9.0)),
+        (1, 3): ((0, -0.2), (3, -9.0)),
+    }
+
+    def run(patience: float) -> Beam:
+        search = BeamSearch(2, max_tokens=4, stop_token_ids=[0], patience=patience)
+        while not search.is_over:
+            search.advance([table.get(beam.token_ids, ((0, -9.0), (3, -9.5))) for beam in search.running])
+        return search.best()
+
+    assert run(1.0).token_ids == ()
+    assert run(2.0).token_ids == (1, 3)
