@@ -98,6 +98,11 @@ class Channels:
         return max(channel.listener.unended for channel in self._channels)
 
     @property
+    def is_in_turn(self) -> bool:
+        """Whether a turn is open."""
+        return any(channel.conversation.open is not None for channel in self._channels)
+
+    @property
     def num_tracked(self) -> int:
         """Items with any state."""
         return sum(channel.conversation.num_tracked for channel in self._channels)

@@ -1,7 +1,8 @@
 """How long a session may live: its longest life, the time without events, the grace of a drain. Pure.
 
-Each of the first two is announced `WARNING_S` before, or half-way where it is shorter. `realtime/session.py`
-says it to the client and closes.
+Each of the first two is announced `WARNING_S` before, or half-way where it is shorter. In a drain who speaks
+may finish: a turn is heard until it ends, or nothing comes any more, for as long as leaves time to answer.
+`realtime/session.py` says it to the client and closes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from .config import SessionConfig
 
 WARNING_S: Final = 60.0
 """Time to open another session, or to say something."""
+ANSWER_S: Final = 2.0
+"""Of the grace, what is kept for the answer about a turn that is cut off; of a short one, half."""
+QUIET_S: Final = 1.0
+"""A client that sends no sound for so long in a drain has no more to say."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -57,7 +62,9 @@ class Lifetime:
         self._drain_s = config.drain_s
         self._session = _Limit("session_expired", config.max_session_s)
         self._idle = _Limit("session_idle", config.idle_s)
-        self._drain_end = math.inf
+        self._drain_end = self._hearing_end = self._quiet_end = math.inf
+        self.is_deaf = False
+        """In a drain: no more is heard."""
 
     @property
     def draining(self) -> bool:
@@ -67,7 +74,8 @@ class Lifetime:
     @property
     def deadline(self) -> float:
         """When `due` has something to say."""
-        return min(self._session.deadline, self._idle.deadline, self._drain_end)
+        ends = self._drain_end, self._hearing_end, self._quiet_end
+        return min(self._session.deadline, self._idle.deadline, *ends)
 
     def open(self, now: float) -> None:
         """The session begins."""
@@ -83,7 +91,23 @@ class Lifetime:
         if self.draining:
             return None
         self._drain_end = now + self._drain_s
+        self._hearing_end = self._drain_end - min(ANSWER_S, self._drain_s / 2)
+        self._quiet_end = now + QUIET_S
         return Notice("server_draining", self._drain_s)
+
+    def sounded(self, now: float) -> None:
+        """Sound came: in a drain, too, there is somebody who speaks."""
+        if self._quiet_end < math.inf:
+            self._quiet_end = now + QUIET_S
+
+    def may_hear(self, now: float) -> bool:
+        """Whether there is time to hear a turn out."""
+        return now < min(self._hearing_end, self._quiet_end)
+
+    def stop_hearing(self) -> None:
+        """All that was said in a drain has been heard."""
+        self._hearing_end = self._quiet_end = math.inf
+        self.is_deaf = True
 
     def due(self, now: float) -> list[Notice]:
         """What was reached: one end (0 s left), else the warnings that are due; each is given once."""

@@ -144,9 +144,7 @@ class Session:
         """
         if self.closed:
             return []
-        refusal = (
-            _draining() if self._lifetime.draining else self._admission.refusal(num_bytes, self.settings)
-        )
+        refusal = _draining() if self._lifetime.is_deaf else self._admission.refusal(num_bytes, self.settings)
         if refusal is None:
             self._has_begun = True
             return None
@@ -170,8 +168,10 @@ class Session:
         self._lifetime.touch(now)
         match event:
             case AudioAppended() | SpeechScored() | CutFound() | HypothesisReady() | HypothesisFailed():
-                # The rest of an append that was admitted before a drain is not heard.
-                if not (self._lifetime.draining and isinstance(event, AudioAppended | SpeechScored)):
+                if isinstance(event, AudioAppended):
+                    self._lifetime.sounded(now)
+                # The rest of an append that came before the end of the last turn is not heard.
+                if not (self._lifetime.is_deaf and isinstance(event, AudioAppended | SpeechScored)):
                     self._channels.learn(event, now=now)
             case AudioRefused():
                 self._outgoing.refuse(event.error, event.event_id)
@@ -179,7 +179,6 @@ class Session:
                 pass  # that was the news: the session is not idle
             case DrainStarted():
                 self._warn(self._lifetime.drain(now))
-                self._channels.finish()
                 if self.dialogue is not None:
                     self.dialogue.is_draining = True
             case _ if isinstance(event, DialogueFact):
@@ -204,6 +203,8 @@ class Session:
                 self._warn(notice)
             else:
                 self._expire(notice)
+        if self._lifetime.draining:
+            self._advance(now)
         return self._outgoing.take()
 
     @property
@@ -321,13 +322,18 @@ class Session:
         """Everything that follows from the state, whichever event led to it."""
         if self.closed:
             return
+        lifetime = self._lifetime
+        is_hearing = lifetime.draining and not lifetime.is_deaf
+        if is_hearing and not (self._channels.is_in_turn and lifetime.may_hear(now)):
+            lifetime.stop_hearing()
+            self._channels.finish()
         self._channels.advance(now=now)
         if self.dialogue is not None:
             self.dialogue.advance()
             self.conversation.last_item_id = self.dialogue.items.last_id
         self._admission.warn()
         is_busy = self.dialogue is not None and not self.dialogue.is_idle
-        if self._lifetime.draining and self._channels.num_tracked == 0 and not is_busy:
+        if lifetime.is_deaf and self._channels.num_tracked == 0 and not is_busy:
             self._close(_draining(), 1012)
 
     def _warn(self, notice: Notice | None) -> None:

@@ -337,6 +337,7 @@ def test_the_end_of_the_session_is_said_flat() -> None:
     dialog.speak(1000)
     dialog.answer("Half a")
     dialog.tell(DrainStarted())
+    dialog.silence(600)
     while dialog.asked:
         dialog.answer("Half a sentence.")
     assert dialog.heard() == "Half a sentence."

@@ -56,6 +56,28 @@ def test_a_drain_is_announced_once_and_not_prolonged() -> None:
     assert lifetime.due(5.0) == [Notice("server_draining", 0.0)]
 
 
+def test_a_drain_hears_until_it_is_quiet_or_time_to_answer() -> None:
+    lifetime = opened(drain_s=10.0)
+    lifetime.sounded(0.5)
+    assert lifetime.may_hear(100.0)
+    lifetime.drain(1.0)
+    assert lifetime.deadline == 2.0
+    assert lifetime.may_hear(1.9)
+    assert not lifetime.may_hear(2.0)
+    for now in range(2, 9):
+        lifetime.sounded(now)
+        assert lifetime.may_hear(now + 0.9) == (now + 0.9 < 9.0)
+    assert lifetime.deadline == 9.0
+    lifetime.stop_hearing()
+    assert lifetime.is_deaf
+    assert lifetime.deadline == 11.0
+    lifetime.sounded(9.5)
+    assert lifetime.deadline == 11.0
+    short = opened(drain_s=1.0)
+    short.drain(0.0)
+    assert short.deadline == 0.5, "half of it is for the answer"
+
+
 @pytest.mark.parametrize(
     ("limit", "code"), [("idle_s", "session_idle"), ("max_session_s", "session_expired")]
 )
@@ -85,6 +107,7 @@ def test_draining_warns_before_the_turn_is_finished() -> None:
     dialog.speak(320)
     dialog.read()
     dialog.tell(DrainStarted())
+    dialog.wait(1.1)
     assert dialog.names()[:2] == ["session.expiring", "speech_stopped"]
 
 

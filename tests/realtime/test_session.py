@@ -111,25 +111,89 @@ def test_an_expiring_session_answers_what_is_pending() -> None:
     assert not dialog.asked, "nothing runs on"
 
 
-def test_draining_finishes_the_open_turn_then_closes() -> None:
-    dialog = Dialog()
-    dialog.speak(320)
-    dialog.tell(DrainStarted())
-    assert dialog.names() == ["speech_started", "session.expiring", "speech_stopped", *COMMITTED]
+def expect_no_more_heard(dialog: Dialog) -> None:
+    """Audio is refused by the name of what goes on; what was asked is answered, and then it is over."""
+    dialog.read()
     refused = dialog.session.admit(320)
     assert refused is not None
     dialog.perform(refused)
     assert dialog.of("error")[0]["error"]["code"] == "server_draining"
     assert dialog.close_code() is None
     dialog.answer("bye")
-    assert dialog.names() == ["error", "delta", "completed", "error"]
+    assert [name for name in dialog.names() if name != "delta"] == ["error", "completed", "error"]
     assert dialog.close_code() == 1012
 
 
-def test_what_follows_of_an_append_does_not_keep_a_drain_waiting() -> None:
+def test_draining_hears_the_open_turn_out_then_closes() -> None:
+    dialog = Dialog()
+    dialog.speak(320)
+    dialog.tell(DrainStarted())
+    assert dialog.names() == ["speech_started", "session.expiring"]
+    assert dialog.session.admit(320) is None
+    dialog.speak(2000)
+    assert "speech_stopped" not in dialog.names()
+    dialog.silence(600)
+    assert dialog.names()[-4:] == ["speech_stopped", *COMMITTED]
+    (committed,) = dialog.of("committed")
+    assert committed["audio_end_ms"] > 2320, "nothing of it is cut off"
+    expect_no_more_heard(dialog)
+
+
+def test_a_turn_without_end_is_cut_off_in_time_to_be_answered() -> None:
+    dialog = Dialog(drain_s=10.0)
+    dialog.speak(320)
+    dialog.tell(DrainStarted())
+    start = dialog.now
+    for _ in range(79):
+        dialog.speak(96, "on and on")
+        dialog.wait(0.004)
+    assert dialog.now - start < 8.0
+    assert "speech_stopped" not in dialog.names()
+    dialog.wait(0.2)
+    assert "speech_stopped" in dialog.names()
+    assert dialog.of("committed")[0]["audio_end_ms"] == 320 + 79 * 96
+    expect_no_more_heard(dialog)
+
+
+def test_a_client_that_sends_nothing_more_is_not_waited_for() -> None:
+    dialog = Dialog(drain_s=10.0)
+    dialog.speak(320)
+    dialog.tell(DrainStarted())
+    dialog.speak(320)
+    dialog.wait(0.9)
+    assert "speech_stopped" not in dialog.names()
+    dialog.speak(32)
+    dialog.wait(0.9)
+    assert "speech_stopped" not in dialog.names()
+    dialog.wait(0.2)
+    assert "speech_stopped" in dialog.names()
+    expect_no_more_heard(dialog)
+
+
+def test_a_client_may_end_its_turn_in_a_drain() -> None:
+    dialog = Dialog(detection=False)
+    dialog.speak(500)
+    dialog.tell(DrainStarted())
+    dialog.speak(500)
+    dialog.commit()
+    assert dialog.names()[-3:] == COMMITTED
+    expect_no_more_heard(dialog)
+
+
+def test_who_is_silent_is_closed_at_once() -> None:
+    dialog = Dialog()
+    dialog.silence(640)
+    dialog.tell(DrainStarted())
+    assert dialog.names() == ["session.expiring", "error"]
+    assert dialog.close_code() == 1012
+
+
+def test_no_other_turn_begins_in_a_drain() -> None:
+    """Nor with the rest of the append in which the last one ended."""
     dialog = Dialog()
     dialog.speak(640)
     dialog.tell(DrainStarted())
+    dialog.silence(640)
     dialog.speak(640)
     while dialog.asked:
         dialog.answer("hello")
