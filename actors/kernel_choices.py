@@ -89,6 +89,9 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
     read, product = _ceilings(source.dtype)
     yield f"{here.processors[0]}: reads {read / 1e9:.1f} GB/s, multiplies {product / 1e9:.0f} GFLOP/s"
     is_busy = False
+    if not choices():
+        kind = str(source.dtype).removeprefix("torch.")
+        yield f"Nothing to choose: in {kind} every operation has one way here."
     for choice in choices():
         look = partial(measure, choice, _CLOCK, runner.use_threads, waited=_waited)
         times = _steady_times(look)

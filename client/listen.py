@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..protocols.realtime_session import Delay
-from .audio import read_wav
+from .audio import Audio, read_wav
 from .bench.turns import Turn, TurnLog
 from .client import Client
 from .errors import AudioError
@@ -63,7 +63,7 @@ def listen_to(
     elif source is None:
         chunks, sound = microphone(), {"sample_rate": RATE}
     else:
-        audio = read_wav(source)
+        audio = _plain(source)
         chunks, sound, speed = audio.chunks(), {"sample_rate": audio.rate}, 1.0
     with client.realtime(model, delay=delay, **sound, **options) as session:
         log = TurnLog(max_turns=_MAX_TURNS)
@@ -77,8 +77,19 @@ def listen_to(
         except KeyboardInterrupt:
             session.finish()
             refused = _show(session, log, live)
-        _sum_up(session, log, live)
+        is_paced = audio_format is None or source is None or str(source) == "-"
+        _sum_up(session, log, live, has_times=is_paced)
     return 1 if log.num_failed or refused else 0
+
+
+def _plain(source: Path) -> Audio:
+    """A WAV file. Raises AudioError, which says how others are sent, too."""
+    try:
+        return read_wav(source)
+    except AudioError as error:
+        if source.is_file() and source.suffix.lower() != ".wav":
+            raise AudioError(f"{error}, or send it as it is: --audio-format auto") from None
+        raise
 
 
 def _pieces(source: Path | None) -> Iterator[bytes]:
@@ -130,12 +141,15 @@ def _write(event: Event, turn: Turn | None, live: LiveText) -> None:
             pass
 
 
-def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText | JsonLines) -> None:
+def _sum_up(session: RealtimeSession, log: TurnLog, live: LiveText | JsonLines, *, has_times: bool) -> None:
+    """`has_times`: the sound was sent when it was spoken."""
     turns = list(log.turns.values())
     live.line()
     num = log.num_turns
     length = f"{session.audio_s:.1f} s, " if session.audio_s else ""
     live.line(f"audio          {length}{num} turn{'' if num == 1 else 's'}")
+    if not has_times:
+        return
     live.line(
         f"first partial  {milliseconds(log.first_partial_s(turn) for turn in turns)} after speech start"
     )

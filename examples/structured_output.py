@@ -30,7 +30,8 @@ def main(model: str) -> None:
     with LocalEngine(model) as engine:
         answers = engine.generate(chats, SamplingOptions(max_tokens=256, json_schema=SCHEMA))
     for command, answer in zip(COMMANDS, answers, strict=True):
-        print(f"{command} → {json.loads(answer.text)}")
+        ends = answer.finish_reason == "stop"
+        print(f"{command} → {json.loads(answer.text) if ends else f'unfinished: {answer.text!r}'}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     sensorium serve Qwen/Qwen3-VL-2B-Instruct tiny-qwen3-asr
 
 What is said is transcribed by the one model while it is said, and answered by the other as soon as the turn
-ends; whoever speaks while an answer is written interrupts it.
+ends; whoever speaks while an answer is written interrupts it. The server is that of SENSORIUM_BASE_URL, else
+http://127.0.0.1:8000.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def paced(chunks: Iterable[bytes], bytes_per_s: float, speed: float) -> Iterator
 def main(
     source: str,
     *pictures: str,
-    url: str = "http://127.0.0.1:8000",
+    url: str | None = None,
     model: str | None = None,
     speed: float = 1.0,
 ) -> list[tuple[str, str]]:

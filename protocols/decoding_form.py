@@ -29,6 +29,10 @@ def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
     param = "temperature"
     if len(values) > MAX_TEMPERATURES:
         raise BadRequestError(f"`{param}` holds more than {MAX_TEMPERATURES} values", param=param)
+    if any(value.lstrip().startswith("[") for value in values):
+        raise BadRequestError(
+            f"`{param}` is said once for each of several values, not as a list", param=param
+        )
     temperatures = [_number(value, param, MAX_TEMPERATURE) for value in values if value.strip()]
     for before, after in itertools.pairwise(temperatures):
         if after <= before:

@@ -58,6 +58,14 @@ _SCALARS: Final = frozenset(
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 """Beginnings of the fields of an object that is not sent as JSON."""
+_ELSEWHERE: Final = {
+    "word_timestamps": "ask for `timestamp_granularities[]` word",
+    "diarize": "speakers are not told apart; `multichannel` transcribes each channel for itself",
+    "no_speech_threshold": "what is no speech is left out by `vad_filter`",
+    "log_prob_threshold": "a list of `temperature` is tried where an answer is unlikely",
+    "compression_ratio_threshold": "a list of `temperature` is tried where an answer repeats itself",
+}
+"""What others call otherwise, or do."""
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
 
@@ -153,6 +161,7 @@ def _unknown(name: str) -> BadRequestError:
     """The refusal of a field that nobody defines, with the one that may have been meant."""
     near = difflib.get_close_matches(name[:100], _LISTS | _SCALARS, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
+    hint = f"; {_ELSEWHERE[name]}" if name in _ELSEWHERE else hint
     return BadRequestError(
         f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
     )

@@ -52,8 +52,9 @@ _UNFORCED: Final = '%llguidance {"no_forcing": true}\n'
 """Else text that must come is offered as the tokenizer would write it: with added tokens (`<think>`) in it,
 which the library then does not accept as text."""
 _JSON_OPTIONS: Final[llguidance._lib.JsonCompileOptions] = {
-    # As free as JSON is, but not for ever: a model that likes line breaks never gets to the end.
-    "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,40}",
+    # What those write who lay JSON out: a space, or a line break and an indentation. With more, a model that
+    # likes line breaks never gets to the end.
+    "whitespace_pattern": r"[\x20\x09]|\x0D?\x0A[\x20\x09]{0,40}",
 }
 
 

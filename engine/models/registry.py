@@ -92,6 +92,10 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
     fallback = import_module(families.FALLBACK.module, __package__)
     if not fallback.is_causal_lm(architecture, model_type):
         what = f"architecture {architecture!r}" if architecture else f"model_type {model_type!r}"
+        if (path.parent / "model.bin").is_file() and not architecture and model_type is None:
+            raise ModelLoadError(
+                f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
+            )
         supported = ", ".join(entry.architecture for entry in families.FAMILIES)
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "

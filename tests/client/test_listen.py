@@ -62,6 +62,21 @@ def test_listening_to_a_file_prints_finals_and_latencies(
     assert lines[4].startswith("final          ")
 
 
+def test_a_container_has_no_latencies_and_others_are_told_of(
+    tmp_path: Path, recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is sent as fast as it is taken, so that its text may come before it would have been spoken."""
+    with serve_realtime() as url:
+        assert commands.listen(recording, audio_format="auto", base_url=url) == 0
+    said = capsys.readouterr().out
+    assert "audio " in said
+    assert "first partial" not in said
+    other = tmp_path / "talk.mp3"
+    other.write_bytes(b"ID3")
+    assert commands.listen(other) == 2
+    assert "send it as it is: --audio-format auto" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_listening_as_json_is_the_sessions_events_and_nothing_else(
     recording: Path, capsys: pytest.CaptureFixture[str]

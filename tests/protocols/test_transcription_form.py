@@ -132,6 +132,7 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("temperature", "-1")], "temperature"),
         ([("temperature", "nan")], "temperature"),
         ([("temperature", "warm")], "temperature"),
+        ([("temperature", "[0,0.2]")], "temperature"),
         ([("temperature", "0.4"), ("temperature", "0.4")], "temperature"),
         ([("temperature[]", "0.4"), ("temperature[]", "0.2")], "temperature"),
         ([("temperature", f"0.{digit}") for digit in range(9)], "temperature"),
@@ -227,6 +228,8 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
     with pytest.raises(BadRequestError, match="did you mean `keywords`") as caught:
         parse(("keyword", "Kiel"))
     assert caught.value.code == "unknown_parameter"
+    with pytest.raises(BadRequestError, match=r"`timestamp_granularities\[\]` word"):
+        parse(("word_timestamps", "true"))
 
 
 @pytest.mark.parametrize("written", ["en", "EN", "en-US", "en_gb", "English", " english "])

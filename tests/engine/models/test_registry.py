@@ -103,6 +103,12 @@ def test_other_architectures_are_refused_with_what_is_supported(
     )
 
 
+def test_a_folder_of_faster_whisper_is_called_by_its_name(folder: Path) -> None:
+    (folder / "model.bin").touch()
+    edit_json(folder / "config.json", architectures=None, model_type=None)
+    assert refusal(folder).startswith(f"{folder}: a folder of CTranslate2")
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
