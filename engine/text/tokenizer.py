@@ -8,6 +8,7 @@ decoding.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,9 @@ from tokenizers import AddedToken, Tokenizer
 from ...protocols.errors import ModelLoadError
 from .json_file import read_json
 from .token_bytes import byte_table
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+"""Its batches are of one text here: no threads of its own, nor its warnings where a process forks."""
 
 _NAMED: Final = ("bos_token", "eos_token", "pad_token", "unk_token")
 _UNTYPABLE: Final = "\ufdd0"
@@ -89,7 +93,8 @@ class TextTokenizer:
         clean = text.encode("utf-8", "replace").decode("utf-8")
         if not allow_special:
             clean = clean.replace(_UNTYPABLE, "\ufffd")
-        ids: list[int] = chosen.encode(clean, add_special_tokens=False).ids
+        # Of the library's ways to encode, those of batches alone let other threads run meanwhile.
+        ids: list[int] = chosen.encode_batch_fast([clean], add_special_tokens=False)[0].ids
         return tuple(ids)
 
     def decode(self, token_ids: Iterable[int]) -> str:

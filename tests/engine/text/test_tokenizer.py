@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -289,3 +292,25 @@ def test_truncation_and_padding_of_a_file_are_off() -> None:
     for allow_special in (False, True):
         text = SENTENCES[0]
         assert tokenizer.decode(tokenizer.encode(text, allow_special=allow_special)) == text
+
+
+def test_others_go_on_while_a_long_text_is_encoded(tmp_path: Path) -> None:
+    """A live speaker's loop, say: whoever holds the interpreter for a prompt's length stops everybody."""
+    write_tokenizer(tmp_path, byte_level_tokenizer())
+    text = TextTokenizer.from_folder(tmp_path)
+    prompt = "all the words of a book " * 40_000
+    begun = threading.Event()
+
+    def encode() -> int:
+        begun.set()
+        return len(text.encode(prompt, allow_special=False))
+
+    with ThreadPoolExecutor(1) as threads:
+        job = threads.submit(encode)
+        begun.wait()
+        num_turns = 0
+        while not job.done():
+            time.sleep(0.001)
+            num_turns += 1
+        assert job.result() > 40_000
+    assert num_turns > 20
