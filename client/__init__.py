@@ -49,6 +49,7 @@ from .events import (
     SpeechStarted,
     SpeechStopped,
     UnknownEvent,
+    UtteranceEnded,
 )
 from .realtime import RealtimeSession
 from .requests import TextDelta, TextDone
@@ -104,4 +105,5 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnknownEvent",
+    "UtteranceEnded",
 ]

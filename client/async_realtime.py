@@ -69,6 +69,8 @@ class AsyncRealtimeSession(AsyncLiveShell):
         while not self._pending:
             if self._core.finished:
                 raise StopAsyncIteration
+            if self._core.needs_fence:
+                await self._send(self._core.clear)
             self._pending.extend(await self._receive())
         return self._pending.popleft()
 
@@ -99,6 +101,8 @@ class _Transcription:
                 raise self._error
             if core.finished:
                 raise StopAsyncIteration
+            if core.needs_fence:
+                await self._session._send(core.clear)
             with anyio.CancelScope() as self._receiving:
                 pending.extend(await self._receive())
         return pending.popleft()

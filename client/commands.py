@@ -139,6 +139,7 @@ def listen(
     *,
     model: str | None = None,
     delay: Delay | None = None,
+    utterance_end_ms: int | None = None,
     audio_format: str | None = None,
     json: bool = False,
     base_url: str | None = None,
@@ -163,12 +164,14 @@ def listen(
     delay
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
+    utterance_end_ms
+        An utterance ends so long behind its last word (500 to 10000 ms): an empty line, an event in JSON.
     audio_format
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
     json
-        Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts,
-        failures, lost connections.
+        Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts, ends
+        of utterances, failures, lost connections.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -177,7 +180,16 @@ def listen(
 
     def run() -> int:
         with Client(base_url, api_key) as client:
-            return listen_to(client, source, model, delay, options, audio_format=audio_format, as_json=json)
+            return listen_to(
+                client,
+                source,
+                model,
+                delay,
+                options,
+                utterance_end_ms=utterance_end_ms,
+                audio_format=audio_format,
+                as_json=json,
+            )
 
     return guarded(run)
 

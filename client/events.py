@@ -18,6 +18,8 @@ SpeechStarted: TypeAlias = wire.InputAudioBufferSpeechStarted
 """Somebody began to speak: `item_id`, `audio_start_ms`."""
 SpeechStopped: TypeAlias = wire.InputAudioBufferSpeechStopped
 """The turn is over: `item_id`, `audio_end_ms`."""
+UtteranceEnded: TypeAlias = wire.InputAudioBufferUtteranceEnded
+"""No word has followed for `utterance_end_ms`: `item_id` and `last_word_end_ms` of the last one."""
 Committed: TypeAlias = wire.InputAudioBufferCommitted
 """The turn's audio is complete; exactly one `Completed` or `Failed` follows for its `item_id`."""
 Cleared: TypeAlias = wire.InputAudioBufferCleared

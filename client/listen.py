@@ -25,6 +25,7 @@ from .events import (
     Failed,
     Resumed,
     SpeechStarted,
+    UtteranceEnded,
 )
 from .live_core import LiveOptions
 from .microphone import RATE, microphone
@@ -35,7 +36,17 @@ from .terminal import JsonLines, LiveText, milliseconds, timestamp
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""
 _PIECE_BYTES: Final = 16 * 1024
-_TOLD: Final = (SpeechStarted, Delta, Completed, Failed, ErrorEvent, Resumed, Expiring, Backpressure)
+_TOLD: Final = (
+    SpeechStarted,
+    UtteranceEnded,
+    Delta,
+    Completed,
+    Failed,
+    ErrorEvent,
+    Resumed,
+    Expiring,
+    Backpressure,
+)
 """Events that `--json` writes."""
 _EXPIRING: Final = {
     "session_expired": "the session reaches its longest life",
@@ -51,6 +62,7 @@ def listen_to(
     delay: Delay | None,
     options: SpeechOptions,
     *,
+    utterance_end_ms: int | None = None,
     audio_format: str | None = None,
     as_json: bool = False,
 ) -> int:
@@ -65,7 +77,9 @@ def listen_to(
     else:
         audio = _plain(source)
         chunks, sound, speed = audio.chunks(), {"sample_rate": audio.rate}, 1.0
-    with client.realtime(model, delay=delay, **sound, **options) as session:
+    with client.realtime(
+        model, delay=delay, utterance_end_ms=utterance_end_ms, **sound, **options
+    ) as session:
         log = TurnLog(max_turns=_MAX_TURNS)
         live = JsonLines() if as_json else LiveText()
         log.configure(session.updated)
@@ -127,6 +141,8 @@ def _write(event: Event, turn: Turn | None, live: LiveText) -> None:
         case Completed() if turn is not None:
             start_ms = turn.audio_start_ms or 0
             live.line(f"{timestamp(start_ms / 1000)}  {event.transcript}")
+        case UtteranceEnded() if turn is not None and turn.transcript is not None:
+            live.line()  # a paragraph for each; the line of an open turn goes on growing
         case Failed():
             live.line(f"(a turn failed: {event.error.message})")
         case ErrorEvent():

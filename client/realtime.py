@@ -76,6 +76,8 @@ class RealtimeSession(LiveShell):
         while not self._pending:
             if self._core.finished:
                 raise StopIteration
+            if self._core.needs_fence:
+                self._send(self._core.clear)
             try:
                 self._pending.extend(self._receive())
             except LeftError:

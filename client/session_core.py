@@ -2,7 +2,8 @@
 
 `finish` needs to know when every turn is answered even if the server's own turn detector commits at the
 same moment, so it sends a commit and then a *fence*: clearing the (now empty) buffer, which the server
-answers with exactly one `cleared` after everything before it. What it shares with sessions that answer is
+answers with exactly one `cleared` after everything before it. Where ends of utterances are told, which come
+behind answers, it sends another fence behind the last answer. What it shares with sessions that answer is
 `client/live_core.py`; its shells are `client/realtime.py` and `client/async_realtime.py`.
 """
 
@@ -29,11 +30,17 @@ from .events import (
     ItemDone,
     SpeechStarted,
     UnknownEvent,
+    UtteranceEnded,
 )
 from .live_core import AudioChunk, LiveCore, LiveOptions
 from .requests import SpeechOptions, given
 
-_OF_TRANSCRIPTION: Final = (*SpeechOptions.__annotations__, "delay", "timestamp_granularities")
+_OF_TRANSCRIPTION: Final = (
+    *SpeechOptions.__annotations__,
+    "delay",
+    "timestamp_granularities",
+    "utterance_end_ms",
+)
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 
@@ -49,6 +56,9 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
         corrected less often; the server's default if not given.
     timestamp_granularities
         word, segment or both: finals carry them with their times.
+    utterance_end_ms
+        An `UtteranceEnded` event comes so long behind the last word (500 to 10,000 ms), also where noise
+        keeps its turn open; none if not given.
     multichannel
         Every channel (`num_channels`) is heard for itself, and its events say which (`channel`, from 0);
         mixed if not given.
@@ -56,6 +66,7 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
 
     delay: Delay | None
     timestamp_granularities: Sequence[Granularity]
+    utterance_end_ms: int | None
     multichannel: bool
 
 
@@ -79,6 +90,8 @@ class SessionCore(LiveCore):
         self._spoken: set[str] = set()
         self._held: dict[str, list[Event]] = {}
         self._num_fences = 0
+        self._may_say_more = False
+        """An answer came behind the last fence, and the end of an utterance may come behind the answer."""
         self._finishing = False
 
     @property
@@ -89,6 +102,15 @@ class SessionCore(LiveCore):
     @property
     def finished(self) -> bool:
         """`finish` was called and every turn since has been answered."""
+        return self._is_answered and not self._may_say_more
+
+    @property
+    def needs_fence(self) -> bool:
+        """Only the answer to another `clear` will show that nothing more comes."""
+        return self._is_answered and self._may_say_more
+
+    @property
+    def _is_answered(self) -> bool:
         return self._finishing and not self._num_fences and not self._in_flight
 
     @property
@@ -126,6 +148,7 @@ class SessionCore(LiveCore):
         """Frames that discard the audio of the current turn."""
         self._partial_sample = b""
         self._num_fences += 1
+        self._may_say_more = False
         return [encode_event(InputAudioBufferClear())]
 
     def finish(self) -> list[str]:
@@ -143,6 +166,8 @@ class SessionCore(LiveCore):
                 return []  # the closing commit found nothing left over, which is how it should be
             case Cleared() if self._finishing:
                 return []
+            case UtteranceEnded():
+                return [event]
             case _:
                 return [event] if was_spoken else self._without_silence(event)
 
@@ -160,6 +185,7 @@ class SessionCore(LiveCore):
                 self._in_flight[event.item_id] = None
             case Completed() | Failed():
                 self._in_flight.pop(event.item_id, None)
+                self._may_say_more = "utterance_end_ms" in self._transcription
                 self._spoken.discard(event.item_id)
             case Cleared():
                 self._num_fences = max(0, self._num_fences - 1)

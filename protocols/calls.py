@@ -41,6 +41,7 @@ CallEventKind = Literal[
     "transcript.delta",
     "transcript.completed",
     "transcript.failed",
+    "utterance.ended",
     "dtmf",
     "mark",
     "call.summary",

@@ -184,6 +184,16 @@ class InputAudioBufferSpeechStopped(
     channel: int | UnsetType = UNSET
 
 
+class InputAudioBufferUtteranceEnded(
+    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.utterance_ended"
+):
+    """Extension: for `utterance_end_ms` of audio no word has followed the last one, which is of `item_id`."""
+
+    item_id: str
+    last_word_end_ms: int
+    channel: int | UnsetType = UNSET
+
+
 class InputAudioBufferBackpressure(
     NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.backpressure"
 ):
@@ -307,6 +317,7 @@ ServerEvent = (
     | InputAudioBufferFlushed
     | InputAudioBufferSpeechStarted
     | InputAudioBufferSpeechStopped
+    | InputAudioBufferUtteranceEnded
     | InputAudioBufferBackpressure
     | ConversationItemAdded
     | ConversationItemDone
@@ -344,6 +355,7 @@ __all__ = [
     "InputAudioBufferFlushed",
     "InputAudioBufferSpeechStarted",
     "InputAudioBufferSpeechStopped",
+    "InputAudioBufferUtteranceEnded",
     "InvalidEvent",
     "LogProb",
     "Segment",

@@ -25,6 +25,8 @@ Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
+UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
+"""Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
 NumChannels = Annotated[int, Meta(ge=1, le=8)]
 """As many as a recording may have."""
 Prompt = Annotated[str, Meta(max_length=10_000)]
@@ -48,6 +50,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
     `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
     `languages` and `keywords` are bounded by `protocols/hints.py`; `numerals` is an extension, too.
+    So is `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent.
     """
 
     model: str | UnsetType | None = UNSET
@@ -58,6 +61,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     delay: Delay | UnsetType | None = UNSET
     timestamp_granularities: list[Granularity] | UnsetType | None = UNSET
     numerals: Numerals | UnsetType | None = UNSET
+    utterance_end_ms: UtteranceEnd | UnsetType | None = UNSET
 
 
 class ServerVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="server_vad"):
@@ -144,6 +148,7 @@ class TranscriptionView(Struct, frozen=True):
     keywords: list[str] | UnsetType = UNSET
     delay: Delay | UnsetType = UNSET
     numerals: Numerals | UnsetType = UNSET
+    utterance_end_ms: int | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

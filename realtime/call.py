@@ -40,6 +40,7 @@ from ..protocols.realtime import (
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
     InputAudioBufferSpeechStopped,
+    InputAudioBufferUtteranceEnded,
     ServerEvent,
 )
 from .call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
@@ -214,6 +215,9 @@ class CallMachine:
                 self._tell("speech.started", track=track.name, item=event.item_id, at_ms=event.audio_start_ms)
             case InputAudioBufferSpeechStopped():
                 self._tell("speech.stopped", track=track.name, item=event.item_id, at_ms=event.audio_end_ms)
+            case InputAudioBufferUtteranceEnded():
+                item, end_ms = event.item_id, event.last_word_end_ms
+                self._tell("utterance.ended", track=track.name, item=item, at_ms=end_ms)
             case InputAudioBufferCommitted():
                 track.pending.add(event.item_id)
             case ConversationItemInputAudioTranscriptionDelta():

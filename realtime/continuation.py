@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from .pieces import pieces
+from .pieces import pieces, plain
 
 _WINDOW: Final = 32
 """Words on both sides that are compared to find where a contradicted text goes on."""
@@ -24,7 +24,7 @@ def continuation(released: str, final: str) -> str:
     if final.startswith(released):
         return final[len(released) :]
     old, new = pieces(released), pieces(final)
-    old_words, new_words = [_plain(piece) for piece in old], [_plain(piece) for piece in new]
+    old_words, new_words = [plain(piece) for piece in old], [plain(piece) for piece in new]
     common = 0
     while common < min(len(old), len(new)) and old_words[common] == new_words[common]:
         common += 1
@@ -40,11 +40,6 @@ def continuation(released: str, final: str) -> str:
     least = min(row)
     nearest = max(index for index, cost in enumerate(row) if cost == least)
     return "".join(new[first + nearest :])
-
-
-def _plain(piece: str) -> str:
-    """A word without case and punctuation."""
-    return "".join(char for char in piece.casefold() if char.isalnum()) or piece.strip()
 
 
 def joint(before: str, after: str) -> str:

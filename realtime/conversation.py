@@ -6,7 +6,8 @@ about the newest range, so that load makes hypotheses rarer and never queues the
 match what is in flight is late or foreign and is ignored.
 
 Items are answered in order, exactly once. Text of an item is withheld until every earlier item is
-answered, because clients join deltas without looking at `item_id`.
+answered, because clients join deltas without looking at `item_id`. Where utterances end is told between them
+(`realtime/utterances.py`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .events import HypothesisFailed, HypothesisReady
 from .outgoing import Teller, error_detail
 from .releases import ReleaseConfig
 from .transcript import TranscriptPolicy
+from .utterances import Heard, Utterances
 
 MAX_PENDING: Final = 1024
 """Committed items without an answer; a client's next commit is refused (turns are bounded by audio)."""
@@ -49,14 +51,17 @@ class Item:
         "answer",
         "asked",
         "asked_end",
+        "asked_speech_end",
         "covered_end",
         "end",
         "exact",
+        "heard",
         "id",
         "newest",
         "options",
         "policy",
         "speculated_end",
+        "speech_end",
         "speech_start",
         "start",
         "withheld",
@@ -66,11 +71,15 @@ class Item:
         self.id = item_id
         self.start = start
         self.speech_start = speech_start
+        self.speech_end = speech_start
+        """Of the newest speech."""
         self.end: int | None = None
         self.asked: Transcribe | None = None
         """In flight."""
         self.asked_end = speech_start
         """End of the newest range ever asked about; before that, where the speech began."""
+        self.asked_speech_end = speech_start
+        """Of the speech in the range that was asked about last."""
         self.covered_end = start
         """End of the newest range that was answered."""
         self.speculated_end = -1
@@ -83,6 +92,7 @@ class Item:
         self.newest: Transcript | None = None
         """What was understood of [start, covered_end)."""
         self.policy = TranscriptPolicy(release)
+        self.heard = Heard(item_id, start, speech_start)
         self.withheld = ""
 
 
@@ -107,6 +117,7 @@ class Conversation:
         self.last_item_id: ItemId | None = None
         """The item that the next one comes behind."""
         self.options = TranscriptionOptions()
+        self.utterances = Utterances(outgoing)
         self.open: Item | None = None
         self.pending: deque[Item] = deque()
         self.num_completed = 0
@@ -148,6 +159,7 @@ class Conversation:
             item.options = self.options
         item.asked = Transcribe(item.id, item.start, end, final)
         item.asked_end = end
+        item.asked_speech_end = min(end, item.speech_end)
         if final and item.end is None:
             item.speculated_end = end
         self._outgoing.do(item.asked)
@@ -178,6 +190,8 @@ class Conversation:
     def discard(self) -> None:
         """Forget the open item, if there is one."""
         if self.open is not None:
+            if self.open is self._head():
+                self.utterances.discard()
             self._forget(self.open)
             self.open = None
 
@@ -187,6 +201,8 @@ class Conversation:
         if item is None:
             return
         item.covered_end, item.newest = event.end_sample, event.transcript
+        if self.utterances.wait is not None:
+            item.heard.learn(event.transcript, event.end_sample, item.asked_speech_end)
         if event.final:
             item.exact = (event.end_sample, event.transcript)
             if item.end == event.end_sample:
@@ -208,6 +224,15 @@ class Conversation:
         item = self._answered(event)
         if item is not None and event.final and item.end == event.end_sample:
             item.answer = event.error
+
+    def reach(self, position: int) -> None:
+        """No word begins before `position` that is not known: tell an utterance that is over, all text of
+        it before that. While an answer is due that waits."""
+        if self.pending or (last := self.utterances.is_over(position)) is None:
+            return
+        if self.open is not None and self.open.heard is last:
+            self._release(self.open, self.open.policy.conclude())
+        self.utterances.reach(position)
 
     def fail_pending(self, error: SensoriumError) -> None:
         """Answer every committed item that is still waiting with `error`."""
@@ -263,13 +288,20 @@ class Conversation:
 
     def _release(self, item: Item, text: str) -> None:
         item.withheld += text
-        if item.withheld and item is self._head():
+        if item is not self._head():
+            return
+        self.utterances.follow(item.heard)
+        if item.withheld:
             self._outgoing.send(
                 ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=item.withheld)
             )
             item.withheld = ""
 
     def _send_answer(self, item: Item) -> None:
+        if self.utterances.wait is not None and item.end is not None and isinstance(item.answer, Transcript):
+            speech_end = min(item.end, item.speech_end)
+            item.heard.learn(item.answer, item.end, speech_end)
+        self.utterances.follow(item.heard)
         if isinstance(item.answer, SensoriumError):
             self.num_failed += 1
             self._outgoing.send(
@@ -280,6 +312,7 @@ class Conversation:
         else:
             assert item.answer is not None
             self._complete(item, item.answer)
+        self.utterances.answered(item.heard)
         self._forget(item)
 
     def _complete(self, item: Item, transcript: Transcript) -> None:

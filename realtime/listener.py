@@ -63,6 +63,7 @@ class Listener:
         self._settings = settings
         self._conversation = conversation
         self._outgoing = outgoing
+        conversation.utterances.configure(settings.utterance_end_ms)
         self._detector = TurnDetector(settings.detector(config))
         self._buffer = Buffer()
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
@@ -113,6 +114,8 @@ class Listener:
             elif isinstance(event, SpeechStopped) and self._detecting:
                 self._end_turn(self._spoken_end)
         item = self._conversation.open
+        if item is not None:
+            item.speech_end = max(item.speech_end, self._detector.last_speech_end)
         if item is not None and self._detecting:
             self._bound_turn(item, end_sample)
 
@@ -184,6 +187,7 @@ class Listener:
             self._buffer.slide(self._turn_start())
         self._settings = settings
         self._conversation.release = RELEASES[settings.delay]
+        self._conversation.utterances.configure(settings.utterance_end_ms)
         self._detector.reconfigure(settings.detector(self._config, self._ending))
         if item is not None and self._detecting and not was_detecting:
             if self._detector.speaking:
@@ -197,6 +201,7 @@ class Listener:
         self._listen_for_the_end()
         self._ask(now)
         self._conversation.settle()
+        self._conversation.reach(self._understood_end)
         if not self._detecting and self._conversation.open is None:
             self._buffer.slide(self._buffer.received - self._max_turn)
         keep_from = self._keep_from()
@@ -218,6 +223,14 @@ class Listener:
         """Where the turn ends if nobody speaks any more: behind the tail of its last frame of speech."""
         tail = self._settings.detector(self._config).pause
         return min(self._detector.last_speech_end + tail, self._buffer.received)
+
+    @property
+    def _understood_end(self) -> int:
+        """No word begins before that no hypothesis has: where nobody speaks there is none."""
+        item, detector = self._conversation.open, self._detector
+        if item is not None and (not detector.silent or item.covered_end < self._spoken_end):
+            return item.heard.known_end
+        return self._buffer.scored if detector.candidate_start is None else detector.candidate_start
 
     def _start_turn(self, speech_start: int) -> None:
         if self._detecting:
@@ -290,7 +303,8 @@ class Listener:
 
     def _commit_unspoken(self, answer: Transcript | None) -> None:
         """Commit a buffer in which no turn was heard; None: transcribe it all the same."""
-        self._conversation.begin(self._buffer.base, self._buffer.base)
+        item = self._conversation.begin(self._buffer.base, self._buffer.base)
+        item.speech_end = self._buffer.received
         self._conversation.commit(self._buffer.received, answer=answer)
         self._buffer.commit(self._buffer.received)
 
@@ -317,7 +331,7 @@ class Listener:
             return
         if item.asked is not None:
             return
-        if detector.last_speech_end <= item.asked_end:
+        if detector.last_speech_end <= item.asked_end and not self._is_last_word_cut(item):
             return
         if self._detecting and detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
@@ -331,6 +345,13 @@ class Listener:
             self._ask_partial(item, scored, now)
         elif scored - max(item.asked_end, self._searched_end) >= ms_to_samples(wanted_ms):
             self._search_cut(item)  # the turn may be cut behind what is asked about
+
+    def _is_last_word_cut(self, item: Item) -> bool:
+        """Nothing was asked about the tail of what was said, and an utterance may end with it."""
+        is_quiet = self._detector.silent and self._buffer.scored >= self._spoken_end
+        return (
+            is_quiet and item.asked_end < self._spoken_end and self._conversation.utterances.wait is not None
+        )
 
     def _ask_partial(self, item: Item, end: int, now: float) -> None:
         self._conversation.ask(item, end, final=False)

@@ -54,6 +54,11 @@ def weight(piece: str) -> int:
     return 1 if _FIRST_UNSPACED.match(piece) else 2
 
 
+def plain(piece: str) -> str:
+    """A word without case and punctuation."""
+    return "".join(char for char in piece.casefold() if char.isalnum()) or piece.strip()
+
+
 def _split_punctuation(piece: str) -> list[str]:
     word = piece.rstrip(_TRAILING)
     return [word, piece[len(word) :]] if word.strip() and word != piece else [piece]

@@ -76,6 +76,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     options: TranscriptionOptions = TranscriptionOptions()
     delay: Delay
+    utterance_end_ms: int | None = None
+    """None: utterances are not told."""
     turn_detection: TurnDetectionView | None = DEFAULT_VAD
     multichannel: bool = False
     """Channels are heard apart; else they are mixed."""
@@ -147,6 +149,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             list(self.options.keywords) or UNSET,
             self.delay,
             self.options.numerals or UNSET,
+            self.utterance_end_ms or UNSET,
         )
 
     def include_view(self) -> list[Include]:
@@ -172,8 +175,9 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
     wishes = audio.transcription
     if wishes is None:
         # There is no session without a transcription: null goes back to the server's defaults.
+        options = TranscriptionOptions(logprobs=settings.options.logprobs)
         settings = msgspec.structs.replace(
-            settings, options=TranscriptionOptions(logprobs=settings.options.logprobs), delay=config.delay
+            settings, options=options, delay=config.delay, utterance_end_ms=None
         )
     options = settings.options if wishes is UNSET or wishes is None else _options(settings.options, wishes)
     _check_model(options, model)
@@ -187,6 +191,9 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         model=model.name,
         options=options,
         delay=_either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
+        utterance_end_ms=_either(
+            wishes.utterance_end_ms if wishes else UNSET, settings.utterance_end_ms, None
+        ),
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
         multichannel=multichannel,
     )

@@ -110,6 +110,10 @@ class TranscriptPolicy:
             self._move_head(current[: num_stable - _NUM_KEPT])
         return rest
 
+    def conclude(self) -> str:
+        """Nobody goes on for long: return the rest of the newest hypothesis, whatever doubt there is."""
+        return self._extend(self._head + "".join(self._history[-1])) if self._history else ""
+
     def finish(self, text: str, *, unsent: str = "") -> str:
         """Take the final text; return the rest to send, "" where what was sent contradicts it.
 

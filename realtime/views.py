@@ -25,6 +25,7 @@ CAPABILITIES: Final = (
     "server_event_seq",
     "session.expiring",
     "timestamp_granularities",
+    "utterance_end_ms",
 )
 """Extensions of OpenAI's dialect, as `session.capabilities` lists them; `session.resume` joins them where
 the session waits for a client whose socket was lost."""

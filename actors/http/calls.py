@@ -2,8 +2,8 @@
 
 Who may come in is decided as for live sessions, by key and origin; a secret of a browser opens no calls. A
 call's options are in its address, because a provider's frames have no place for them: `model`, `language`,
-`delay`, `prompt`, `callback`, and `events=off` where the provider expects no frames of ours. The call itself
-is `actors/live/calls.py`.
+`delay`, `utterance_end_ms`, `prompt`, `callback`, and `events=off` where the provider expects no frames of
+ours. The call itself is `actors/live/calls.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from .routes import error_response
 from .service import Service, sent_key
 from .websocket import RealtimeSocket, close_code, has_place
 
-_OPTIONS: Final = frozenset({"model", "language", "delay", "prompt", "events", "callback"})
+_OPTIONS: Final = frozenset(
+    {"model", "language", "delay", "utterance_end_ms", "prompt", "events", "callback"}
+)
 _TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
@@ -154,7 +156,12 @@ def _session(
 
 def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     """What a track's session begins with; read as an update is, so that it is refused as one."""
-    named = {name: asked[name] for name in ("language", "delay", "prompt") if name in asked}
+    named: dict[str, object] = {
+        name: asked[name] for name in ("language", "delay", "prompt") if name in asked
+    }
+    if "utterance_end_ms" in asked:
+        text = asked["utterance_end_ms"]
+        named["utterance_end_ms"] = int(text) if text.isdecimal() and len(text) < 9 else text
     sound: dict[str, object] = {"type": _TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate

@@ -197,10 +197,14 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
     hints: SpeechOptions = {"languages": ["de", "en"], "keywords": ["Ada Lovelace"]}
     dialog = FakeDialog()
     with serve_realtime(lambda: dialog) as url:
-        assert commands.listen(recording, delay="low", base_url=url, options=hints) == 0
+        assert commands.listen(recording, delay="low", utterance_end_ms=900, base_url=url, options=hints) == 0
     update = dialog.received[0]
     assert isinstance(update, SessionUpdate)
-    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == {**hints, "delay": "low"}
+    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == {
+        **hints,
+        "delay": "low",
+        "utterance_end_ms": 900,
+    }
     with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
         url,
         requests,

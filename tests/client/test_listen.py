@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sensorium.client import commands
 from sensorium.protocols.codec import encode_event
-from sensorium.protocols.realtime import Error, ErrorDetail
+from sensorium.protocols.realtime import Error, ErrorDetail, InputAudioBufferUtteranceEnded
 from support.fake_server import FakeDialog, serve_realtime
 
 
@@ -87,6 +87,30 @@ def test_listening_as_json_is_the_sessions_events_and_nothing_else(
     kinds = [event["type"].rsplit(".", 1)[1] for event in events]
     assert "delta" in kinds
     assert kinds[-1] == "completed"
+
+
+class Answering(FakeDialog):
+    """Says where an utterance ended, behind each answer."""
+
+    def receive(self, frame: str | bytes) -> list[str]:
+        said = super().receive(frame)
+        for index, one in reversed(list(enumerate(said))):
+            if "transcription.completed" in one:
+                item_id = json.loads(one)["item_id"]
+                ended = InputAudioBufferUtteranceEnded(item_id=item_id, last_word_end_ms=900)
+                said.insert(index + 1, encode_event(ended))
+        return said
+
+
+@pytest.mark.slow
+def test_an_utterance_is_a_paragraph_or_an_event(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve_realtime(Answering) as url:
+        assert commands.listen(recording, base_url=url, utterance_end_ms=900) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:3] == ["0:00.0  one two", "", ""]
+        assert commands.listen(recording, base_url=url, utterance_end_ms=900, json=True) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["type"].rsplit(".", 1)[1] for event in events][-2:] == ["completed", "utterance_ended"]
 
 
 @pytest.mark.slow

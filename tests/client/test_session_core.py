@@ -16,6 +16,7 @@ from sensorium.client import (
     Event,
     Flushed,
     UnknownEvent,
+    UtteranceEnded,
 )
 from sensorium.client.live_core import MAX_FRAME_BYTES
 from sensorium.client.session_core import SessionCore
@@ -63,6 +64,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
         languages=["de", "en"],
         keywords=["Ada Lovelace"],
         delay="low",
+        utterance_end_ms=1000,
         sample_rate=16_000,
         turn_detection={"type": "server_vad", "silence_duration_ms": 300},
         timestamp_granularities=["word"],
@@ -82,6 +84,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
                     "keywords": ["Ada Lovelace"],
                     "delay": "low",
                     "timestamp_granularities": ["word"],
+                    "utterance_end_ms": 1000,
                 },
                 "turn_detection": {"type": "server_vad", "silence_duration_ms": 300},
             }
@@ -240,6 +243,24 @@ def test_finish_waits_for_the_transcript_not_only_for_the_commit() -> None:
     assert not core.finished
     assert core.num_unfinished == 1
     core.receive(transcript)
+    assert core.finished
+
+
+def test_the_end_of_an_utterance_may_come_behind_the_last_answer() -> None:
+    ended = '{"type":"input_audio_buffer.utterance_ended","item_id":"item_1","last_word_end_ms":900}'
+    core, dialog = opened(SessionCore(turn_detection=None, utterance_end_ms=500))
+    exchange(core, dialog, list(core.append(SECOND)))
+    committed, transcript, cleared = [answer for frame in core.finish() for answer in dialog.receive(frame)]
+    for frame in (committed, cleared):
+        core.receive(frame)
+        assert (core.finished, core.needs_fence) == (False, False)
+    core.receive(transcript)
+    assert (core.finished, core.needs_fence) == (False, True)
+    fence = core.clear()
+    assert (core.finished, core.needs_fence) == (False, False)
+    assert [type(event) for event in core.receive(ended)] == [UtteranceEnded]
+    assert not core.finished
+    assert exchange(core, dialog, list(fence)) == []
     assert core.finished
 
 

@@ -125,7 +125,7 @@ def test_both_sides_of_a_call(server: Server, lights: bytes, conversation: bytes
 def test_words_come_while_somebody_speaks(server: Server, lights: bytes) -> None:
     """As a telephone sends them, 20 ms at a time, but twice as fast."""
     audio = mu_law(pcm(lights) + silence(1.0))
-    with call(server.realtime) as socket:
+    with call(server.realtime, "?utterance_end_ms=600") as socket:
         begin(socket, "inbound")
         media(socket, audio, "inbound", paced=True)
         send(socket, "stop")
@@ -133,6 +133,10 @@ def test_words_come_while_somebody_speaks(server: Server, lights: bytes) -> None
     kinds = [event["event"] for event in events]
     assert kinds.index("speech.started") < kinds.index("transcript.delta")
     assert kinds.index("transcript.delta") < kinds.index("transcript.completed")
+    assert kinds.index("transcript.completed") < kinds.index("utterance.ended")
+    (ended,) = of(events, "utterance.ended", "inbound")
+    assert ended["item"] == of(events, "transcript.completed")[0]["item"]
+    assert 2000 < ended["at_ms"] < of(events, "speech.stopped")[0]["at_ms"]
 
 
 def test_binary_frames_of_another_provider(server: Server, lights: bytes) -> None:
@@ -176,6 +180,8 @@ def test_what_is_no_call_is_told_by_name(server: Server) -> None:
         ("?model=none", "model"),
         ("?voice=x", "voice"),
         ("?delay=never", "delay"),
+        ("?utterance_end_ms=soon", "utterance_end_ms"),
+        ("?utterance_end_ms=60000", "utterance_end_ms"),
         ("?callback=http://127.0.0.1/", "callback"),
     ],
 )

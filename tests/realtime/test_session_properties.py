@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sensorium.protocols.audio import samples_to_ms
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.messages import ItemId
@@ -44,6 +45,9 @@ updates = st.fixed_dictionaries(
                 {"delay": "minimal"},
                 {"languages": ["en", "de"]},
                 {"keywords": ["Kiel"]},
+                {"utterance_end_ms": 500},
+                {"utterance_end_ms": 1000},
+                {"utterance_end_ms": None},
             ]
         ),
         "format": st.sampled_from([None, {"type": "audio/pcmu"}, {"type": "audio/pcm", "rate": 1}]),
@@ -186,6 +190,15 @@ class SessionMachine(RuleBasedStateMachine):
         ]
         assert len(set(committed)) == len(committed)
         assert answered == committed[: len(answered)]
+
+    @invariant()
+    def utterances_end_in_order(self) -> None:
+        before = ("", -1)
+        for event in self.dialog.of("input_audio_buffer.utterance_ended"):
+            item_id, end_ms = event["item_id"], event["last_word_end_ms"]
+            assert end_ms > before[1] or (end_ms == before[1] and item_id != before[0])
+            assert end_ms < samples_to_ms(self.dialog.num_samples)
+            before = item_id, end_ms
 
     @invariant()
     def speech_starts_and_stops_alternate_on_the_timeline(self) -> None:

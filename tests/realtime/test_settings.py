@@ -10,7 +10,7 @@ import pytest
 from sensorium.protocols.audio import AudioFormat, ms_to_samples
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.realtime import SessionUpdate
+from sensorium.protocols.realtime import InvalidEvent, SessionUpdate
 from sensorium.protocols.realtime_session import ServerVadView, SessionPatch
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.settings import DEFAULT_VAD, SessionSettings, initial_settings, merge
@@ -132,6 +132,28 @@ def test_hints_and_delay_merge_like_the_other_fields() -> None:
     assert "keywords" not in msgspec.to_builtins(second.audio_view())["input"]["transcription"]
     assert update(second, {"transcription": {"languages": None}}) == INITIAL
     assert update(first, {"transcription": None}) == INITIAL
+
+
+def test_ends_of_utterances_are_asked_for_whatever_finds_the_turns() -> None:
+    first = update(INITIAL, {"transcription": {"utterance_end_ms": 1000}, "turn_detection": None})
+    assert first.utterance_end_ms == 1000
+    assert msgspec.to_builtins(first.audio_view())["input"]["transcription"]["utterance_end_ms"] == 1000
+    second = update(first, {"turn_detection": {"type": "semantic_vad"}, "transcription": {"delay": "low"}})
+    assert second.utterance_end_ms == 1000
+    assert update(second, {"transcription": {"utterance_end_ms": None}}).utterance_end_ms is None
+    assert update(second, {"transcription": None}).utterance_end_ms is None
+    assert "utterance_end_ms" not in msgspec.to_builtins(INITIAL.audio_view())["input"]["transcription"]
+
+
+@pytest.mark.parametrize("value", [499, 10_001, -1, 0, "1000", 1000.5, True])
+def test_a_wait_for_the_end_of_an_utterance_that_cannot_be(value: object) -> None:
+    wish = {"audio": {"input": {"transcription": {"utterance_end_ms": value}}}}
+    event = decode_client_event(json.dumps({"type": "session.update", "session": wish}))
+    assert isinstance(event, InvalidEvent)
+    assert (event.code, event.param) == (
+        "invalid_value",
+        "session.audio.input.transcription.utterance_end_ms",
+    )
 
 
 def test_numbers_are_spelled_by_models_that_can() -> None:

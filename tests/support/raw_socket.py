@@ -25,6 +25,7 @@ EXTENSIONS = {
     "conversation.truncated",
     "input_audio_buffer.backpressure",
     "input_audio_buffer.flushed",
+    "input_audio_buffer.utterance_ended",
     "input_image_buffer.cleared",
     "input_image_buffer.committed",
     "input_image_buffer.dropped",
