@@ -304,6 +304,7 @@ def test_of_audio_that_has_not_come_nothing_is_concluded(end: str) -> None:
     say(dialog, 960, "hello")
     if end == "drain":
         dialog.tell(DrainStarted())
+        dialog.wait(1.1)  # nothing comes: the turn is over
     else:
         dialog.client({"type": f"input_audio_buffer.{end}"})
     dialog.answer("hello")
