@@ -93,7 +93,8 @@ def test_music_keeps_the_turn_open_and_not_the_utterance(server: Server, lights:
         ended = session.until(ENDED, 20)
         assert session.deltas(ended["item_id"]) == "Set the kitchen lights to ninety percent"
         assert not session.seen("speech_stopped")
-        assert ended["last_word_end_ms"] == pytest.approx(end_ms, abs=500)
+        # By when the word was first there in a hypothesis: later on a busy machine.
+        assert end_ms - 500 < ended["last_word_end_ms"] < end_ms + 1500
         sender.join()
         session.commit()
         completed = session.until("completed", 20)
