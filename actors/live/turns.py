@@ -31,6 +31,13 @@ class _Turn:
         self.make = make
         self.live: LiveTurn | None = None
         self.running: trio.CancelScope | None = None
+        self.asked: Transcribe | None = None
+        """The newest question."""
+
+    def is_ending(self, channel: int) -> bool:
+        """Whether it is one of that channel whose end is being transcribed."""
+        asked = self.asked if self.running is not None else None
+        return asked is not None and asked.final and asked.channel == channel
 
     def release(self) -> None:
         """Give back what is kept for the turn."""
@@ -86,8 +93,11 @@ class LiveTurns:
             self._turns[effect.item_id] = turn
         if turn.running is not None:
             turn.running.cancel()
+        others = (each for each in self._turns.values() if each is not turn)
+        is_behind = effect.final and any(each.is_ending(effect.channel) for each in others)
+        turn.asked = effect
         turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
-        nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed)
+        nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed, is_behind)
 
     def forget(self, item_id: ItemId) -> None:
         """Cancel what runs for the item and give back what is kept for it."""
@@ -115,7 +125,7 @@ class LiveTurns:
             self.forget(item_id)
 
     async def _transcribe(
-        self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool
+        self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool, is_behind: bool
     ) -> None:
         outcome: Outcome
         where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
@@ -124,7 +134,7 @@ class LiveTurns:
             try:
                 turn.live = turn.live or turn.make()
                 transcript = await turn.live.hypothesis(
-                    effect.end_sample, final=effect.final, is_pushed=is_pushed
+                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_behind=is_behind
                 )
                 outcome = HypothesisReady(*where, transcript)
             except SensoriumError as error:

@@ -57,7 +57,9 @@ class LiveTranscriber:
         self._lock = trio.Lock()
         self._is_closed = False
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         """The transcript of `[start, end)`; see `LiveTurn`."""
         async with self._lock:
             try:
@@ -71,7 +73,7 @@ class LiveTranscriber:
                     ranges,
                     self._memory,
                     self._options,
-                    lane=FILE if is_pushed else self._lane(end, final=final),
+                    lane=FILE if is_pushed else self._lane(end, final=final, is_behind=is_behind),
                     prior=self._prior(final=final),
                     is_timed=final,
                 )
@@ -86,9 +88,9 @@ class LiveTranscriber:
         self._is_closed = True
         self._recording.close()
 
-    def _lane(self, end: int, *, final: bool) -> Lane:
+    def _lane(self, end: int, *, final: bool, is_behind: bool) -> Lane:
         if final:
-            return LIVE_FINAL
+            return LIVE_PARTIAL if is_behind else LIVE_FINAL
         return LIVE_FIRST if end - self._start < FIRST_S * INTERNAL_RATE else LIVE_PARTIAL
 
     def _prior(self, *, final: bool) -> Prior | None:

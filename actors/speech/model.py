@@ -24,16 +24,20 @@ LIVE_FINAL: Final = Lane("live", -2)
 LIVE_FIRST: Final = Lane("live", -1)
 LIVE_PARTIAL: Final = Lane("live")
 FILE: Final = Lane("interactive")
-"""Someone is waiting for the end of a live turn, then for the first words of one; nobody hears a file."""
+"""Someone is waiting for the end of a live turn, then for the first words of one; nobody hears a file. Of a
+session's ends one goes before others' words: whoever commits ten times a second gets no more of that."""
 
 
 class LiveTurn(Protocol):
     """One turn while it is being spoken. One call at a time."""
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
 
-        Where the audio is pushed, and nobody is speaking it now, the question comes behind those who do.
+        Where the audio is pushed, and nobody is speaking it now, the question comes behind those who do. A
+        final one that `is_behind` another of its session, which is answered first, has no precedence.
 
         A final one is exactly what `transcribe` gives for the same samples; its tokens are there even if
         nobody asked for them, for they say how sure the model was. A partial one may keep a

@@ -91,7 +91,9 @@ class StubTurn:
         self._read = read
         self._start = self._end = start
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         """At once."""
         await trio.lowlevel.checkpoint()
         if end > self._end:

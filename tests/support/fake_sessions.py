@@ -38,6 +38,7 @@ class FakeModel:
         self.num_held = 0
         self.num_asked = 0
         self.num_pushed = 0
+        self.num_behind = 0
         """Of these about pushed audio."""
 
     @property
@@ -93,12 +94,15 @@ class FakeTurn:
         self._is_open = True
         model.num_held += 1
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
         self._model.num_asked += 1
         self._model.num_pushed += is_pushed
+        self._model.num_behind += is_behind
         await trio.sleep(self._model.work_s)
         text = f"from {self._start} to {end}"
         return Transcript(text=text, language="en", duration=(end - self._start) / 16_000)

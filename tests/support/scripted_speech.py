@@ -21,7 +21,7 @@ from sensorium.actors.speech.family import (
 )
 from sensorium.actors.speech.model import Samples
 from sensorium.actors.speech.sentences import sentences
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, SessionKey
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Lane, SessionKey
 from sensorium.protocols.transcript import Segment, Word
 
 RANGE_SAMPLES = 16_000
@@ -96,6 +96,7 @@ class ScriptedFamily:
         self.detected: list[int] = []
         self.timed: list[int] = []
         self.previous: list[tuple[int, ...]] = []
+        self.lanes: list[Lane] = []
         self.sessions: set[SessionKey] = set()
         self.num_looked_at = 0
 
@@ -124,6 +125,7 @@ class ScriptedFamily:
         place = self._place(items)
         self.asked.append((place, request.language))
         self.previous.append(request.previous.token_ids if request.previous else ())
+        self.lanes.append(request.lane)
         self.sessions.update([request.session] if request.session else [])
         language, text = self.said[place]
         self.before.setdefault(place, []).append(request.before)

@@ -45,7 +45,9 @@ class Listener(FakeModel):
 class ListenerTurn(FakeTurn):
     """One turn: the words that begin in it and are not silent."""
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         said = await super().hypothesis(end, final=final)
         first = -(-self._start // WORD)
         samples = self._read(self._start, end)

@@ -11,6 +11,7 @@ import trio
 from sensorium.actors.live import line as line_module
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.speech.model import Samples
+from sensorium.protocols.transcript import Transcript
 from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -108,7 +109,9 @@ async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_on
     """The outbox overflows, and while what runs for the session is cancelled, its line goes away."""
 
     class StubbornTurn(FakeTurn):
-        async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> object:  # type: ignore[override]
+        async def hypothesis(
+            self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        ) -> Transcript:
             try:
                 return await super().hypothesis(end, final=final)
             finally:

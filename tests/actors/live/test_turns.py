@@ -45,6 +45,31 @@ async def test_a_turn_that_is_forgotten_is_given_back(
     assert not outcomes
 
 
+async def test_of_a_channels_ends_one_has_precedence(autojump_clock: MockClock) -> None:
+    """The next one only when that is answered; another channel's, and what is no end, never lose it."""
+    model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
+    turns = make(model, outcomes)
+
+    async def ask(name: str, *, final: bool = True, channel: int = 0) -> int:
+        num_before = model.num_behind
+        turns.start(Transcribe(ItemId(name), 0, 16_000, final, channel), nursery, SECOND.copy)
+        await trio.sleep(0.1)
+        return model.num_behind - num_before
+
+    async with trio.open_nursery() as nursery:
+        assert await ask("partial", final=False) == 0
+        assert await ask("first") == 0
+        assert await ask("second") == 1
+        assert await ask("other", channel=1) == 0
+        assert await ask("open", final=False) == 0
+        assert await ask("first") == 1, "behind the second"
+        await trio.sleep(2)
+        assert await ask("third") == 0
+        turns.forget(ItemId("third"))
+        assert await ask("fourth") == 0
+    turns.close()
+
+
 async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_given_back(
     autojump_clock: MockClock,
 ) -> None:
@@ -61,7 +86,9 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
 class ThreadedTurn(FakeTurn):
     """Reads its audio where no cancellation reaches, as a worker thread does."""
 
-    async def hypothesis(self, end: int, *, final: bool, is_pushed: bool = False) -> Transcript:
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+    ) -> Transcript:
         with trio.CancelScope(shield=True):
             await trio.sleep(1.0)
         raise IndexError("the audio was forgotten")

@@ -14,6 +14,7 @@ from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
 from sensorium.actors.speech.family import CutRule, LanguageSource
 from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL
 from sensorium.actors.speech.recipe import Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.actors.speech.transcriber import Transcriber
@@ -142,6 +143,25 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
         [[True], [True], [False], [False], [True]] if source == "answer" else [1, 2, 2, 2, 3]
     )
     assert family.previous == [(), (0, 16_000), (0, 25_000), (0, 26_000), (0, 28_000)]
+
+
+async def test_who_goes_before_whom() -> None:
+    family = ScriptedFamily(("en", "a"), ("en", "b"), ("en", "c"))
+    audio = scripted_audio(1, 2, 3)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
+    lanes = []
+    for end, options in (
+        (8_000, {"final": False}),
+        (16_000, {"final": True}),
+        (16_100, {"final": True, "is_behind": True}),
+        (16_200, {"final": True, "is_pushed": True, "is_behind": True}),
+        (44_000, {"final": False}),
+    ):
+        await live.hypothesis(end, **options)
+        lanes.append(family.lanes[-1])
+    assert lanes == [LIVE_FIRST, LIVE_FINAL, LIVE_PARTIAL, FILE, LIVE_PARTIAL]
+    assert LIVE_FINAL.priority < LIVE_FIRST.priority < LIVE_PARTIAL.priority
+    live.close()
 
 
 async def test_sessions_are_kept_while_a_range_may_grow() -> None:
