@@ -151,6 +151,7 @@ def _session(
         SessionMeter(service.metrics),
         Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
         caller=caller,
+        shares_as=service.lane(caller).caller,
     )
 
 

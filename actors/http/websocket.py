@@ -168,6 +168,7 @@ def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) ->
         open_answers=None if answering is None else _open_answers(service, answering, caller, config),
         resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
         caller=caller,
+        shares_as=service.lane(caller).caller,
         has_room=partial(has_place, service, caller),
     )
     if admission.secret is not None:

@@ -87,10 +87,12 @@ class SessionActor:
         open_answers: OpenAnswers | None = None,
         resume_token: str | None = None,
         caller: Caller = NOBODY,
+        shares_as: str = "",
         has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """`open_answers` is for a session that answers, as its `config` says; `has_room` tells whether so
-        many more channels may be heard apart, all of a new session's included."""
+        """`open_answers` is for a session that answers, as its `config` says; `shares_as` is the
+        `Lane.caller` of what it transcribes; `has_room` tells whether so many more channels may be heard
+        apart, all of a new session's included."""
         session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
         self._ears = Ears(open_ear, open_sound, session.num_channels)
@@ -99,7 +101,7 @@ class SessionActor:
         """Public id of the session."""
         self.caller = caller
         """Who began it."""
-        self.turns = LiveTurns(speech, config.model, self._hear_back, session_id=session.id)
+        self.turns = LiveTurns(speech, config.model, self._hear_back, session_id=session.id, caller=shares_as)
         self._meter = meter
         self.delivery = Delivery(session.id, replay, meter, _new_id)
         """What is said, and where the client is."""

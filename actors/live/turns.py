@@ -56,12 +56,15 @@ class LiveTurns:
         report: Callable[[Outcome], Awaitable[None]],
         *,
         session_id: str,
+        caller: str = "",
     ) -> None:
         self._models = models
         self._model = model
         self._options = TranscriptionOptions()
         self._report = report
         self._session_id = session_id
+        self.caller = caller
+        """Who takes turns with others in the engine, where it makes a difference."""
         self._turns: dict[ItemId, _Turn] = {}
         self._is_parked = False
 
@@ -89,7 +92,7 @@ class LiveTurns:
         turn = self._turns.get(effect.item_id)
         if turn is None:
             model, options, start = self._models[self._model], self._options, effect.start_sample
-            turn = _Turn(lambda: model.live(read, options, start=start))
+            turn = _Turn(lambda: model.live(read, options, start=start, caller=self.caller))
             self._turns[effect.item_id] = turn
         if turn.running is not None:
             turn.running.cancel()

@@ -43,11 +43,13 @@ class LiveTranscriber:
         *,
         start: int,
         activity: VoiceActivityModel | None = None,
+        caller: str = "",
     ) -> None:
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
         self._start = start
+        self._caller = caller
         self._recording = LiveRecording(family, read, activity, start=start)
         self._memory = Memory()
         self._pinned: tuple[int, str] | None = None
@@ -73,7 +75,7 @@ class LiveTranscriber:
                     ranges,
                     self._memory,
                     self._options,
-                    lane=FILE if is_pushed else self._lane(end, final=final, is_behind=is_behind),
+                    lane=self._lane(end, final=final, is_pushed=is_pushed, is_behind=is_behind),
                     prior=self._prior(final=final),
                     is_timed=final,
                 )
@@ -88,10 +90,10 @@ class LiveTranscriber:
         self._is_closed = True
         self._recording.close()
 
-    def _lane(self, end: int, *, final: bool, is_behind: bool) -> Lane:
-        if final:
-            return LIVE_PARTIAL if is_behind else LIVE_FINAL
-        return LIVE_FIRST if end - self._start < FIRST_S * INTERNAL_RATE else LIVE_PARTIAL
+    def _lane(self, end: int, *, final: bool, is_pushed: bool, is_behind: bool) -> Lane:
+        is_first = not final and end - self._start < FIRST_S * INTERNAL_RATE
+        lane = LIVE_FIRST if is_first else LIVE_FINAL if final and not is_behind else LIVE_PARTIAL
+        return msgspec.structs.replace(FILE if is_pushed else lane, caller=self._caller)
 
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:

@@ -28,6 +28,11 @@ FILE: Final = Lane("interactive")
 session's ends one goes before others' words: whoever commits ten times a second gets no more of that."""
 
 
+def is_first(lane: Lane) -> bool:
+    """Whether it is about the first words of a turn, whoever asks."""
+    return (lane.service, lane.priority) == (LIVE_FIRST.service, LIVE_FIRST.priority)
+
+
 class LiveTurn(Protocol):
     """One turn while it is being spoken. One call at a time."""
 
@@ -89,6 +94,8 @@ class SpeechModel(Protocol):
         """
         ...
 
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTurn:
-        """A turn whose audio begins at sample `start` of what `read` gives."""
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> LiveTurn:
+        """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes."""
         ...

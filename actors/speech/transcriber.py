@@ -114,6 +114,10 @@ class Transcriber:
             transcript = msgspec.structs.replace(transcript, language=options.language)
         return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
 
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> LiveTranscriber:
-        """A turn whose audio begins at sample `start` of what `read` gives."""
-        return LiveTranscriber(self.family, read, options, start=start, activity=self._activity)
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> LiveTranscriber:
+        """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes."""
+        return LiveTranscriber(
+            self.family, read, options, start=start, activity=self._activity, caller=caller
+        )

@@ -38,7 +38,7 @@ from .family import (
     check_answered,
     with_beams,
 )
-from .model import LIVE_FIRST, Samples
+from .model import Samples, is_first
 from .sentences import sentences, spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
 
@@ -167,7 +167,7 @@ class Whisper:
         sampling = asked.sampling
         if limit is not None and limit < sampling.max_tokens:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
-        if options.logprobs and request.lane == LIVE_FIRST:
+        if options.logprobs and is_first(request.lane):
             sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
         sampling = with_beams(sampling, options)
         asked = replace(asked, sampling=sampling)

@@ -79,7 +79,9 @@ class StubModel:
         """As `live`."""
         return _transcript(len(samples))
 
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> StubTurn:
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> StubTurn:
         """A turn."""
         return StubTurn(read, start)
 

@@ -88,6 +88,17 @@ def test_live_sessions_are_not_one_keys_alone(server: Server) -> None:
             server.run(each.end)
 
 
+def test_live_sessions_take_turns_by_key(server: Server) -> None:
+    with ExitStack() as stack:
+        for headers in (ALICE, ALICE, BOB):
+            stack.enter_context(raw_session(server.realtime, additional_headers=headers))
+        names: list[str] = []
+        server.run(lambda: names.extend(session.turns.caller for session in server.service.sessions))
+    assert len(names) == 3
+    assert len(set(names)) == 2
+    assert "" not in names
+
+
 def test_a_keys_lost_sockets_end_its_own_sessions(server: Server) -> None:
     with raw_session(server.realtime, additional_headers=ALICE) as alices:
         alices.cut()

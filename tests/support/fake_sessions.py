@@ -80,7 +80,9 @@ class FakeModel:
             on_delta(transcript.text)
         return transcript
 
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> FakeTurn:
         return FakeTurn(self, read, start)
 
 

@@ -38,7 +38,9 @@ WORD = 6_400
 class Listener(FakeModel):
     """Hears the words whose beginning lies in the audio; a word is its number."""
 
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> FakeTurn:
         return ListenerTurn(self, read, start)
 
 

@@ -95,7 +95,9 @@ class ThreadedTurn(FakeTurn):
 
 
 class ThreadedModel(FakeModel):
-    def live(self, read: ReadAudio, options: TranscriptionOptions, *, start: int) -> FakeTurn:
+    def live(
+        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+    ) -> FakeTurn:
         return ThreadedTurn(self, read, start)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import soundfile
@@ -14,7 +15,7 @@ from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
 from sensorium.actors.speech.family import CutRule, LanguageSource
 from sensorium.actors.speech.memory import Memory
-from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL
+from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, is_first
 from sensorium.actors.speech.recipe import Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
 from sensorium.actors.speech.transcriber import Transcriber
@@ -148,7 +149,7 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
 async def test_who_goes_before_whom() -> None:
     family = ScriptedFamily(("en", "a"), ("en", "b"), ("en", "c"))
     audio = scripted_audio(1, 2, 3)
-    live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0, caller="ada")
     lanes = []
     for end, options in (
         (8_000, {"final": False}),
@@ -159,7 +160,11 @@ async def test_who_goes_before_whom() -> None:
     ):
         await live.hypothesis(end, **options)
         lanes.append(family.lanes[-1])
-    assert lanes == [LIVE_FIRST, LIVE_FINAL, LIVE_PARTIAL, FILE, LIVE_PARTIAL]
+    assert all(lane.caller == "ada" for lane in lanes)
+    assert is_first(lanes[0])
+    assert not any(map(is_first, lanes[1:]))
+    nobodys = [msgspec.structs.replace(lane, caller="") for lane in lanes]
+    assert nobodys == [LIVE_FIRST, LIVE_FINAL, LIVE_PARTIAL, FILE, LIVE_PARTIAL]
     assert LIVE_FINAL.priority < LIVE_FIRST.priority < LIVE_PARTIAL.priority
     live.close()
 
