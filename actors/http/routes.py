@@ -284,7 +284,11 @@ class Api:
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
         await self._service.refresh()
-        return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        text = bytearray()
+        for part in self._service.metrics.parts():
+            text += part
+            await trio.lowlevel.checkpoint()
+        return Response(bytes(text), media_type=CONTENT_TYPE_LATEST)
 
     async def realtime(self, _: Request) -> Response:
         """Live sessions, asked for without a WebSocket."""

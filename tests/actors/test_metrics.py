@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 import trio
+from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, SOUND, TIMES
@@ -96,6 +97,17 @@ async def test_a_scrape_tells_how_long_requests_took(
     assert value(metrics, "sensorium_request_output_tokens_sum", **of) == 3 * 5
     assert value(metrics, "sensorium_request_prompt_tokens_bucket", **of, le="+Inf") == 3
     assert value(metrics, "sensorium_queue_seconds_count", model="fake", service="live") == 0
+
+
+def test_a_scrape_comes_metric_by_metric() -> None:
+    """So that the loop is others' in between; joined it is what the library gives."""
+    metrics = full()
+    parts = [part.decode() for part in metrics.parts()]
+    assert all(part.count("# TYPE") == 1 for part in parts)
+    assert len(parts) > 100
+    whole = generate_latest(metrics.registry).decode()
+    names = [line.split()[0] for line in whole.splitlines()]
+    assert [line.split()[0] for part in parts for line in part.splitlines()] == names
 
 
 def test_names_are_as_promtool_would_have_them() -> None:
