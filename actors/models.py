@@ -238,7 +238,7 @@ def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, ma
         kv_memory=config.kv_size,
         num_blocks=config.num_blocks or None,
         activation_bytes=activation_bytes,
-        has_encoder=source.encoder_bytes is not None,
+        encoding_bytes=0 if source.encoder_bytes is None else source.encoder_bytes(1),
         encoder_memory=config.encoder_size,
     )
 

@@ -72,7 +72,8 @@ class MemoryWish:
     num_blocks: int | None = None
     activation_bytes: int = 0
     """What encoding the largest image takes while it lasts."""
-    has_encoder: bool = False
+    encoding_bytes: int = 0
+    """What the smallest encoding takes: Whisper's are all of a window. 0: nothing is encoded."""
     encoder_memory: MemorySize | None = None
     promised_bytes: int = 0
     """What other models were given and have not touched yet, so that it still looks free."""
@@ -182,11 +183,18 @@ def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
 
 
 def _encoder_bytes(wish: MemoryWish, left: int) -> int:
-    if not wish.has_encoder:
+    least = wish.encoding_bytes
+    if not least:
         return 0
-    if wish.encoder_memory is not None:
-        return max(1, wish.encoder_memory.of(left))
-    return max(1, min(int(_ENCODER_SHARE * left), _MAX_ENCODER_BYTES))
+    if wish.encoder_memory is None:
+        return max(least, min(int(_ENCODER_SHARE * left), _MAX_ENCODER_BYTES))
+    num_bytes = wish.encoder_memory.of(left)
+    if num_bytes < least:
+        raise ModelLoadError(
+            f"the encoder cache has {show(num_bytes)}, and one encoding takes {show(least)}; "
+            f"--encoder-memory {_up(least)} would do for one at a time"
+        )
+    return num_bytes
 
 
 def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:

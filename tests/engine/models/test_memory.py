@@ -105,12 +105,13 @@ def test_the_largest_image_has_its_room() -> None:
 
 
 def test_encoder_caches_come_first_and_can_be_given() -> None:
-    wish = replace(WISH, has_encoder=True, kv_memory=MemorySize(1, "share"))
+    wish = replace(WISH, encoding_bytes=1024, kv_memory=MemorySize(1, "share"))
     plan = plan_memory(wish, 7 * GIB)
     assert plan.encoder_bytes == GIB // 2
     assert "encoder cache 0.50 GiB" in str(plan)
     assert plan.num_tokens * WISH.token_bytes == 4.5 * GIB
     assert plan_memory(wish, 100 * GIB).encoder_bytes == GIB
+    assert plan_memory(replace(wish, encoding_bytes=2 * GIB), 7 * GIB).encoder_bytes == 2 * GIB, "one fits"
     given_ = replace(wish, encoder_memory=MemorySize(3 * GIB, "bytes"))
     assert plan_memory(given_, 7 * GIB).encoder_bytes == 3 * GIB
 
@@ -139,9 +140,14 @@ def test_explicit_sizes_are_taken() -> None:
             r"8192 blocks of KV memory take 8.00 GiB, and 7.00 GiB are free .*lower --kv-memory",
         ),
         (
-            replace(WISH, has_encoder=True, encoder_memory=MemorySize(GIB, "bytes")),
+            replace(WISH, encoding_bytes=1024, encoder_memory=MemorySize(GIB, "bytes")),
             3 * GIB,
             "a smaller --encoder-memory would fit",
+        ),
+        (
+            replace(WISH, encoding_bytes=36_864_000, encoder_memory=MemorySize(20 * 1024**2, "bytes")),
+            9 * GIB,
+            r"has 20.0 MiB, and one encoding takes 35.2 MiB; --encoder-memory 36MiB would do",
         ),
     ],
 )
@@ -177,7 +183,7 @@ sizes = st.one_of(
         kv_memory=sizes,
         num_blocks=st.one_of(st.none(), st.integers(1, 10**5)),
         activation_bytes=st.integers(0, GIB),
-        has_encoder=st.booleans(),
+        encoding_bytes=st.sampled_from([0, 1, 2**20]),
         encoder_memory=sizes,
     ),
     st.integers(0, 16 * GIB),
