@@ -145,8 +145,17 @@ def logprobs(url: str) -> None:
             client.post(f"{url}/v1/completions", json=body).raise_for_status()
 
 
+def prompts(url: str) -> None:
+    """Texts of 250,000 characters to be made tokens of."""
+    body = {"prompt": "word The " * 28_000}
+    with httpx.Client(timeout=None) as client:
+        while True:
+            client.post(f"{url}/tokenize", json=body)
+
+
 KINDS: Final[dict[str, Callable[[str], None]]] = {
-    each.__name__: each for each in (fragments, pings, small, idle, storm, early, chunks, heads, logprobs)
+    each.__name__: each
+    for each in (fragments, pings, small, idle, storm, early, chunks, heads, logprobs, prompts)
 }
 
 

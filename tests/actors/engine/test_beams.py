@@ -76,23 +76,6 @@ async def test_the_answer_is_that_of_the_search(
     assert reasons == {"stop", "length"}
 
 
-async def test_longer_answers_may_be_favoured_and_a_search_end_sooner(
-    autojump_clock: MockClock, engine: EngineClient
-) -> None:
-    """Both options change some answers, and each is that of the search with them."""
-    told: dict[tuple[float, float], list[TextGenerated]] = {}
-    for length_penalty, patience in [(1.0, 1.0), (0.0, 1.0), (4.0, 1.0), (1.0, 0.5)]:
-        for number, prompt in enumerate([(1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)]):
-            asked = beams(f"r{number}", 2, prompt=prompt, length_penalty=length_penalty, patience=patience)
-            answer = await engine.complete(asked)
-            expect_answer(answer, asked)
-            told.setdefault((length_penalty, patience), []).append(answer)
-    usual, short, long, hasty = ([each.token_ids for each in answers] for answers in told.values())
-    assert short != usual
-    assert sum(map(len, short)) < sum(map(len, long))
-    assert hasty != usual
-
-
 async def test_it_is_not_always_the_greedy_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
     asked = beams("a")
     greedy = msgspec.structs.replace(asked.sampling, num_beams=1)

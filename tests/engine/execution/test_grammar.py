@@ -142,23 +142,6 @@ def test_a_random_model_follows_regex_choice_and_lark(seed: int) -> None:
     assert re.match("(ja|nein)(,(ja|nein))*", text_of(ebnf))
 
 
-@pytest.mark.parametrize("indent", [None, 1, 2, 4, 8, "\t"])
-def test_json_may_be_laid_out_as_people_do(indent: int | str | None) -> None:
-    value = {"name": "Ada", "tags": ["x", {"y": 1}]}
-    answer = json.dumps(value, indent=indent)
-    for text in (answer, answer.replace("\n", "\r\n"), json.dumps(value, separators=(",", ":"))):
-        matcher = store().matcher(Grammar("json_object"))
-        matcher.advance(tokenizer().encode(text).ids)
-        assert matcher.is_complete
-
-
-@pytest.mark.parametrize("text", ['{\n\n"a"', '{  "a"', '{ \n"a"', '{"a":\r\r1', '{"a": \t1'])
-def test_no_answer_is_spent_on_white_space(text: str) -> None:
-    matcher = store().matcher(Grammar("json_object"))
-    with pytest.raises(GrammarError):
-        matcher.advance(tokenizer().encode(text).ids)
-
-
 def test_the_answer_ends_where_the_grammar_does_without_a_stop_token() -> None:
     state = begin(Grammar("choice", '["yes"]'), stop_token_ids=())
     got = babble(state, 0)
