@@ -68,8 +68,8 @@ class EngineConfig:
         repeat their prompt (code to edit, text to quote); 0 guesses nothing.
     cuda_graphs
         Record decode steps as CUDA graphs at start, and replay them: less host work per step, some GPU memory
-        beside kv_memory, a longer start. For a GPU, not for
-        Whisper nor models that run by transformers' code, which are refused.
+        beside kv_memory, a longer start. For a GPU; Whisper and models
+        that run by transformers' code are refused.
     generation_config
         How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
         does; none: without it, as OpenAI's defaults.

@@ -167,7 +167,7 @@ def _not_json(kind: str) -> BadRequestError:
 
 
 def _too_large(max_bytes: int, what: str = "file") -> TooLargeError:
-    hint = " (--max-upload-mib); the same sound is smaller as FLAC, Opus or MP3" if what == "file" else ""
-    return TooLargeError(
-        f"The {what} is larger than {max_bytes:,} bytes{hint}.", param=what if what == "file" else None
-    )
+    if what != "file":
+        return TooLargeError(f"The {what} is larger than {max_bytes:,} bytes.")
+    hint = "--max-upload-mib; sound is smaller as FLAC, Opus or MP3"
+    return TooLargeError(f"The file is larger than {max_bytes:,} bytes ({hint}).", param="file")

@@ -91,9 +91,14 @@ class LiveTranscriber:
         self._recording.close()
 
     def _lane(self, end: int, *, final: bool, is_pushed: bool, is_behind: bool) -> Lane:
-        is_first = not final and end - self._start < FIRST_S * INTERNAL_RATE
-        lane = LIVE_FIRST if is_first else LIVE_FINAL if final and not is_behind else LIVE_PARTIAL
-        return msgspec.structs.replace(FILE if is_pushed else lane, caller=self._caller)
+        lane = LIVE_PARTIAL
+        if is_pushed:
+            lane = FILE
+        elif final and not is_behind:
+            lane = LIVE_FINAL
+        elif not final and end - self._start < FIRST_S * INTERNAL_RATE:
+            lane = LIVE_FIRST
+        return msgspec.structs.replace(lane, caller=self._caller)
 
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
