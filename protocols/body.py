@@ -22,6 +22,9 @@ Encoded = bytes | msgspec.Raw
 MAX_ELEMENTS: Final = 300_000
 """Commas in a body, and so about its JSON elements: one call decodes them all, and though it is made in a
 thread, nothing else runs meanwhile. Room for the ids of a prompt of 256k tokens; base64 has no commas."""
+MAX_QUOTES: Final = 100_000
+"""Quotation marks in a body that are not text of a string, and so are two for each: a name or a string takes
+ten times as long as a number, and what free fields hold stays until the request is answered."""
 
 _SLICE: Final = 1 << 20
 
@@ -31,8 +34,11 @@ _MAX_SHOWN: Final = 40
 
 def decode_body(body: Encoded, decoder: msgspec.json.Decoder[T], *, prefix: str = "") -> T:
     """Decode a body, or a part of one that lies at `prefix`. Raises BadRequestError or TooLargeError."""
-    if isinstance(body, bytes) and _num_commas(body) > MAX_ELEMENTS:
-        raise TooLargeError(f"The body has more than {MAX_ELEMENTS:,} elements.")
+    if isinstance(body, bytes):
+        if _count(body, b",") > MAX_ELEMENTS:
+            raise TooLargeError(f"The body has more than {MAX_ELEMENTS:,} elements.")
+        if _count(body, b'"') - _count(body, b'\\"') > MAX_QUOTES:
+            raise TooLargeError(f"The body has more than {MAX_QUOTES // 2:,} strings.")
     try:
         return decoder.decode(body)
     except RecursionError:
@@ -44,9 +50,9 @@ def decode_body(body: Encoded, decoder: msgspec.json.Decoder[T], *, prefix: str 
         raise BadRequestError(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
 
 
-def _num_commas(body: bytes) -> int:
-    """Slice by slice, so that other threads get between."""
-    return sum(body.count(b",", at, at + _SLICE) for at in range(0, len(body), _SLICE))
+def _count(body: bytes, part: bytes) -> int:
+    """Slice by slice, so that other threads get between; what lies across two is not counted."""
+    return sum(body.count(part, at, at + _SLICE) for at in range(0, len(body), _SLICE))
 
 
 def _reason(message: str) -> str:

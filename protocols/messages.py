@@ -283,6 +283,8 @@ class TokensSampled(msgspec.Struct, frozen=True):
     error: str | None = None
     fault: Fault | None = None
     """With an `error`: of which kind it is."""
+    stop_logprob: float | None = None
+    """Of the stop token that ended the answer, where log-probabilities are wanted."""
     num_draft: int = 0
     """Tokens that were guessed in this step."""
 
@@ -305,6 +307,8 @@ class TextGenerated(msgspec.Struct, frozen=True):
     error: str | None = None
     fault: Fault | None = None
     """With an `error`: of which kind it is."""
+    stop_logprob: float | None = None
+    """See `TokensSampled`."""
 
 
 class TokensAligned(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Which language each range of a recording is asked for, where models detect it: one range, or its pieces.
 
-A range that is clearly of one language is asked for that. Where a model is torn, several may be spoken: the
-range is cut at its pauses, and the language of each piece asked for. What is too short to tell goes with what
+A range that is clearly of one language is asked for that. Where a model is torn, several may be spoken, as
+where several were spoken before or are expected: the range is cut at its pauses, and the language of each
+piece asked for. What is too short to tell goes with what
 was said before. Used by `actors/speech/settling.py`.
 """
 

@@ -89,8 +89,9 @@ class Settler:
         if detected is None:
             return ((part, before),)
         clear = detected.code if self._is_alone else clear_language(part, detected)
-        if clear is not None:
+        if clear is not None and (self._is_alone or not self._may_change(index)):
             return ((part, clear),)
+        before = clear or before
         pieces = [part]
         if detected.is_speech and part != self.asker.growing:
             pieces = cut_at_pauses(part, await self.asker.recording.speech(part))
@@ -100,6 +101,12 @@ class Settler:
             before = own or before or await self._base_language()
             settled.append((piece, before))
         return merged(settled)
+
+    def _may_change(self, index: int) -> bool:
+        """Whether a range may hold several languages though one is clear, as that of its first sentences
+        mostly is: the client names several, or several were spoken before."""
+        spoken = {language for each in range(index) for _, language in self.pieces[each]} - {None}
+        return len(set(self.asker.options.languages)) > 1 or len(spoken) > 1
 
     async def _base_language(self) -> str | None:
         """The language of the first range with speech; where nobody speaks, of the first with sound.

@@ -28,6 +28,7 @@ from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextG
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
+from .early_end import goes_on, joined, may_end_early
 from .family import (
     CutRule,
     DetectedLanguage,
@@ -172,6 +173,8 @@ class Whisper:
         sampling = with_beams(sampling, options)
         asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
+        if not request.may_grow and sampling.temperature == 0.0:
+            answer = await self._to_its_end(answer, item, asked, request, on_text)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
         )
@@ -192,6 +195,28 @@ class Whisper:
             num_output_tokens=len(token_ids),
         )
         return said, talks_on
+
+    async def _to_its_end(
+        self,
+        answer: TextGenerated,
+        item: EncoderItem,
+        asked: DecodeRequest,
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None,
+    ) -> TextGenerated:
+        """The answer and what else was said, where the model stopped too early: `early_end.py`."""
+        request = replace(request, previous=None)
+        while may_end_early(answer):
+            behind = self.text.continued(asked, answer.token_ids)
+            if behind is None:
+                break
+            rest = await self._complete("decode", item, behind, request)
+            if not goes_on(answer, rest):
+                break
+            if on_text is not None:
+                on_text(rest.text)
+            answer = joined(answer, rest)
+        return answer
 
     async def times(
         self,
@@ -307,6 +332,7 @@ class Whisper:
             finish_reason=parts[-1].finish_reason if parts else "error",
             probe_probability=probability,
             error=next((part.error for part in parts if part.error), None),
+            stop_logprob=parts[-1].stop_logprob if parts else None,
         )
 
     def _num_positions(self, num_samples: int) -> int:

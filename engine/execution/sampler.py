@@ -106,11 +106,13 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     tokens: list[int] = []
     accepted = 0
     finish: FinishReason | None = None
+    stop_logprob: float | None = None
     for index, token in enumerate(choice.token_ids):
         if len(tokens) >= room:
             break
         if token in stops:
             finish = "stop"
+            stop_logprob = choice.logprobs[index] if choice.logprobs else None
             break
         tokens.append(token)
         is_right = index < num_checked and token == draft[index]
@@ -138,6 +140,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         top_logprobs=tuple(choice.top[:num]),
         num_draft_accepted=accepted,
         finish_reason=finish,
+        stop_logprob=stop_logprob,
     )
 
 

@@ -138,6 +138,8 @@ class Sampled(msgspec.Struct, frozen=True):
     num_draft_accepted: int = 0
     probe_probability: float | None = None
     finish_reason: FinishReason | None = None
+    stop_logprob: float | None = None
+    """Of the stop token that was chosen, where log-probabilities are wanted."""
     error: str | None = None
     fault: Fault | None = None
 

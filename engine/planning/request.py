@@ -233,6 +233,7 @@ class Request:
             logprobs=sampled.logprobs,
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
+            stop_logprob=sampled.stop_logprob,
             num_draft=self.num_last_draft,
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,

@@ -87,6 +87,7 @@ class Detokenizer:
             sampled.probe_probability,
             sampled.error,
             sampled.fault,
+            sampled.stop_logprob,
         )
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
@@ -119,6 +120,7 @@ class Detokenizer:
             probe_probability=sampled.probe_probability,
             error=sampled.error if stop is None else None,
             fault=sampled.fault if stop is None else None,
+            stop_logprob=sampled.stop_logprob,
         )
 
     def _take(
@@ -212,4 +214,5 @@ class Collected:
             probe_probability=self.probe_probability,
             error=last.error,
             fault=last.fault,
+            stop_logprob=last.stop_logprob,
         )

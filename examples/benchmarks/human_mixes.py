@@ -169,14 +169,14 @@ def without_pause(utterances: Iterable[Utterance], at_least_s: float) -> Mix:
     return mix
 
 
-def hostile(studio: Studio) -> Mix:
+def hostile(studio: Studio, name: str, piece: int = 0) -> Mix:
     """Silence, music and noise between utterances, loud and for long."""
-    mix = conversation(studio.utterances("hostile", "en", 12, 2, 9)[:4], [0.7])
-    later = studio.utterances("hostile", "en", 12, 2, 9)[4:]
+    mix = conversation(studio.utterances(name, "en", 12, 2, 9)[:4], [0.7])
+    later = studio.utterances(name, "en", 12, 2, 9)[4:]
     mix.sound(silence(45))
     for utterance in later[:3]:
         mix.say(utterance, 0.6)
-    mix.sound(studio.music[0][: 30 * RATE_HZ])
+    mix.sound(studio.music[piece][: 30 * RATE_HZ])
     for utterance in later[3:6]:
         mix.say(utterance, 0.6)
     mix.sound(0.03 * pink_noise(30 * RATE_HZ, seed=1))
@@ -219,7 +219,7 @@ def mixes(studio: Studio) -> dict[str, Mix]:
     made = {
         "long": long,
         "long_n10": long.changed(lambda samples: with_noise(samples, 10, seed=2)),
-        "hostile": hostile(studio),
+        "hostile": hostile(studio, "hostile"),
         "langs": languages(studio),
         "conv": conv,
         "conv_n5": conv.changed(lambda samples: with_noise(samples, 5, seed=3)),
@@ -243,6 +243,9 @@ def mixes(studio: Studio) -> dict[str, Mix]:
         "laughter": Mix([laughter(30, seed=6)]),
         "silence": Mix([silence(40)]),
     }
+    for piece in range(1, len(studio.music)):
+        # A dozen prompts are a hundred words: one that is misheard is a percent.
+        made[f"hostile{piece + 1}"] = hostile(studio, f"hostile{piece + 1}", piece)
     for decibels in (-30, -40, -50):
         made[f"short_peak{decibels}"] = short.changed(partial(with_peak, decibels=decibels))
     for language, count in TURNS.items():

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.body import MAX_ELEMENTS, check_range, decoder, refuse, shown
+from sensorium.protocols.body import MAX_ELEMENTS, MAX_QUOTES, check_range, decoder, refuse, shown
 from sensorium.protocols.errors import BadRequestError, ClientError, TooLargeError
 
 
@@ -64,9 +64,21 @@ def test_a_body_of_very_many_elements_is_not_decoded() -> None:
         decode(b"[" + b"," * (MAX_ELEMENTS + 1))
 
 
+@pytest.mark.parametrize("string", [b'""', rb'"\\"'], ids=["empty", "backslash"])
+def test_a_body_of_very_many_strings_is_not_decoded(string: bytes) -> None:
+    num_strings = MAX_QUOTES + 1
+    with pytest.raises(TooLargeError, match="strings"):
+        decoder(list)(b"[" + b",".join([string] * num_strings) + b"]")
+
+
+def test_quotation_marks_of_text_are_no_strings() -> None:
+    text = '"' * (2 * MAX_QUOTES)
+    assert decoder(list[str])(msgspec.json.encode([text])) == [text]
+
+
 def test_deep_nesting_is_an_answer() -> None:
     with pytest.raises(BadRequestError):
-        decoder(dict)(b'{"a":' * 100_000)
+        decoder(list)(b"[" * 200_000)
 
 
 @given(st.binary(max_size=200))

@@ -12,6 +12,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.languages import check_language
 from ....protocols.messages import ProbabilityProbe, SamplingParams
@@ -205,6 +207,16 @@ class WhisperText:
             spells_numbers=spells_numbers,
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
+
+    def continued(self, asked: DecodeRequest, said: tuple[int, ...]) -> DecodeRequest | None:
+        """The question what comes behind `said`, its answer to `asked`, if it may not stop there; None if
+        there is no room for more."""
+        prompt = asked.prompt_token_ids + said
+        if (room := asked.sampling.max_tokens - len(said)) < 1:
+            return None
+        first = tuple(dict.fromkeys((*asked.sampling.begin_suppress_token_ids, *self._stop)))
+        sampling = msgspec.structs.replace(asked.sampling, max_tokens=room, begin_suppress_token_ids=first)
+        return DecodeRequest(prompt, sampling)
 
     def no_speech_probe(self, prompt_token_ids: Sequence[int]) -> ProbabilityProbe:
         """Whisper's no-speech probability: behind `<|startoftranscript|>`."""

@@ -1,0 +1,49 @@
+"""Whether a model stopped before everything was said, and what it says when it goes on. Pure.
+
+Behind a sentence that ends well Whisper sometimes stops though somebody says another one: of windows of two
+to eight people's prompts one or two in a hundred. It is in two minds then, and where all was said it is not:
+there no word is likely instead of the end, whatever silence, noise or music follows.
+`examples/benchmarks/early_ends.py`
+has figures; `actors/speech/whisper.py` asks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ...protocols.messages import TextGenerated
+from .plausibility import MIN_LOGPROB
+
+SURE_END: Final = math.log(0.6)
+"""A stop that is likelier is one: no word can be half as likely."""
+LEAST_WORD: Final = 0.1
+"""How likely what is said instead must be."""
+
+
+def may_end_early(answer: TextGenerated) -> bool:
+    """Whether the model was so unsure of the answer's end that it is worth asking what else there is."""
+    return answer.finish_reason == "stop" and (answer.stop_logprob or 0.0) < SURE_END
+
+
+def goes_on(answer: TextGenerated, rest: TextGenerated) -> bool:
+    """Whether `rest`, asked for behind `answer` with stopping forbidden at first, was said, too."""
+    if rest.finish_reason != "stop" or not any(map(str.isalnum, rest.text)) or not rest.logprobs:
+        return False
+    is_likely = sum(rest.logprobs) >= MIN_LOGPROB * len(rest.logprobs)
+    share = 1.0 - math.exp(answer.stop_logprob or 0.0)
+    return is_likely and share * math.exp(rest.logprobs[0]) >= LEAST_WORD
+
+
+def joined(answer: TextGenerated, rest: TextGenerated) -> TextGenerated:
+    """Both as one answer."""
+    return TextGenerated(
+        request_id=answer.request_id,
+        text=answer.text + rest.text,
+        token_ids=answer.token_ids + rest.token_ids,
+        logprobs=answer.logprobs + rest.logprobs,
+        top_logprobs=answer.top_logprobs + rest.top_logprobs,
+        finish_reason=rest.finish_reason,
+        probe_probability=answer.probe_probability,
+        stop_logprob=rest.stop_logprob,
+    )
