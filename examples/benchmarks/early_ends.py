@@ -23,6 +23,7 @@ import soundfile
 from hostile_sounds import RATE_HZ, Samples, pink_noise, silence, with_noise
 from sensorium import LocalEngine
 from sensorium.actors.speech import whisper
+from sensorium.actors.speech.early_end import goes_on as does_go_on
 from sensorium.protocols.messages import TextGenerated
 from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
@@ -67,18 +68,18 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
-    normal, counts, judged = EnglishTextNormalizer({}), Counter[str](), whisper.goes_on
+    normal, counts = EnglishTextNormalizer({}), Counter[str]()
     said: list[str] = []
     heard: dict[bool, list[str]] = {False: [], True: []}
     is_told = True
 
     def goes_on(answer: TextGenerated, rest: TextGenerated) -> bool:
-        does = judged(answer, rest)
+        does = does_go_on(answer, rest)
         counts["asked"] += is_told
         counts["went on"] += is_told and does
         return is_told and does
 
-    whisper.goes_on = goes_on  # type: ignore[assignment]
+    vars(whisper)["goes_on"] = goes_on
     with LocalEngine(str(arguments.model), dtype=arguments.dtype) as engine:
         for kind, text, samples in windows(arguments.human, arguments.windows):
             said.append(normal(text))

@@ -243,9 +243,9 @@ def mixes(studio: Studio) -> dict[str, Mix]:
         "laughter": Mix([laughter(30, seed=6)]),
         "silence": Mix([silence(40)]),
     }
-    for piece in range(1, len(studio.music)):
+    for number in range(1, len(studio.music)):
         # A dozen prompts are a hundred words: one that is misheard is a percent.
-        made[f"hostile{piece + 1}"] = hostile(studio, f"hostile{piece + 1}", piece)
+        made[f"hostile{number + 1}"] = hostile(studio, f"hostile{number + 1}", number)
     for decibels in (-30, -40, -50):
         made[f"short_peak{decibels}"] = short.changed(partial(with_peak, decibels=decibels))
     for language, count in TURNS.items():

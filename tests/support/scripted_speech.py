@@ -112,7 +112,9 @@ class ScriptedFamily:
         await trio.lowlevel.checkpoint()
         place = self._place(items)
         self.detected.append(place)
-        code = allowed[0] if allowed else self.said[place][0] or "en"
+        code = self.said[place][0] or "en"
+        if allowed and code not in allowed:
+            code = allowed[0]
         return DetectedLanguage(code, self._clear(request), is_speech=bool(self.said[place][1]))
 
     async def answer(

@@ -34,7 +34,11 @@ class Pausing(Recording):
 
 
 async def transcribe(
-    family: ScriptedFamily, places: list[int], ranges: list[Range], pauses: tuple[int, ...] = ()
+    family: ScriptedFamily,
+    places: list[int],
+    ranges: list[Range],
+    pauses: tuple[int, ...] = (),
+    languages: tuple[str, ...] = (),
 ) -> tuple[Transcript, str]:
     """Of audio with a second each of `places`, and what was streamed of it."""
     samples = np.repeat(np.asarray(places, np.float32), SECOND)
@@ -46,7 +50,7 @@ async def transcribe(
         recording,
         ranges,
         Memory(),
-        TranscriptionOptions(segment_timestamps=True),
+        TranscriptionOptions(segment_timestamps=True, languages=languages),
         lane=Lane(),
         on_delta=deltas.append,
     )
@@ -87,6 +91,37 @@ async def test_a_range_of_which_the_model_is_unsure_is_asked_piece_by_piece() ->
     )
     whole, _ = await transcribe(same, [1] * 4 + [2] * 4, [(0, 2 * LONG)], pauses=(LONG,))
     assert whole.text == "a", "one language, one piece"
+
+
+def torn_at_first(seconds: float) -> float:
+    """Of 12 s the model is unsure, of anything shorter it is not, whatever else is spoken there."""
+    return 0.6 if seconds > 8 else 0.95
+
+
+async def test_where_languages_have_changed_they_may_change_again() -> None:
+    """The model is sure of 8 s of French and English, as of their first sentence."""
+    said = [("en", "a"), ("zh", "你好"), ("en", "c"), ("fr", "d"), ("en", "e")]
+    places = [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5] * 4
+    pauses = (LONG, 2 * LONG, 4 * LONG)
+    ranges = [(0, 3 * LONG), (3 * LONG, 5 * LONG)]
+    family = ScriptedFamily(*said, language_from="detection", probability=torn_at_first)
+    transcript, deltas = await transcribe(family, places, ranges, pauses)
+    assert deltas == transcript.text == "a 你好 c d e"
+    # Behind one language it is taken at its word: pieces cost an encode each.
+    family = ScriptedFamily(*said, language_from="detection", probability=torn_at_first)
+    transcript, _ = await transcribe(family, places[12:], [(0, 2 * LONG)], (LONG,))
+    assert (transcript.text, family.asked) == ("d", [(3, "fr")])
+
+
+async def test_of_named_languages_each_piece_is_asked_for_its_own() -> None:
+    family = ScriptedFamily(
+        ("fr", "a"), ("en", "b"), language_from="detection", probability=lambda seconds: 0.99
+    )
+    transcript, deltas = await transcribe(
+        family, [1] * 4 + [2] * 4, [(0, 2 * LONG)], (LONG,), languages=("en", "fr")
+    )
+    assert deltas == transcript.text == "a b"
+    assert [segment.language for segment in transcript.segments] == ["fr", "en"]
 
 
 async def test_what_a_piece_does_not_tell_its_neighbour_does() -> None:

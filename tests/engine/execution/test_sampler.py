@@ -339,6 +339,16 @@ def test_logprobs_come_with_the_tokens_that_are_kept() -> None:
     assert one(rows(STOP), state(sampling)).logprobs == ()
 
 
+def test_how_sure_the_model_was_of_its_end_is_told() -> None:
+    sampling = msgspec.structs.replace(PLAIN, logprobs=0)
+    logits = rows(3, STOP)
+    expected = float(logits[1].log_softmax(-1)[STOP])
+    assert one(logits, state(sampling), (3,)).stop_logprob == pytest.approx(expected, abs=1e-5)
+    assert one(logits[1:], state(sampling)).stop_logprob == pytest.approx(expected, abs=1e-5)
+    assert one(logits[:1], state(sampling)).stop_logprob is None, "no end"
+    assert one(logits[1:], state(PLAIN)).stop_logprob is None, "nobody wants it"
+
+
 def test_forbidden_tokens_are_no_alternatives() -> None:
     sampling = msgspec.structs.replace(PLAIN, logprobs=5, allowed_token_ids=(2, 6))
     got = one(rows(3), state(sampling))
