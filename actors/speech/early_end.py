@@ -2,28 +2,34 @@
 
 Behind a sentence that ends well Whisper sometimes stops though somebody says another one: of windows of two
 to eight people's prompts one or two in a hundred. It is in two minds then, and where all was said it is not:
-there no word is likely instead of the end, whatever silence, noise or music follows.
-`examples/benchmarks/early_ends.py`
-has figures; `actors/speech/whisper.py` asks.
+there no word is likely instead of the end, whatever silence, noise or music follows. Figures are in
+docs/performance/speech.md, by `examples/benchmarks/early_ends.py`; `actors/speech/whisper.py` asks.
 """
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import Final
 
 from ...protocols.messages import TextGenerated
 from .plausibility import MIN_LOGPROB
 
 SURE_END: Final = math.log(0.6)
-"""A stop that is likelier is one: no word can be half as likely."""
+"""A stop that is likelier is one. Where something was missing it had 0.41 at most."""
 LEAST_WORD: Final = 0.1
 """How likely what is said instead must be."""
 
 
 def may_end_early(answer: TextGenerated) -> bool:
-    """Whether the model was so unsure of the answer's end that it is worth asking what else there is."""
-    return answer.finish_reason == "stop" and (answer.stop_logprob or 0.0) < SURE_END
+    """Whether the model was so unsure of the answer's end that it is worth asking what else there is.
+
+    Not where a full stop is missing, for that might have come instead: behind short turns it often might.
+    """
+    if answer.finish_reason != "stop" or (answer.stop_logprob or 0.0) >= SURE_END:
+        return False
+    last = answer.text.rstrip()[-1:]
+    return bool(last) and unicodedata.category(last).startswith("P")
 
 
 def goes_on(answer: TextGenerated, rest: TextGenerated) -> bool:

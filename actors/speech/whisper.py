@@ -213,7 +213,7 @@ class Whisper:
             rest = await self._complete("decode", item, behind, request)
             if not goes_on(answer, rest):
                 break
-            if on_text is not None:
+            if on_text is not None and (answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY:
                 on_text(rest.text)
             answer = joined(answer, rest)
         return answer

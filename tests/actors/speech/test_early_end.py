@@ -6,7 +6,6 @@ import math
 from functools import partial
 
 import pytest
-from sensorium.actors.speech import early_end
 from sensorium.actors.speech import whisper as whisper_module
 from sensorium.actors.speech.early_end import goes_on, joined, may_end_early
 from sensorium.actors.speech.model import Samples
@@ -41,6 +40,12 @@ def said(
 )
 def test_only_an_unlikely_end_is_asked_about(end: float | None, reason: FinishReason, is_asked: bool) -> None:
     assert may_end_early(said("They are busy.", (-0.1,), end, reason)) == is_asked
+
+
+def test_a_full_stop_that_is_missing_may_be_all_that_is() -> None:
+    assert may_end_early(said("忙しいです。", (-0.1,), 0.41))
+    assert not may_end_early(said("fifty", (-0.1,), 0.41))
+    assert not may_end_early(said(" ", (-0.1,), 0.41))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ async def with_an_end(whisper: RunningSpeech, asked: list[TextGenerated]) -> tup
 @pytest.mark.slow
 async def test_files_streams_and_live_turns_go_on_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model is unsure of every end; here it says on until its end is likely, or three times."""
-    monkeypatch.setattr(early_end, "SURE_END", 0.0)
+    monkeypatch.setattr(whisper_module, "may_end_early", lambda answer: answer.finish_reason == "stop")
     async with running_speech() as whisper:
         asked: list[TextGenerated] = []
 
