@@ -19,6 +19,8 @@ SURE_END: Final = math.log(0.6)
 """A stop that is likelier is one. Where something was missing it had 0.41 at most."""
 LEAST_WORD: Final = 0.1
 """How likely what is said instead must be."""
+MOST_RESTS: Final = 3
+"""Times that an answer is asked about."""
 
 
 def may_end_early(answer: TextGenerated) -> bool:

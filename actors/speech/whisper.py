@@ -28,7 +28,7 @@ from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextG
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
-from .early_end import goes_on, joined, may_end_early
+from .early_end import MOST_RESTS, goes_on, joined, may_end_early
 from .family import (
     CutRule,
     DetectedLanguage,
@@ -206,8 +206,8 @@ class Whisper:
     ) -> TextGenerated:
         """The answer and what else was said, where the model stopped too early: `early_end.py`."""
         request = replace(request, previous=None)
-        while may_end_early(answer):
-            behind = self.text.continued(asked, answer.token_ids)
+        for _ in range(MOST_RESTS):
+            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer) else None
             if behind is None:
                 break
             rest = await self._complete("decode", item, behind, request)

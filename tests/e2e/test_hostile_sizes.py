@@ -46,8 +46,8 @@ def data_uri(data: bytes) -> dict[str, Any]:
             {"tools": [{"type": "function", "function": {"name": "f", "description": "x y " * 2_500_000}}]},
             "tools",
         ),
-        ({"tools": [{"a": 1}] * 200_000}, "tools"),
-        ({"chat_template_kwargs": {"note": ["é" * 100] * 50_000}}, "chat_template_kwargs"),
+        ({"tools": [{"a": 1}] * 45_000}, "tools"),
+        ({"chat_template_kwargs": {"note": ["é" * 100] * 45_000}}, "chat_template_kwargs"),
         ({"messages": [{**HELLO, "content": "word " * 1_600_000}]}, "messages"),
         (
             {
@@ -69,6 +69,18 @@ def test_megabytes_that_a_template_would_see(server: Server, more: dict[str, Any
     assert refused.json()["error"]["code"] in (
         ("unsupported_parameter", "invalid_value") if param == "tools" else ("context_length_exceeded",)
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"logit_bias": {str(token_id): 1 for token_id in range(280_000)}},
+        {"chat_template_kwargs": {"note": ["a"] * 280_000}},
+    ],
+    ids=["biases", "template"],
+)
+def test_more_strings_than_anybody_sends_are_not_decoded(server: Server, more: dict[str, Any]) -> None:
+    assert chat(server, **more).status_code == 413
 
 
 @pytest.mark.parametrize(
