@@ -2,7 +2,8 @@
 
 A range that is clearly of one language is asked for that. Where a model is torn, several may be spoken, as
 where several were spoken before or are expected: the range is cut at its pauses, and the language of each
-piece asked for. What is too short to tell goes with what was said before. Used by `actors/speech/settling.py`.
+piece asked for. What is too short to tell goes with what was said before. Used by
+`actors/speech/settling.py`.
 """
 
 from __future__ import annotations
