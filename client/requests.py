@@ -15,9 +15,10 @@ from typing import Any, BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict,
 import msgspec
 from msgspec import UNSET
 
+from ..protocols.numerals import Numerals
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList, TranscriptTextDelta
-from ..protocols.transcript import Numerals, Segment, Transcript, Word
+from ..protocols.transcript import Segment, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
@@ -52,7 +53,8 @@ class SpeechOptions(TypedDict, total=False):
     keywords
         Name or word to expect; repeat it for each.
     numerals
-        words: numbers are written as words, not in digits; not every model can.
+        words or digits: how numbers are written, whatever the model likes. Words not every model can be
+        told to write, digits are made of those in da, de, en, es, fr, it, nl and pt.
     """
 
     language: str | None

@@ -13,7 +13,6 @@ from typing import Final
 
 from .errors import BadRequestError
 from .hints import shown
-from .transcript import Numerals
 
 MAX_TEMPERATURE: Final = 1.0
 MAX_TEMPERATURES: Final = 8
@@ -93,19 +92,6 @@ def parse_seed(value: str) -> int | None:
             f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
         )
     return int(text)
-
-
-def parse_numerals(value: str) -> Numerals | None:
-    """How numbers are written; None if nothing is said. Raises BadRequestError."""
-    match value.strip():
-        case "":
-            return None
-        case "words":
-            return "words"
-    raise BadRequestError(
-        f"`numerals` may be words, or left out: then a model writes numbers as it likes, not {shown(value)}",
-        param="numerals",
-    )
 
 
 def _number(value: str, param: str, most: float) -> float:

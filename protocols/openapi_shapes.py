@@ -60,7 +60,10 @@ SPEECH_FORM: Final[Schema] = FILE_FORM | {
         "languages": _TEXTS,
         "keywords": _TEXTS,
         "hotwords": {"type": "string"},
-        "numerals": {"enum": ["words"], "description": "Numbers are written as words (Whisper)."},
+        "numerals": {
+            "enum": ["words", "digits"],
+            "description": "How numbers are written: in words by Whisper only, in digits by any model.",
+        },
         "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {"type": "boolean"},

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from .transcript import Numerals
+from .numerals import Numerals
 
 FormatType = Annotated[str, Meta(max_length=100)]
 """`audio/pcm`, `audio/pcmu`, `audio/pcma`, or a container (`protocols/container_format.py`)."""
@@ -49,8 +49,8 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """How to transcribe. `timestamp_granularities` is an extension: words and segments with times.
 
     `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
-    `languages` and `keywords` are bounded by `protocols/hints.py`; `numerals` is an extension, too.
-    So is `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent.
+    `languages` and `keywords` are bounded by `protocols/hints.py`. `numerals` is an extension, too, and so is
+    `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent.
     """
 
     model: str | UnsetType | None = UNSET

@@ -11,8 +11,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .numerals import Numerals
+
 Task = Literal["transcribe", "translate"]
-Numerals = Literal["words"]
 
 
 class SpeechFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     """Words to expect (names, terms), as the client spells them; as harmless as `prompt`."""
     task: Task = "transcribe"
     numerals: Numerals | None = None
-    """Numbers are written so; None: as the model writes them, which is mostly in digits."""
+    """Numbers are written so; None: as the model writes them, which is mostly in digits. In digits are those
+    of languages whose words for them are known (`protocols/numerals.py`); others stay as they are."""
     temperature: float = 0.0
     fallback_temperatures: tuple[float, ...] = ()
     """Tried one after the other while an answer repeats itself or is unlikely."""

@@ -16,7 +16,6 @@ from .decoding_form import (
     parse_beam_size,
     parse_best_of,
     parse_length_penalty,
-    parse_numerals,
     parse_patience,
     parse_seed,
     parse_silence_s,
@@ -24,6 +23,7 @@ from .decoding_form import (
 )
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
+from .numerals import parse_numerals
 from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 

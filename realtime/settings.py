@@ -16,6 +16,7 @@ from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, Input
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import parse_keywords, parse_language, parse_languages
 from ..protocols.languages import known_language
+from ..protocols.numerals import check_numerals
 from ..protocols.realtime_dialogue_session import DialogueInputView
 from ..protocols.realtime_session import (
     AudioView,
@@ -337,12 +338,12 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
 
 def _check_model(options: TranscriptionOptions, model: RealtimeModel) -> None:
     """Refuse languages that the model does not know, and what else it cannot do."""
-    if options.numerals is not None and not model.spells_numbers:
-        raise BadRequestError(
-            f"the model {model.name!r} writes numbers as it likes",
-            code="unsupported_parameter",
-            param=f"{_TRANSCRIPTION}.numerals",
-        )
+    check_numerals(
+        options.numerals,
+        [options.language] if options.language else options.languages,
+        spells_numbers=model.spells_numbers,
+        param=f"{_TRANSCRIPTION}.numerals",
+    )
     wanted = [(f"{_TRANSCRIPTION}.languages[{at}]", code) for at, code in enumerate(options.languages)]
     if options.language is not None:
         wanted.insert(0, (f"{_TRANSCRIPTION}.language", options.language))

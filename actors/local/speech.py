@@ -18,7 +18,8 @@ import trio
 from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
-from ...protocols.transcript import Numerals, Task, TranscriptionOptions
+from ...protocols.numerals import Numerals
+from ...protocols.transcript import Task, TranscriptionOptions
 from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
 from .options import read_samples

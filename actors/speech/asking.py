@@ -23,6 +23,7 @@ from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import TranscriptionOptions, Word
 from .answer_guard import is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
+from .digits import answer_in_digits, in_digits
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import Part, shifted
 from .memory import Memory
@@ -166,6 +167,8 @@ class Asker:
             answer, words = self.memory.answers[key[:2]], self.memory.words.get(key[:2], ())
             request = self._request(part, language)
             named = answer.language.code if answer.language is not None else language
+            if self.is_in_digits:
+                answer, words = answer_in_digits(answer, words, self._written_in(named))
             segments = tuple(
                 msgspec.structs.replace(segment, language=named or UNSET)
                 for segment in self.family.segments(answer, words, request, offset_s=offset_s)
@@ -173,6 +176,18 @@ class Asker:
             timed = shifted(words, offset_s) if self.options.word_timestamps else ()
             self.memory.parts[key] = Part(answer, segments, timed, named)
         return self.memory.parts[key]
+
+    @property
+    def is_in_digits(self) -> bool:
+        """Whether numbers are written in digits."""
+        return self.options.numerals == "digits"
+
+    def written(self, text: str, language: str | None) -> str:
+        """What was said in a language as it is shown."""
+        return in_digits(text, self._written_in(language)) if self.is_in_digits else text
+
+    def _written_in(self, language: str | None) -> str | None:
+        return "en" if self.options.task == "translate" else language
 
     def _request(
         self, part: Range, language: str | None, *, session: SessionKey | None = None

@@ -13,6 +13,7 @@ import msgspec
 
 from ...protocols.transcript import Segment, Transcript, Word
 from .answer_guard import LoopCutter, may_echo
+from .digits import settled
 from .family import RangeAnswer
 
 UNSPACED_LANGUAGES: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue", "km", "bo"})
@@ -42,15 +43,26 @@ class DeltaJoiner:
     the `context` waits for the end of its range; loops are left out (`actors/speech/answer_guard.py`).
     """
 
-    def __init__(self, num_ranges: int, emit: Callable[[str], None], *, context: str = "") -> None:
+    def __init__(
+        self,
+        num_ranges: int,
+        emit: Callable[[str], None],
+        *,
+        context: str = "",
+        written: Callable[[str, str | None], str] | None = None,
+    ) -> None:
+        """`written` says how a text in a language is shown, which then is sentence by sentence."""
         self._languages: list[tuple[str | None, str | None]] = [(None, None)] * num_ranges
         """Of each range's beginning and end."""
         self._last: str | None = None
         """Of the end of what was released."""
+        self._said = [""] * num_ranges
+        """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
         self._finished = [False] * num_ranges
         self._emit = emit
         self._context = context
+        self._written = written
         self._head = 0
         self._num_released = 0  # characters of the head range's stripped text
         self._any_released = False
@@ -62,7 +74,9 @@ class DeltaJoiner:
         self._languages[index] = language, language
 
         def feed(text: str) -> None:
-            self._texts[index] += cutter.feed(text)
+            self._said[index] += cutter.feed(text)
+            said = self._said[index]
+            self._texts[index] = said if self._written is None else self._written(settled(said), language)
             self._flush()
 
         return feed

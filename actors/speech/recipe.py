@@ -69,7 +69,8 @@ async def transcribe_ranges(
     asker = Asker(family, recording, memory, options, lane, growing)
     deltas = None
     if on_delta is not None:
-        deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context)
+        growing_text = asker.written if asker.is_in_digits else None
+        deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=growing_text)
     settler = Settler(asker, ranges, named_language(family, options))
     work = _Work(asker, settler, deltas)
     await work.answer_all(prior)
@@ -121,8 +122,9 @@ class _Work:
         return self.asker.options.condition_on_previous_text and self.asker.family.facts.takes_previous_text
 
     def _feeder(self, index: int, language: str | None) -> Callable[[str], None] | None:
-        """Where the text of a range goes while it grows."""
-        return None if self.deltas is None else self.deltas.feeder(index, language)
+        """Where the text of a range goes while it grows; in digits only where its language is known."""
+        is_held = self.asker.is_in_digits and language is None
+        return None if self.deltas is None or is_held else self.deltas.feeder(index, language)
 
     async def answer_all(self, prior: Prior | None) -> None:
         """Answer, and time, every range of which that is not known yet. `RANGES_AT_ONCE`, from the front."""
@@ -167,7 +169,8 @@ class _Work:
             if texts and language != texts[-1][1]:
                 self._before = ""
             answer = await self.asker.answer(part, language, feeder, before=self._before)
-            texts.append((answer.text, language if answer.language is None else answer.language.code))
+            heard_in = language if answer.language is None else answer.language.code
+            texts.append((self.asker.written(answer.text, heard_in), heard_in))
             if self.is_in_order and answer.text:
                 said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                 self._before = said if is_trustworthy(answer) else ""

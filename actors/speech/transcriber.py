@@ -16,6 +16,7 @@ from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
 from ...protocols.messages import Lane
+from ...protocols.numerals import check_numerals
 from ...protocols.transcript import Task, Transcript, TranscriptionOptions
 from .channels import transcribe_channels
 from .family import SpeechFamily
@@ -61,16 +62,18 @@ class Transcriber:
             raise BadRequestError(
                 "this model has one answer only", param="beam_size", code="unsupported_parameter"
             )
-        if options.numerals is not None and not self.spells_numbers:
-            raise BadRequestError(
-                "this model writes numbers as it likes", param="numerals", code="unsupported_parameter"
-            )
         if options.task not in self.tasks:
             raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
         if options.language is not None:
             check_language(options.language, self.languages)
         for language in options.languages:
             check_language(language, self.languages, param="languages")
+        written = [options.language] if options.language else options.languages
+        check_numerals(
+            options.numerals,
+            written if options.task == "transcribe" else (),
+            spells_numbers=self.spells_numbers,
+        )
 
     async def transcribe(
         self,

@@ -184,7 +184,7 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("vad_filter", "1"), ("vad_parameters[speech_pad_ms]", "-1")], "vad_parameters"),
         ([("include[]", "everything")], "include"),
         ([("include[]", "logprobs"), ("response_format", "text")], "include"),
-        ([("numerals", "digits")], "numerals"),
+        ([("numerals", "roman")], "numerals"),
         ([("numerals", "true")], "numerals"),
         ([("seed", "-1")], "seed"),
         ([("seed", "²")], "seed"),

@@ -163,9 +163,20 @@ def test_numbers_are_spelled_by_models_that_can() -> None:
     settings = merge(initial_settings(config), words, config)
     assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "words"
     assert merge(settings, patch({"transcription": {"numerals": None}}), config).options.numerals is None
-    with pytest.raises(BadRequestError, match="'plain'") as caught:
+    with pytest.raises(BadRequestError, match="in words") as caught:
         merge(settings, patch({"transcription": {"model": "plain"}}), config)
     assert caught.value.param == "session.audio.input.transcription.numerals"
+
+
+def test_numbers_are_written_in_digits_by_any_model_in_languages_whose_numbers_are_known() -> None:
+    config = SessionConfig(model="plain", models=(RealtimeModel("plain"),))
+    digits = patch({"transcription": {"numerals": "digits", "language": "de-AT"}})
+    settings = merge(initial_settings(config), digits, config)
+    assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "digits"
+    for other in ({"language": "pl"}, {"language": None, "languages": ["de", "pl"]}):
+        with pytest.raises(BadRequestError, match="in pl") as caught:
+            merge(settings, patch({"transcription": other}), config)
+        assert caught.value.param == "session.audio.input.transcription.numerals"
 
 
 def test_a_model_is_not_chosen_with_languages_it_does_not_know() -> None:

@@ -26,6 +26,7 @@ OPTIONS = st.builds(
     languages=st.sampled_from([(), (), ("de",), ("de", "en")]),
     prompt=st.sampled_from(["", "Turn on the lights"]),
     keywords=st.sampled_from([(), ("Sensorium",)]),
+    numerals=st.sampled_from([None, "digits"]),
     logprobs=st.booleans(),
     word_timestamps=st.booleans(),
     segment_timestamps=st.booleans(),
@@ -91,6 +92,7 @@ def test_every_final_is_the_file(
         TranscriptionOptions(),
         TranscriptionOptions(language="en", segment_timestamps=True, word_timestamps=True, logprobs=True),
         TranscriptionOptions(languages=("de", "en"), temperature=0.7, seed=1),
+        TranscriptionOptions(numerals="digits", segment_timestamps=True, logprobs=True),
         TranscriptionOptions(language="de", word_timestamps=True, logprobs=True, beam_size=2),
     ],
 )

@@ -18,6 +18,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.protocols.messages import Generate, TextGenerated
+from sensorium.protocols.numerals import Numerals
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
@@ -30,9 +31,11 @@ PLAIN = TranscriptionOptions(language="en", prompt=PROMPT)
 PHRASES = st.sampled_from(
     ["Turn on", "the well-known lights.", "It's 3.5 %,", "yes - no", "Grüße, 今天。", "a"]
 )
+NUMBERS = st.sampled_from(["twenty", "five", "thousand and", "one.", "Two-", "three,", "hundred", "first"])
 UNITS = st.sampled_from(["no", "1 %,", "I am."])
 LOOPS = st.builds(lambda unit, number: " ".join([unit] * number), UNITS, st.integers(2, 40))
-SAID = st.lists(st.one_of(PHRASES, PHRASES, LOOPS, st.just(PROMPT)), max_size=8)
+SAID = st.lists(st.one_of(PHRASES, NUMBERS, NUMBERS, LOOPS, st.just(PROMPT)), max_size=8)
+NUMERALS: tuple[Numerals | None, ...] = (None, "digits")
 ANSWERS = st.lists(SAID, min_size=3, max_size=3)
 
 
@@ -101,14 +104,18 @@ def test_every_format_has_the_words_of_the_text(name: str, scripts: list[list[li
                 script: Any = Script(running, answers)
                 engine: Any = running.engine
                 engine.complete, engine.generate = script.complete, script.generate
-                plain = await running.speech.transcribe(audio, PLAIN)
-                for words, segments in ((True, False), (False, True), (True, True)):
-                    options = msgspec.structs.replace(
-                        PLAIN, word_timestamps=words, segment_timestamps=segments
-                    )
-                    timed = await running.speech.transcribe(audio, options)
-                    assert timed.text == plain.text
-                    assert_same_words(timed, has_words=words)
+                for numerals in NUMERALS:
+                    wish = msgspec.structs.replace(PLAIN, numerals=numerals)
+                    deltas: list[str] = []
+                    plain = await running.speech.transcribe(audio, wish, on_delta=deltas.append)
+                    assert "".join(deltas) == plain.text
+                    for words, segments in ((True, False), (False, True), (True, True)):
+                        options = msgspec.structs.replace(
+                            wish, word_timestamps=words, segment_timestamps=segments
+                        )
+                        timed = await running.speech.transcribe(audio, options)
+                        assert timed.text == plain.text
+                        assert_same_words(timed, has_words=words)
 
     trio.run(check)
 

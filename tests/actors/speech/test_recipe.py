@@ -88,6 +88,20 @@ async def test_an_answer_may_name_no_language() -> None:
     assert [segment.language for segment in transcript.segments] == [UNSET]
 
 
+@pytest.mark.parametrize("source", SOURCES)
+async def test_numbers_are_written_in_digits_where_their_language_is_known(source: LanguageSource) -> None:
+    digits = TranscriptionOptions(numerals="digits", segment_timestamps=True)
+    said = (("fr", "vingt-cinq chats"), ("fr", ""), ("fr", "deux deux"))
+    transcript, deltas = await transcribe(ScriptedFamily(*said, language_from=source), digits)
+    assert transcript.text == deltas == "25 chats 2 2"
+    assert [segment.text for segment in transcript.segments] == [" 25 chats", " 2 2"]
+    transcript, deltas = await transcribe(ScriptedFamily(("zh", "twenty"), language_from=source), digits)
+    assert transcript.text == deltas == "twenty"
+    translated = msgspec.structs.replace(digits, task="translate")
+    transcript, deltas = await transcribe(ScriptedFamily(("zh", "twenty"), language_from=source), translated)
+    assert transcript.text == deltas == "20"
+
+
 async def test_a_pinned_language_counts_only_where_nothing_was_told_before() -> None:
     pinned = Prior("de", is_pinned=True)
     family = ScriptedFamily((None, ""), ("zh", "a"))

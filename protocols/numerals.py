@@ -1,0 +1,50 @@
+"""How numbers are written: the wish, which models and languages it can be had of, and its form field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from .errors import BadRequestError
+from .hints import shown
+from .languages import language_code
+
+Numerals = Literal["words", "digits"]
+
+DIGIT_LANGUAGES: Final = ("da", "de", "en", "es", "fr", "it", "nl", "pt")
+"""ISO codes of the languages whose words for numbers are known."""
+
+
+def parse_numerals(value: str) -> Numerals | None:
+    """How numbers are written; None if nothing is said. Raises BadRequestError."""
+    match value.strip():
+        case "":
+            return None
+        case "words":
+            return "words"
+        case "digits":
+            return "digits"
+    raise BadRequestError(
+        "`numerals` may be words, digits, or left out: then a model writes numbers as it likes, not "
+        f"{shown(value)}",
+        param="numerals",
+    )
+
+
+def check_numerals(
+    numerals: Numerals | None, languages: Iterable[str], *, spells_numbers: bool, param: str = "numerals"
+) -> None:
+    """Raise BadRequestError where numbers cannot be written so: in words by a model that does not spell them,
+    in digits in one of the `languages` that are named."""
+    if numerals == "words" and not spells_numbers:
+        raise BadRequestError(
+            "this model cannot be told to write numbers in words", param=param, code="unsupported_parameter"
+        )
+    unknown = [each for each in languages if language_code(each) not in DIGIT_LANGUAGES]
+    if numerals == "digits" and unknown:
+        raise BadRequestError(
+            f"the words for numbers in {unknown[0]} are not known here; digits can be had of those in "
+            f"{', '.join(DIGIT_LANGUAGES)}",
+            param=param,
+            code="unsupported_parameter",
+        )

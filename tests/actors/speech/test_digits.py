@@ -1,0 +1,102 @@
+"""Numbers in digits: text, words and tokens say the same, and a growing text is not taken back."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sensorium.actors.speech.digits import answer_in_digits, in_digits, settled
+from sensorium.actors.speech.family import RangeAnswer
+from sensorium.protocols.numerals import DIGIT_LANGUAGES
+from sensorium.protocols.transcript import TokenLogProb, Word
+
+NUMBERS = "one two Three twenty twenty-five hundred thousand million first and point zero nineteen"
+OTHERS = (
+    "ein zwei und tausend zweiundzwanzig dos mil veinticinco deux cent 250 3.5 cats, dogs. of? Grüße 今天。"
+)
+PIECES = st.sampled_from(f"{NUMBERS} {OTHERS}".split())
+TEXTS = st.lists(PIECES, max_size=14).map(" ".join)
+LANGUAGES = st.sampled_from([*DIGIT_LANGUAGES, "pl", None])
+
+
+@pytest.mark.parametrize(
+    ("language", "said", "written"),
+    [
+        ("en", "Call two five five, nine.", "Call 2 5 5, 9."),
+        ("en", "Twenty-five thousand and two people came.", "25002 people came."),
+        ("en", "The twenty-first of May, three point one four.", "The 21st of May, 3.14."),
+        ("en", "One of them had two.", "One of them had two."),
+        ("en", "Millions of people, a hundred.", "Millions of people, a hundred."),
+        ("en", "Two hundred millions.", "200000000."),
+        ("en", "It was 250 or 3.5.", "It was 250 or 3.5."),
+        ("en", "", ""),
+        ("es", "Son dos mil veinticinco.", "Son 2025."),
+        ("de", "Am dritten Mai kamen zweiundzwanzig.", "Am 3. Mai kamen 22."),
+        ("fr", "quatre-vingt-dix-neuf ballons", "99 ballons"),
+        ("pl", "dwadzieścia", "dwadzieścia"),
+        (None, "twenty", "twenty"),
+    ],
+)
+def test_numbers_are_written_in_digits(language: str | None, said: str, written: str) -> None:
+    assert in_digits(said, language) == written
+
+
+def test_words_and_tokens_of_one_number_become_one() -> None:
+    said = "We saw twenty-five thousand and two well-known cats."
+    words = [Word(word, float(at), at + 0.9) for at, word in enumerate(said.split())]
+    pieces = (" We saw", " twen", "ty-five", " thous", "and and", " two", " well", "-known cats.")
+    tokens = tuple(
+        TokenLogProb(text, text.encode(), -0.1 * at, ((text.encode(), -0.1 * at),))
+        for at, text in enumerate(pieces)
+    )
+    answer = RangeAnswer(said, tokens=tokens, logprobs=(-0.2, -0.4, -0.6), token_ids=(1, 2, 3))
+    changed, timed = answer_in_digits(answer, words, "en")
+    assert changed.text == "We saw 25002 well-known cats."
+    assert timed == (*words[:2], Word("25002", 2.0, 5.9), *words[6:])
+    assert [(token.text, token.logprob) for token in changed.tokens] == [
+        (" We saw", 0),
+        (" 25002", -0.5),
+        (" well", pytest.approx(-0.6)),
+        ("-known cats.", pytest.approx(-0.7)),
+    ]
+    assert changed.tokens[0] is tokens[0]
+    assert changed.logprobs == pytest.approx((-0.4,) * 3)
+    assert changed.token_ids == answer.token_ids
+
+
+def test_what_has_no_numbers_stays_as_it_is() -> None:
+    answer = RangeAnswer("No one came.", logprobs=(-0.1, -0.3))
+    assert answer_in_digits(answer, (), "en") == (answer, ())
+
+
+def test_tokens_that_are_not_those_of_the_text_stay() -> None:
+    token = TokenLogProb("forty", b"forty", -1.0)
+    changed, _ = answer_in_digits(RangeAnswer("twenty", tokens=(token,), logprobs=(-1.0,)), (), "en")
+    assert (changed.text, changed.tokens) == ("20", (token,))
+
+
+@given(said=TEXTS, language=LANGUAGES, cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_words_and_tokens_join_to_the_text(said: str, language: str | None, cuts: list[int]) -> None:
+    words = [Word(word, float(at), at + 0.5) for at, word in enumerate(said.split())]
+    data = f" {said}".encode()
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in itertools.pairwise(places)]
+    tokens = tuple(TokenLogProb(piece.decode(errors="replace"), piece, -1.0) for piece in pieces)
+    answer = RangeAnswer(said, tokens=tokens, logprobs=(-1.0,) * len(tokens))
+    changed, timed = answer_in_digits(answer, words, language)
+    assert changed.text == in_digits(said, language)
+    assert "".join(word.word for word in timed) == changed.text.replace(" ", "")
+    assert b"".join(token.data for token in changed.tokens) == f" {changed.text}".encode()
+    assert [(word.start, word.end) for word in timed] == sorted((word.start, word.end) for word in timed)
+    if words:
+        assert (timed[0].start, timed[-1].end) == (words[0].start, words[-1].end)
+    assert len(changed.logprobs) == len(answer.logprobs)
+
+
+@given(said=TEXTS, more=TEXTS, language=LANGUAGES)
+def test_a_sentence_that_has_ended_is_not_taken_back(said: str, more: str, language: str | None) -> None:
+    shown = in_digits(settled(said), language)
+    assert in_digits(f"{said} {more}", language).startswith(shown)
+    assert in_digits(said, language).startswith(shown)
