@@ -78,6 +78,20 @@ def decode(cache: Tensor) -> Tensor:
     return torch.stack((key, value), 1) * scales[..., None].float()
 
 
+def codes_between(cache: Tensor, first: int, last: int) -> Tensor:
+    """A copy of positions `first`, a multiple of 16, to `last`, rounded up to one, of every block of a cache
+    [blocks, 2, heads, block_size, dim + 2]."""
+    blocks, two, heads, size, width = cache.shape
+    last = min(size, -(-last // MULTIPLE) * MULTIPLE)
+    copy = cache.new_empty((blocks, two, heads, last - first, width))
+    keys, values, scales = _parts(cache)
+    some_keys, some_values, some_scales = _parts(copy)
+    some_keys.copy_(keys[:, :, first // 16 : last // 16])
+    some_values.copy_(values[:, :, first // 4 : last // 4])
+    some_scales.copy_(scales[..., first:last])
+    return copy
+
+
 def write_codes(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
     """`kv_cache.write_kv` into a coded cache, in plain torch."""
     keys, values, scales = _parts(cache)

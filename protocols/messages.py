@@ -222,6 +222,8 @@ class Generate(msgspec.Struct, frozen=True):
     sampling: SamplingParams
     encoder_hash: ContentHash | None = None
     """The item to cross-attend to (Whisper)."""
+    encoder_span: tuple[int, int] | None = None
+    """Of its positions those that are listened to, from the first to before the second; None: all."""
     media: tuple[MediaSpan, ...] = ()
     """Items in the prompt (audio-, vision-language models)."""
     draft_token_ids: tuple[int, ...] = ()

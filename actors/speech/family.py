@@ -72,6 +72,9 @@ class DetectedLanguage:
     probability: float
     is_speech: bool = True
     """Else nobody seems to speak, and what is detected in a later range counts for more."""
+    in_halves: float = 1.0
+    """How sure the model was of it in that half of the range in which it was less sure; 0: it found another
+    there. 1 where it was not asked."""
     is_provisional: bool = False
     """See `RangeAnswer`."""
 

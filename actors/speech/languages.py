@@ -19,7 +19,10 @@ Piece = tuple[Range, str | None]
 """What is asked at once, and the language it is asked for. None: the answer names it."""
 
 CLEAR: Final = 0.9
-"""Of 30 s of one language whisper-base is surer than 0.93; of 30 s of several, less sure than 0.7."""
+"""Of 30 s of one language whisper-base is surer than 0.93; of 30 s of several it may be as sure, too."""
+CLEAR_IN_HALVES: Final = 0.7
+"""Of 80 windows of two languages of which whisper-base was surer than 0.9 in 36, it was this sure in both
+halves of 4; of 80 windows of one, in all but 2."""
 LIKELY: Final = 0.5
 """Enough for a piece, in which nobody changes the language."""
 MIN_SPEECH: Final = int(1.5 * INTERNAL_RATE)
@@ -32,8 +35,9 @@ MIN_PAUSE: Final = int(0.4 * INTERNAL_RATE)
 
 def clear_language(part: Range, detected: DetectedLanguage) -> str | None:
     """What a whole range is asked for, if there is no doubt."""
-    is_clear = detected.is_speech and detected.probability >= CLEAR
-    return detected.code if is_clear and part[1] - part[0] >= MIN_RANGE else None
+    is_clear = detected.probability >= CLEAR and detected.in_halves >= CLEAR_IN_HALVES
+    is_long = part[1] - part[0] >= MIN_RANGE
+    return detected.code if detected.is_speech and is_clear and is_long else None
 
 
 def likely_language(part: Range, detected: DetectedLanguage | None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -39,6 +40,8 @@ from .family import (
     check_answered,
     with_beams,
 )
+from .halves import Positions, language_with_halves
+from .languages import MIN_RANGE
 from .model import Samples, is_first
 from .sentences import sentences, spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
@@ -107,16 +110,30 @@ class Whisper:
         self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
     ) -> DetectedLanguage:
         """The window's language, by one constrained decoder step. Its probability is among all languages."""
-        asked = self.text.detection(allowed)
         heard = self._heard(items[0], request, _effort(request))
-        answer = await self._complete("detect", heard, asked, request)
+        ask = partial(self._language, heard, allowed, request)
+        if heard is not items[0]:
+            return replace(await ask(None), is_provisional=True)
+        if request.num_samples < 2 * MIN_RANGE:
+            return await ask(None)
+        return await language_with_halves(ask, self._num_positions(request.num_samples))
+
+    async def _language(
+        self,
+        item: EncoderItem,
+        allowed: Sequence[str],
+        request: RangeRequest,
+        span: Positions | None,
+    ) -> DetectedLanguage:
+        """That of the window, or of some of its positions."""
+        asked = self.text.detection(allowed)
+        answer = await self._complete("detect", item, asked, request, span=span)
         if not answer.token_ids:
             raise InternalError("the language of the audio could not be detected")
         return DetectedLanguage(
             self.text.language_of(answer.token_ids[0]),
             float(np.exp(answer.logprobs[0])) if answer.logprobs else 0.0,
             is_speech=(answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY,
-            is_provisional=heard is not items[0],
         )
 
     async def answer(
@@ -281,6 +298,7 @@ class Whisper:
         on_text: Callable[[str], None] | None = None,
         *,
         is_short: bool = False,
+        span: Positions | None = None,
     ) -> TextGenerated:
         draft = () if kind == "detect" or request.previous is None else request.previous.token_ids
         generate = Generate(
@@ -288,6 +306,7 @@ class Whisper:
             prompt_token_ids=asked.prompt_token_ids,
             sampling=asked.sampling,
             encoder_hash=item.content_hash,
+            encoder_span=span,
             draft_token_ids=draft[: asked.sampling.max_tokens],
             probe=asked.probe,
             lane=request.lane,

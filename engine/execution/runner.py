@@ -225,7 +225,7 @@ class Runner:
         if good:
             if self._limits.listens:
                 # Rows that listen to one window are neighbours, so that they share one read of it.
-                good.sort(key=lambda fed: fed.step.encoder_slot or 0)
+                good.sort(key=lambda fed: (fed.step.encoder_slot or 0, fed.step.encoder_span or ()))
             answers = [each for part in self._portions.split(good) for each in self._run(part)]
             for fed, sampled in zip(good, answers, strict=True):
                 results[fed.step.sequence_id] = sampled

@@ -182,14 +182,14 @@ def _positions(fed: Sequence[FedSequence], axes: int) -> list[int] | list[list[i
 
 
 def _listeners(fed: Sequence[FedSequence], encodings: Mapping[Slot, EncoderOutput]) -> list[Listener]:
-    """Neighbours that listen to one encoding are one listener."""
+    """Neighbours that listen to the same of one encoding are one listener."""
     listeners: list[Listener] = []
     last: Slot | None = None
     for each in fed:
-        slot, rows = each.step.encoder_slot, len(each.token_ids)
+        slot, span, rows = each.step.encoder_slot, each.step.encoder_span, len(each.token_ids)
         assert slot is not None, "checked by fault_of"
-        if listeners and slot == last:
+        if listeners and (slot, span) == (last, listeners[-1].span):
             rows += listeners.pop().num_rows
-        listeners.append(Listener(encodings[slot], rows))
+        listeners.append(Listener(encodings[slot], rows, span))
         last = slot
     return listeners

@@ -66,6 +66,8 @@ class Listener:
 
     output: EncoderOutput
     num_rows: int
+    span: tuple[int, int] | None = None
+    """Of its positions, from the first to before the second; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,10 @@ class Parked:
     def overlap(self, request: Request) -> int:
         """How many tokens at the front of `request` have this KV."""
         mine, theirs = self.generate, request.generate
-        if (mine.encoder_hash, mine.cache_salt) != (theirs.encoder_hash, theirs.cache_salt):
+        mine_heard, their_heard = (
+            (each.encoder_hash, each.encoder_span, each.cache_salt) for each in (mine, theirs)
+        )
+        if mine_heard != their_heard:
             return 0
         num_tokens = shared_length(self.tokens, request.tokens)
         media_end = shared_media(mine.media, theirs.media)

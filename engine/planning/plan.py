@@ -83,6 +83,7 @@ class SequenceStep(msgspec.Struct, frozen=True):
     media: tuple[MediaRows, ...] = ()
     positions: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
     probe: ProbabilityProbe | None = None
+    encoder_span: tuple[int, int] | None = None
 
     @property
     def num_rows(self) -> int:

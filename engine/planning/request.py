@@ -184,6 +184,7 @@ class Request:
             start=start,
             block_table=self.blocks,
             encoder_slot=self.slot,
+            encoder_span=self.generate.encoder_span,
             feeds_sampled=is_decode,
             samples=samples,
             num_draft=len(draft),

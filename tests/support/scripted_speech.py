@@ -77,6 +77,8 @@ class ScriptedFamily:
     ) -> None:
         self.said = said
         self.probability = probability
+        self.in_halves: Callable[[float], float] = lambda _: 1.0
+        """Of so many seconds, how sure it is of their language in the less sure half."""
         self.while_looking: Callable[[], object] = lambda: None
         """Called in the thread that looks at audio."""
         self.engine: Any = ScriptedEngine()
@@ -115,7 +117,12 @@ class ScriptedFamily:
         code = self.said[place][0] or "en"
         if allowed and code not in allowed:
             code = allowed[0]
-        return DetectedLanguage(code, self._clear(request), is_speech=bool(self.said[place][1]))
+        return DetectedLanguage(
+            code,
+            self._clear(request),
+            is_speech=bool(self.said[place][1]),
+            in_halves=self.in_halves(request.num_samples / RANGE_SAMPLES),
+        )
 
     async def answer(
         self,

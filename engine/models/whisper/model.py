@@ -21,7 +21,7 @@ from ....kernels.codes import GRIDS, HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import recycled
 from ....kernels.kv_cache import write_kv
-from ....kernels.kv_codes import CODED, MULTIPLE, stored_size
+from ....kernels.kv_codes import CODED, MULTIPLE, codes_between, stored_size
 from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
 from ....kernels.logits import exact_head_logits
@@ -73,6 +73,15 @@ class CrossKeyValues:
 
     memory: Tensor
     num_positions: int
+
+    def part(self, first: int, last: int) -> CrossKeyValues:
+        """A copy of positions `first` to before `last`, at least one; of codes, from a sixteenth one on."""
+        first = min(max(first, 0), self.num_positions - 1)
+        last = min(max(last, first + 1), self.num_positions)
+        if self.memory.dtype is not CODED:
+            return CrossKeyValues(self.memory[..., first:last, :].contiguous(), last - first)
+        first -= first % MULTIPLE
+        return CrossKeyValues(codes_between(self.memory, first, last), last - first)
 
     @property
     def num_bytes(self) -> int:
@@ -345,6 +354,8 @@ def _heard(listeners: Sequence[Listener]) -> list[CrossSpan]:
     for listener in listeners:
         window, end = listener.output, start + listener.num_rows
         assert isinstance(window, CrossKeyValues), "encoded by another model"
+        if listener.span is not None:
+            window = window.part(*listener.span)
         spans.append(CrossSpan(start, end, window.memory, window.num_positions))
         start = end
     return spans

@@ -98,6 +98,17 @@ def torn_at_first(seconds: float) -> float:
     return 0.6 if seconds > 8 else 0.95
 
 
+async def test_a_range_that_is_in_doubt_in_one_half_is_asked_piece_by_piece() -> None:
+    """However sure the model is of the whole."""
+    family = ScriptedFamily(
+        ("fr", "a"), ("en", "b"), language_from="detection", probability=lambda seconds: 0.99
+    )
+    family.in_halves = lambda seconds: 0.6 if seconds > 4 else 1.0
+    transcript, deltas = await transcribe(family, [1] * 4 + [2] * 4, [(0, 2 * LONG)], (LONG,))
+    assert deltas == transcript.text == "a b"
+    assert [segment.language for segment in transcript.segments] == ["fr", "en"]
+
+
 async def test_where_languages_have_changed_they_may_change_again() -> None:
     """The model is sure of 8 s of French and English, as of their first sentence."""
     said = [("en", "a"), ("zh", "你好"), ("en", "c"), ("fr", "d"), ("en", "e")]
@@ -153,6 +164,8 @@ def test_evidence() -> None:
     assert clear_language(short, DetectedLanguage("fr", 0.95)) is None
     assert clear_language(part, DetectedLanguage("fr", 0.95, is_speech=False)) is None
     assert clear_language(part, DetectedLanguage("fr", 0.85)) is None
+    assert clear_language(part, DetectedLanguage("fr", 0.95, in_halves=0.75)) == "fr"
+    assert clear_language(part, DetectedLanguage("fr", 0.95, in_halves=0.65)) is None
     assert likely_language(part, DetectedLanguage("fr", 0.7)) == "fr"
     assert likely_language(short, DetectedLanguage("fr", 0.85)) is None
     assert likely_language(part, DetectedLanguage("fr", 0.4)) is None

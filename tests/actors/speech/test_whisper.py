@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import trio
+from sensorium.actors.speech import whisper as whisper_family
 from sensorium.actors.speech.model import Samples
+from sensorium.kernels.kv_codes import KvDtype
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Align, Generate, TextGenerated, TokensAligned
 from sensorium.protocols.transcript import TranscriptionOptions
-from support.running_speech import random_asr_folder, random_folder, running_speech, sound
+from support.running_speech import EXACT, random_asr_folder, random_folder, running_speech, sound
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +108,36 @@ async def test_numbers_are_spelled_if_that_is_asked_for() -> None:
             if num_numerals:
                 break
     assert num_numerals, "random models say anything"
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+async def test_a_long_window_is_asked_for_the_language_of_its_halves(
+    monkeypatch: pytest.MonkeyPatch, kv_dtype: KvDtype
+) -> None:
+    """Of the encoding that is there; a short one is asked for that of the whole only."""
+    monkeypatch.setattr(whisper_family, "MIN_RANGE", 8_000)
+    audio, options = sound(20_000, seed=3), TranscriptionOptions()
+    async with running_speech(config=replace(EXACT, kv_dtype=kv_dtype)) as whisper:
+        spans: list[tuple[int, int] | None] = []
+        engine: Any = whisper.engine
+        complete = engine.complete
+
+        async def noted(request: Generate) -> TextGenerated:
+            spans.append(request.encoder_span)
+            answer: TextGenerated = await complete(request)
+            return answer
+
+        engine.complete = noted
+        await whisper.speech.transcribe(audio[:12_000], options)
+        assert spans == [None]
+        live = whisper.speech.live(partial(between, audio), options, start=0)
+        spans.clear()
+        final = await live.hypothesis(len(audio), final=True)
+        assert sorted(spans, key=lambda span: span or ()) == [None, (0, 31), (31, 62)], "20 ms each"
+        before = whisper.engine.statistics().num_windows_encoded
+        assert (await whisper.speech.transcribe(audio, options)).text == final.text
+        assert whisper.engine.statistics().num_windows_encoded <= before + 1
+        live.close()
 
 
 def between(audio: Samples, start: int, end: int) -> Samples:

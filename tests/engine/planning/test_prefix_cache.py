@@ -17,6 +17,7 @@ def names(
     tokens: tuple[int, ...] = TOKENS,
     *media: MediaSpan,
     encoder: str | None = None,
+    heard: tuple[int, int] | None = None,
     salt: str = "",
 ) -> list[BlockHash]:
     request = Generate(
@@ -24,6 +25,7 @@ def names(
         tokens,
         SamplingParams(max_tokens=1),
         encoder_hash=None if encoder is None else ContentHash(encoder),
+        encoder_span=heard,
         media=media,
         cache_salt=salt,
     )
@@ -62,7 +64,7 @@ def test_names_do_not_depend_on_when_they_are_asked_for(tokens: list[int], cuts:
 
 def test_what_holds_for_the_whole_sequence_is_in_every_name() -> None:
     plain = names()
-    for other in (names(encoder="A"), names(encoder="B"), names(salt="A")):
+    for other in (names(encoder="A"), names(encoder="B"), names(encoder="A", heard=(0, 9)), names(salt="A")):
         assert num_shared(plain, other) == 0
     halves = names(salt="\ud800"), names(salt="\udc00"), names(salt="\\ud800")  # no UTF-8 has the first two
     assert all(num_shared(one, other) == 0 for one, other in combinations(halves, 2))

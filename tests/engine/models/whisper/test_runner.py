@@ -22,6 +22,7 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
 )
+from sensorium.kernels.kv_codes import KvDtype, decode
 from sensorium.kernels.paged_attention import PagedSequence, paged_batch
 from sensorium.protocols.messages import Align, ContentHash, Features, RequestId, SamplingParams
 from support.plan_loop import Job, encode, run_jobs, to_features
@@ -40,8 +41,8 @@ def text(folder: Path) -> WhisperText:
     return WhisperText.from_folder(folder)
 
 
-def load(folder: Path, dtype: str = "float32") -> WhisperModel:
-    model = open_model(folder, device="cpu", dtype=dtype).load()
+def load(folder: Path, dtype: str = "float32", kv_dtype: KvDtype = "auto") -> WhisperModel:
+    model = open_model(folder, device="cpu", dtype=dtype, kv_dtype=kv_dtype).load()
     assert isinstance(model, WhisperModel)
     return model
 
@@ -263,6 +264,40 @@ def test_bfloat16_errs_no_more_than_transformers(folder: Path) -> None:
     our_error = (ours("bfloat16") - exact).abs().mean()
     their_error = (theirs(torch.bfloat16) - exact).abs().mean()
     assert our_error < 1.3 * their_error
+
+
+@torch.inference_mode()
+def test_rows_may_listen_to_a_part_of_a_window(folder: Path) -> None:
+    """As `transformers` does of an encoding that lacks the rest, beside rows that listen to all of it."""
+    tokens, spans = torch.arange(40, 50), (None, (10, 33), (33, 200))
+    model = load(folder, "float32")
+    (output,) = model.encode([to_features(window())])
+    paged = paged_batch([PagedSequence((i,), 0, 10) for i in range(3)], 16, torch.device("cpu"))
+    listeners = tuple(Listener(output, 10, span) for span in spans)
+    batch = StepBatch(tokens.repeat(3), torch.arange(10).repeat(3), paged, listeners=listeners)
+    cache = torch.zeros(model.kv_shape.cache_shape(3, 16, model.dtype), dtype=model.dtype)
+    found = model.logits(model.forward(batch, cache)).view(3, 10, -1)
+    theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    encoded = theirs.model.encoder(window()[None]).last_hidden_state
+    for logits, span in zip(found, spans, strict=True):
+        heard = encoded if span is None else encoded[:, slice(*span)]
+        want = theirs(encoder_outputs=(heard,), decoder_input_ids=tokens[None]).logits[0]
+        torch.testing.assert_close(logits, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("span", [(0, 16), (32, 50), (37, 41), (48, 999), (-4, 3), (60, 60)])
+@torch.inference_mode()
+def test_a_part_of_a_coded_window_has_its_codes(folder: Path, span: tuple[int, int]) -> None:
+    model = load(folder, "float32", kv_dtype="int8")
+    (output,) = model.encode([to_features(window())])
+    assert isinstance(output, CrossKeyValues)
+    part = output.part(*span)
+    first = min(max(span[0], 0), output.num_positions - 1)
+    last = min(max(span[1], first + 1), output.num_positions)
+    first -= first % 16
+    assert part.num_positions == last - first
+    whole = decode(output.memory)[..., first:last, :]
+    assert torch.equal(decode(part.memory)[..., : part.num_positions, :], whole)
 
 
 def test_warm_up_leaves_no_trace(runner: Runner, text: WhisperText) -> None:
