@@ -17,16 +17,16 @@ DIGIT_LANGUAGES: Final = ("da", "de", "en", "es", "fr", "it", "nl", "pt")
 
 def parse_numerals(value: str) -> Numerals | None:
     """How numbers are written; None if nothing is said. Raises BadRequestError."""
-    match value.strip():
-        case "":
+    match value.strip().lower():
+        case "" | "false":
             return None
         case "words":
             return "words"
-        case "digits":
+        case "digits" | "true":
             return "digits"
     raise BadRequestError(
-        "`numerals` may be words, digits, or left out: then a model writes numbers as it likes, not "
-        f"{shown(value)}",
+        "`numerals` may be words, digits (as true is), or left out: then a model writes numbers as it likes, "
+        f"not {shown(value)}",
         param="numerals",
     )
 
@@ -35,15 +35,15 @@ def check_numerals(
     numerals: Numerals | None, languages: Iterable[str], *, spells_numbers: bool, param: str = "numerals"
 ) -> None:
     """Raise BadRequestError where numbers cannot be written so: in words by a model that does not spell them,
-    in digits in one of the `languages` that are named."""
+    in digits in any of the `languages` that are named."""
     if numerals == "words" and not spells_numbers:
         raise BadRequestError(
             "this model cannot be told to write numbers in words", param=param, code="unsupported_parameter"
         )
-    unknown = [each for each in languages if language_code(each) not in DIGIT_LANGUAGES]
-    if numerals == "digits" and unknown:
+    named = [language_code(each) for each in languages]
+    if numerals == "digits" and named and not any(each in DIGIT_LANGUAGES for each in named):
         raise BadRequestError(
-            f"the words for numbers in {unknown[0]} are not known here; digits can be had of those in "
+            f"the words for numbers in {named[0]} are not known here; digits can be had of those in "
             f"{', '.join(DIGIT_LANGUAGES)}",
             param=param,
             code="unsupported_parameter",

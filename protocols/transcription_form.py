@@ -61,6 +61,7 @@ _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 _ELSEWHERE: Final = {
     "word_timestamps": "ask for `timestamp_granularities[]` word",
     "diarize": "speakers are not told apart; `multichannel` transcribes each channel for itself",
+    "suppress_numerals": "ask for `numerals` words",
     "no_speech_threshold": "what is no speech is left out by `vad_filter`",
     "log_prob_threshold": "a list of `temperature` is tried where an answer is unlikely",
     "compression_ratio_threshold": "a list of `temperature` is tried where an answer repeats itself",

@@ -216,6 +216,7 @@ class Conversation:
             language_probability=heard.language_probability,
             tokens=heard.tokens,
             is_paused=event.final,
+            is_in_digits=item.options is not None and item.options.numerals == "digits",
         )
         self._release(item, text)
 

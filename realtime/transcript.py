@@ -74,11 +74,13 @@ class TranscriptPolicy:
         language_probability: float = 1.0,
         tokens: Sequence[TokenLogProb] = (),
         is_paused: bool = False,
+        is_in_digits: bool = False,
     ) -> str:
         """Take a newer hypothesis over `speech_ms` of speech; return the text to release now, maybe "".
 
         `language_probability` is how sure the model was of the language; `tokens` are those of the text, or
         of its end: without any it is sure of every word. `is_paused`: the speech has ended with a pause.
+        `is_in_digits`: words behind a number may become a part of it ("20", and then "25").
         """
         text = self._as_shown(text)
         current = _settled(text[len(self._head) :]) if text.startswith(self._head) else []
@@ -100,7 +102,9 @@ class TranscriptPolicy:
         if num_sure and self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
         if is_paused:
-            num_stable = max(num_stable, self._num_said(current, sure))
+            num_said = self._num_said(current, sure)
+            ends_with_number = 0 < num_said == len(current) and any(map(str.isdigit, current[-1]))
+            num_stable = max(num_stable, num_said - (is_in_digits and ends_with_number))
         is_unclear = language_probability < self._config.min_language and speech_ms <= EARLY_MS
         if not self.released and (is_torn or is_unclear):
             num_stable = 0

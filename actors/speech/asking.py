@@ -23,7 +23,7 @@ from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import TranscriptionOptions, Word
 from .answer_guard import is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
-from .digits import answer_in_digits, in_digits
+from .digits import answer_in_digits, in_digits, in_digits_so_far
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import Part, shifted
 from .memory import Memory
@@ -68,6 +68,12 @@ class Asker:
                 if not detected.is_speech:
                     self.recording.release(part)  # others come first
             return self.memory.detected[part]
+
+    async def speech(self, part: Range) -> list[Range]:
+        """Where somebody speaks in a range, parted by pauses."""
+        if part not in self.memory.regions:
+            self.memory.regions[part] = await self.recording.speech(part)
+        return self.memory.regions[part]
 
     async def answer(
         self,
@@ -185,6 +191,10 @@ class Asker:
     def written(self, text: str, language: str | None) -> str:
         """What was said in a language as it is shown."""
         return in_digits(text, self._written_in(language)) if self.is_in_digits else text
+
+    def written_so_far(self, text: str, language: str | None) -> str:
+        """Of a text that grows what is shown, which stays."""
+        return in_digits_so_far(text, self._written_in(language)) if self.is_in_digits else text
 
     def _written_in(self, language: str | None) -> str | None:
         return "en" if self.options.task == "translate" else language

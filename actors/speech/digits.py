@@ -4,7 +4,8 @@ Which words are a number is text2num's to say; here an answer's text, its words 
 tokens are changed alike, so that every format has the same words. A text is changed sentence by sentence,
 so that the beginning of a growing one that ends with a sentence is changed as the whole will be.
 
-An isolated number up to three stays a word ("one of them"), as does a bare "million".
+What is mostly no number stays a word: an isolated one up to three ("one of them"), a bare "million", a
+fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -25,6 +26,19 @@ from .family import RangeAnswer
 _STAYS_UP_TO: Final = 3.0
 _PIECE: Final = re.compile(r"\w+|\W")
 _SENTENCE: Final = re.compile(r".*?[.!?]\s+|.+", re.DOTALL)
+_HOMOGRAPHS: Final = {
+    "da": {"tyve"},
+    "de": {"acht", "achte", "achten"},
+    "es": {"cuarto"},
+    "fr": {"neuf"},
+    "it": {"sei", "quarto"},
+    "nl": {"acht"},
+    "pt": {"quarto", "quarta", "quinta", "sexta"},
+}
+"""Numbers that mean something else where no other is beside them: thieves, care, a room, new, you are."""
+_FRACTIONS: Final = re.compile(r"seconds|thirds|\w+ths")
+_MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
+_ARTICLES: Final = frozenset({"a", "an"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,7 @@ class _Piece:
     """A word, or a character between two, as text2num wants to read it."""
 
     written: str
+    is_no_number: bool = False
 
     def text(self) -> str:
         return self.written
@@ -40,7 +55,7 @@ class _Piece:
         return False
 
     def not_a_number_part(self) -> bool:
-        return False
+        return self.is_no_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +70,14 @@ class _Change:
 def in_digits(text: str, language: str | None) -> str:
     """The text with its numbers in digits; as it is in a language that is not known."""
     data = text.encode()
-    return _changed(data, 0, len(data), list(_changes(text, language))).decode()
+    return _changed(data, 0, len(data), _changes(text, language)).decode()
 
 
-def settled(text: str) -> str:
+def in_digits_so_far(text: str, language: str | None) -> str:
     """The beginning of a growing text that is changed as it will be in the end."""
-    return "".join(_SENTENCE.findall(text)[:-1])
+    if language not in DIGIT_LANGUAGES:
+        return text
+    return in_digits("".join(_SENTENCE.findall(text)[:-1]), language)
 
 
 def answer_in_digits(
@@ -90,15 +107,59 @@ def _changes(text: str, language: str | None) -> Iterator[_Change]:
         return
     begin = 0
     for sentence in _SENTENCE.findall(text):
-        pieces = [_Piece(each) for each in _PIECE.findall(sentence)]
+        pieces = _pieces(_PIECE.findall(sentence), language)
         ends = list(itertools.accumulate((len(each.written.encode()) for each in pieces), initial=begin))
-        for number in find_numbers(pieces, language, _STAYS_UP_TO):
-            is_word = number.end - number.start == 1
-            is_known = pieces[number.start].written.isdecimal() or _is_magnitude(number.value)
-            if not (is_word and is_known):
-                written = cast(str, number.text).encode()
-                yield _Change(ends[number.start], ends[number.end], written)
+        for first, last, written in _numbers(pieces, language):
+            yield _Change(ends[first], ends[last], written.encode())
         begin = ends[-1]
+
+
+def _pieces(written: Sequence[str], language: str) -> list[_Piece]:
+    """Words and what is between them; English fractions are no numbers, nor are seconds."""
+    if language != "en":
+        return [_Piece(each) for each in written]
+    pieces, before = list[_Piece](), ""
+    for index, each in enumerate(written):
+        word = each.lower()
+        is_bound = index > 0 and written[index - 1] == "-"
+        is_no_number = _FRACTIONS.fullmatch(word) is not None
+        is_no_number |= word in {"second", "third"} and not is_bound
+        is_no_number |= word.endswith("th") and before in _ARTICLES | {"one"}
+        pieces.append(_Piece(each, is_no_number))
+        before = word if word.isalpha() else before
+    return pieces
+
+
+def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int, str]]:
+    """First, and last + 1, of the pieces of each number that is written in digits, and these."""
+    found = find_numbers(pieces, language, _STAYS_UP_TO)
+    for number, before, behind in zip(found, [None, *found], [*found[1:], None], strict=False):
+        first, last = cast(int, number.start), cast(int, number.end)
+        word = pieces[first].written.lower()
+        is_alone = not (
+            (before is not None and _are_neighbours(pieces, before.end, first))
+            or (behind is not None and _are_neighbours(pieces, last, behind.start))
+        )
+        if last - first == 1:
+            is_homograph = word in _HOMOGRAPHS.get(language, ()) and is_alone
+            if word.isdecimal() or is_homograph or _is_magnitude(number.value):
+                continue
+        if language == "en" and _word_at(pieces, last + 1) in _MAGNITUDES:
+            continue  # "one hundred and one hundred"
+        if language == "en" and word in _MAGNITUDES:
+            if _word_at(pieces, first - 2) not in _ARTICLES:
+                continue  # "several hundred thousand"
+            first -= 2
+        yield first, last, cast(str, number.text)
+
+
+def _are_neighbours(pieces: Sequence[_Piece], end: int, start: int) -> bool:
+    """Whether no word is between two places."""
+    return not any(piece.written.isalnum() for piece in pieces[end:start])
+
+
+def _word_at(pieces: Sequence[_Piece], index: int) -> str:
+    return pieces[index].written.lower() if 0 <= index < len(pieces) else ""
 
 
 def _is_magnitude(value: float) -> bool:
@@ -106,28 +167,25 @@ def _is_magnitude(value: float) -> bool:
     return value >= 100 and math.log10(value).is_integer()
 
 
-def _changed(data: bytes, begin: int, end: int, changes: Sequence[_Change]) -> bytes:
-    """Bytes `begin` to before `end` of a text, into which no change reaches from outside."""
+def _changed(data: bytes, begin: int, end: int, changes: Iterable[_Change]) -> bytes:
+    """Bytes `begin` to before `end` of a text with the changes between them."""
     written = b""
     for change in changes:
-        if begin <= change.start and change.end <= end:
-            written += data[begin : change.start] + change.written
-            begin = change.end
+        written += data[begin : change.start] + change.written
+        begin = change.end
     return written + data[begin:end]
 
 
-def _groups(ends: Sequence[int], changes: Sequence[_Change]) -> Iterator[tuple[int, int]]:
-    """First, and last + 1, of the pieces of a text that become one: where a piece ends within a change, the
-    next one belongs to it. `ends` ascend."""
-    first = at = 0
+def _groups(ends: Sequence[int], changes: Sequence[_Change]) -> Iterator[tuple[int, int, Sequence[_Change]]]:
+    """First, and last + 1, of the pieces of a text that become one, and their changes: where a piece ends
+    within a change, the next one belongs to it. `ends` ascend."""
+    first = passed = at = 0
     for index, end in enumerate(ends):
         while at < len(changes) and changes[at].end <= end:
             at += 1
-        if at == len(changes) or end <= changes[at].start:
-            yield first, index + 1
-            first = index + 1
-    if first < len(ends):
-        yield first, len(ends)
+        if at == len(changes) or end <= changes[at].start or index + 1 == len(ends):
+            yield first, index + 1, changes[passed:at]
+            first, passed = index + 1, at
 
 
 def _words(data: bytes, words: Sequence[Word], changes: Sequence[_Change]) -> Iterator[Word]:
@@ -136,8 +194,8 @@ def _words(data: bytes, words: Sequence[Word], changes: Sequence[_Change]) -> It
         said = word.word.encode()
         starts.append(max(ends[-1], data.find(said, ends[-1])))
         ends.append(min(len(data), starts[-1] + len(said)))
-    for first, last in _groups(ends[1:], changes):
-        written = _changed(data, starts[first], ends[last], changes).decode(errors="replace")
+    for first, last, within in _groups(ends[1:], changes):
+        written = _changed(data, starts[first], ends[last], within).decode(errors="replace")
         yield Word(written, words[first].start, words[last - 1].end)
 
 
@@ -152,10 +210,10 @@ def _tokens(
         return
     moved = [_Change(lead + each.start, lead + each.end, each.written) for each in changes]
     ends = list(itertools.accumulate((len(token.data) for token in tokens), initial=0))
-    for first, last in _groups(ends[1:], moved):
-        written = _changed(said, ends[first], ends[last], moved)
-        if written == said[ends[first] : ends[last]]:
+    for first, last, within in _groups(ends[1:], moved):
+        if not within:
             yield from tokens[first:last]
         else:
+            written = _changed(said, ends[first], ends[last], within)
             logprob = min(token.logprob for token in tokens[first:last])
             yield TokenLogProb(written.decode(errors="replace"), written, logprob)

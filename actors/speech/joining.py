@@ -13,7 +13,6 @@ import msgspec
 
 from ...protocols.transcript import Segment, Transcript, Word
 from .answer_guard import LoopCutter, may_echo
-from .digits import settled
 from .family import RangeAnswer
 
 UNSPACED_LANGUAGES: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue", "km", "bo"})
@@ -49,9 +48,9 @@ class DeltaJoiner:
         emit: Callable[[str], None],
         *,
         context: str = "",
-        written: Callable[[str, str | None], str] | None = None,
+        written: Callable[[str, str | None], str] = lambda said, _: said,
     ) -> None:
-        """`written` says how a text in a language is shown, which then is sentence by sentence."""
+        """`written` says what is shown of a growing text in a language, which stays."""
         self._languages: list[tuple[str | None, str | None]] = [(None, None)] * num_ranges
         """Of each range's beginning and end."""
         self._last: str | None = None
@@ -75,8 +74,7 @@ class DeltaJoiner:
 
         def feed(text: str) -> None:
             self._said[index] += cutter.feed(text)
-            said = self._said[index]
-            self._texts[index] = said if self._written is None else self._written(settled(said), language)
+            self._texts[index] = self._written(self._said[index], language)
             self._flush()
 
         return feed
@@ -93,7 +91,7 @@ class DeltaJoiner:
         while self._head < len(self._texts):
             text = self._texts[self._head].strip()
             is_new = not self._finished[self._head] and not self._num_released
-            if is_new and self._context and may_echo(text, self._context):
+            if is_new and self._context and may_echo(self._said[self._head].strip(), self._context):
                 return
             first, last = self._languages[self._head]
             fresh = text[self._num_released :]

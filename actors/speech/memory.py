@@ -21,6 +21,8 @@ class Memory:
     words: dict[tuple[Range, str | None], tuple[Word, ...]] = field(default_factory=dict)
     parts: dict[tuple[Range, str | None, bool], Part] = field(default_factory=dict)
     """By range, language, and whether it is timed."""
+    regions: dict[Range, list[Range]] = field(default_factory=dict)
+    """Where somebody speaks in a range."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
 
@@ -42,6 +44,7 @@ class Memory:
             return index >= 0 and (part == ranges[index] or (is_closed and part[1] <= ends[index]))
 
         self.detected = {key: value for key, value in self.detected.items() if kept(key)}
+        self.regions = {key: value for key, value in self.regions.items() if kept(key)}
         self.answers = {key: value for key, value in self.answers.items() if kept(key[0])}
         self.words = {key: value for key, value in self.words.items() if kept(key[0])}
         self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}

@@ -69,8 +69,7 @@ async def transcribe_ranges(
     asker = Asker(family, recording, memory, options, lane, growing)
     deltas = None
     if on_delta is not None:
-        growing_text = asker.written if asker.is_in_digits else None
-        deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=growing_text)
+        deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
     settler = Settler(asker, ranges, named_language(family, options))
     work = _Work(asker, settler, deltas)
     await work.answer_all(prior)
@@ -169,10 +168,10 @@ class _Work:
             if texts and language != texts[-1][1]:
                 self._before = ""
             answer = await self.asker.answer(part, language, feeder, before=self._before)
-            heard_in = language if answer.language is None else answer.language.code
-            texts.append((self.asker.written(answer.text, heard_in), heard_in))
+            texts.append((answer.text, language if answer.language is None else answer.language.code))
             if self.is_in_order and answer.text:
                 said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                 self._before = said if is_trustworthy(answer) else ""
         if self.deltas is not None:
-            self.deltas.finish(index, join_texts(texts), texts[0][1], texts[-1][1])
+            written = [(self.asker.written(text, language), language) for text, language in texts]
+            self.deltas.finish(index, join_texts(written), texts[0][1], texts[-1][1])

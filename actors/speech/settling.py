@@ -94,7 +94,7 @@ class Settler:
         before = clear or before
         pieces = [part]
         if detected.is_speech and part != self.asker.growing:
-            pieces = cut_at_pauses(part, await self.asker.recording.speech(part))
+            pieces = cut_at_pauses(part, await self.asker.speech(part))
         settled: list[Piece] = []
         for piece in pieces:
             own = likely_language(piece, await self.asker.language(piece) if len(pieces) > 1 else detected)

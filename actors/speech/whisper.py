@@ -55,8 +55,6 @@ SEARCH_S: Final = 15.0
 """A window is cut at the best place of its last seconds: these, or a quarter of a window that is no longer
 than twice as much. Where nobody pauses, 8 s of people's speech have no gap that is one for certain in 9 of a
 hundred windows, 15 s in 3 (`examples/benchmarks/bench_hearing.py`); windows are 1 s shorter then."""
-
-
 ODD_LANGUAGES: Final = frozenset(
     {"am", "ba", "bo", "fo", "haw", "ht", "jw", "km", "lo", "ln", "mg"}
     | {"mi", "my", "nn", "sa", "sd", "si", "sn", "so", "su", "tk", "yo"}
@@ -126,8 +124,7 @@ class Whisper:
         span: Positions | None,
     ) -> DetectedLanguage:
         """That of the window, or of some of its positions."""
-        asked = self.text.detection(allowed)
-        answer = await self._complete("detect", item, asked, request, span=span)
+        answer = await self._complete("detect", item, self.text.detection(allowed), request, span=span)
         if not answer.token_ids:
             raise InternalError("the language of the audio could not be detected")
         return DetectedLanguage(
@@ -190,6 +187,7 @@ class Whisper:
         sampling = with_beams(sampling, options)
         asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
+        is_rough = request.may_grow and may_end_early(answer)
         if not request.may_grow and sampling.temperature == 0.0:
             answer = await self._to_its_end(answer, item, asked, request, on_text)
         talks_on = limit is not None and (
@@ -210,6 +208,7 @@ class Whisper:
             no_speech_prob=no_speech_prob,
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
             num_output_tokens=len(token_ids),
+            is_provisional=is_rough,
         )
         return said, talks_on
 
@@ -228,11 +227,12 @@ class Whisper:
             if behind is None:
                 break
             rest = await self._complete("decode", item, behind, request)
-            if not goes_on(answer, rest):
+            whole = joined(answer, rest)
+            if not goes_on(answer, rest) or LoopGuard().feed(whole.token_ids) is not None:
                 break
             if on_text is not None and (answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY:
                 on_text(rest.text)
-            answer = joined(answer, rest)
+            answer = whole
         return answer
 
     async def times(

@@ -185,7 +185,7 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("include[]", "everything")], "include"),
         ([("include[]", "logprobs"), ("response_format", "text")], "include"),
         ([("numerals", "roman")], "numerals"),
-        ([("numerals", "true")], "numerals"),
+        ([("numerals", "1")], "numerals"),
         ([("seed", "-1")], "seed"),
         ([("seed", "²")], "seed"),
         ([("seed", str(2**63))], "seed"),

@@ -173,7 +173,9 @@ def test_numbers_are_written_in_digits_by_any_model_in_languages_whose_numbers_a
     digits = patch({"transcription": {"numerals": "digits", "language": "de-AT"}})
     settings = merge(initial_settings(config), digits, config)
     assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "digits"
-    for other in ({"language": "pl"}, {"language": None, "languages": ["de", "pl"]}):
+    both = merge(settings, patch({"transcription": {"language": None, "languages": ["pl", "de"]}}), config)
+    assert both.options.numerals == "digits"
+    for other in ({"language": "pl"}, {"language": None, "languages": ["pl", "cs"]}):
         with pytest.raises(BadRequestError, match="in pl") as caught:
             merge(settings, patch({"transcription": other}), config)
         assert caught.value.param == "session.audio.input.transcription.numerals"

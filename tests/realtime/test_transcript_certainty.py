@@ -161,6 +161,16 @@ def test_in_front_of_a_pause_words_are_shown_at_once_but_not_the_mark_behind_the
     assert policy.finish("It is.") == "."
 
 
+def test_a_number_in_digits_may_go_on_behind_a_pause() -> None:
+    policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2))
+    told = policy.observe("About 1 or 20.", LATE, is_paused=True, is_in_digits=True)
+    assert told == "About 1 or"
+    assert policy.finish("About 1 or 25 people.") == " 25 people."
+    assert not policy.corrected
+    policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2))
+    assert policy.observe("About 20 people.", LATE, is_paused=True, is_in_digits=True) == "About 20 people"
+
+
 def test_a_guess_is_not_shown_in_front_of_a_pause_either() -> None:
     policy = TranscriptPolicy(config(first_agree=3, agree=3, pause_sure=0.3))
     tokens = said(("It", 0.6), ("hiss", 0.2))

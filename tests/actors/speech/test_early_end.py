@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import pytest
+from msgspec.structs import replace
 from sensorium.actors.speech import whisper as whisper_module
 from sensorium.actors.speech.early_end import goes_on, joined, may_end_early
 from sensorium.actors.speech.model import Samples
@@ -13,6 +16,7 @@ from sensorium.protocols.messages import FinishReason, RequestId, TextGenerated
 from sensorium.protocols.transcript import TranscriptionOptions
 from support.running_speech import RunningSpeech, running_speech, sound
 
+OnText: TypeAlias = Callable[[str], None] | None
 OPTIONS = TranscriptionOptions(language="en")
 
 
@@ -87,6 +91,31 @@ async def with_an_end(whisper: RunningSpeech, asked: list[TextGenerated]) -> tup
 
 
 @pytest.mark.slow
+async def test_no_row_that_is_left_out_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind many full stops some more are a loop, which is cut out of the whole, also if it was streamed."""
+    monkeypatch.setattr(whisper_module, "goes_on", lambda answer, rest: True)
+    async with running_speech() as whisper:
+        family = whisper.whisper()
+        answers = [("." * 23, 0.4), ("... Thanks.", 0.9)]
+
+        async def complete(
+            kind: str, item: object, asked: object, request: object, on_text: OnText = None, **_: object
+        ) -> TextGenerated:
+            text, end = answers.pop(0)
+            ids = tuple(family.text.tokenizer.encode(text))
+            if on_text is not None:
+                on_text(text)
+            return replace(said(text, (-0.1,) * len(ids), end), token_ids=ids, probe_probability=0.01)
+
+        monkeypatch.setattr(family, "_complete", complete)
+        deltas: list[str] = []
+        found = await whisper.speech.transcribe(sound(30_000, seed=1), OPTIONS, on_delta=deltas.append)
+    assert not answers
+    assert "".join(deltas) == found.text
+    assert "Thanks" not in found.text
+
+
+@pytest.mark.slow
 async def test_files_streams_and_live_turns_go_on_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model is unsure of every end; here it says on until its end is likely, or three times."""
     monkeypatch.setattr(whisper_module, "may_end_early", lambda answer: answer.finish_reason == "stop")
@@ -116,6 +145,7 @@ async def test_files_streams_and_live_turns_go_on_alike(monkeypatch: pytest.Monk
         left = 3
         live = whisper.speech.live(partial(between, audio), OPTIONS, start=0)
         await live.hypothesis(len(audio) - 1600, final=False)
+        await live.hypothesis(len(audio), final=False)
         assert left == 3, "what may grow is not asked about"
         final = await live.hypothesis(len(audio), final=True)
         assert final.text == file.text

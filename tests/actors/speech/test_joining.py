@@ -37,6 +37,18 @@ def test_texts_of_unspaced_languages_join_as_they_are() -> None:
     assert join_texts(texts) == "你好世界 Hello 你"
 
 
+def test_an_echo_is_told_by_what_was_said_however_it_is_written() -> None:
+    emitted: list[str] = []
+    joiner = DeltaJoiner(1, emitted.append, context="Twenty left", written=lambda said, _: said.upper())
+    feed = joiner.feeder(0, "en")
+    feed("Twenty ")
+    assert emitted == []
+    feed("came back home. ")
+    assert emitted == ["TWENTY CAME BACK HOME."]
+    joiner.finish(0, "TWENTY CAME BACK HOME.", "en", "en")
+    assert emitted == ["TWENTY CAME BACK HOME."]
+
+
 def test_what_may_be_an_echo_waits_for_the_end_of_its_range() -> None:
     emitted: list[str] = []
     joiner = DeltaJoiner(3, emitted.append, context="Anna Berg, Zurich")

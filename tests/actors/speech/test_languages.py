@@ -24,11 +24,13 @@ class Pausing(Recording):
     """Somebody speaks for whole seconds, with pauses at these places."""
 
     pauses: tuple[int, ...] = ()
+    num_looks = 0
 
     async def speech(
         self, part: Range, *, min_silence: int = 0, threshold: float = 0.5, padding: int = 0
     ) -> list[Range]:
         await trio.lowlevel.checkpoint()
+        self.num_looks += 1
         bounds = [part[0], *(at for at in self.pauses if part[0] < at < part[1]), part[1]]
         return list(itertools.pairwise(bounds))
 
@@ -122,6 +124,22 @@ async def test_where_languages_have_changed_they_may_change_again() -> None:
     family = ScriptedFamily(*said, language_from="detection", probability=torn_at_first)
     transcript, _ = await transcribe(family, places[12:], [(0, 2 * LONG)], (LONG,))
     assert (transcript.text, family.asked) == ("d", [(3, "fr")])
+
+
+async def test_where_somebody_speaks_is_found_once() -> None:
+    """However often a turn is asked about that goes on behind it."""
+    family = ScriptedFamily(("fr", "a"), ("en", "b"), ("en", "c"), language_from="detection")
+    samples = np.repeat(np.asarray([1] * 4 + [2] * 4 + [3] * 4, np.float32), SECOND)
+    recording, memory = Pausing(family, lambda start, end: samples[start:end]), Memory()
+    recording.pauses = (LONG,)
+    options = TranscriptionOptions(languages=("en", "fr"))
+    ranges = [(0, 2 * LONG), (2 * LONG, 3 * LONG)]
+    for _ in range(3):
+        memory.keep_only(ranges)
+        await transcribe_ranges(family, recording, ranges, memory, options, lane=Lane(), is_timed=False)
+    assert recording.num_looks == 1
+    memory.keep_only(ranges[1:])
+    assert not memory.regions
 
 
 async def test_of_named_languages_each_piece_is_asked_for_its_own() -> None:
