@@ -27,15 +27,14 @@ _STAYS_UP_TO: Final = 3.0
 _PIECE: Final = re.compile(r"\w+|\W")
 _SENTENCE: Final = re.compile(r".*?[.!?]\s+|.+", re.DOTALL)
 _HOMOGRAPHS: Final = {
-    "da": {"tyve"},
-    "de": {"acht", "achte", "achten"},
-    "es": {"cuarto"},
-    "fr": {"neuf"},
-    "it": {"sei", "quarto"},
-    "nl": {"acht"},
-    "pt": {"quarto", "quarta", "quinta", "sexta"},
+    "de": frozenset({"Acht"}),
+    "es": frozenset({"cuarto"}),
+    "it": frozenset({"sei", "quarto"}),
+    "pt": frozenset({"quarto", "quarta", "quinta", "sexta"}),
 }
-"""Numbers that mean something else where no other is beside them: thieves, care, a room, new, you are."""
+"""Numbers that mostly mean something else where no other is beside them: care, a room, you are, weekdays."""
+_HOMOGRAPHS_AT_THE_END: Final = {"fr": frozenset({"neuf"})}
+"""The same, where no word is behind them: what is new."""
 _FRACTIONS: Final = re.compile(r"seconds|thirds|\w+ths")
 _MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _ARTICLES: Final = frozenset({"a", "an"})
@@ -135,13 +134,17 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
     found = find_numbers(pieces, language, _STAYS_UP_TO)
     for number, before, behind in zip(found, [None, *found], [*found[1:], None], strict=False):
         first, last = cast(int, number.start), cast(int, number.end)
-        word = pieces[first].written.lower()
+        written = pieces[first].written
+        word = written.lower()
         is_alone = not (
             (before is not None and _are_neighbours(pieces, before.end, first))
             or (behind is not None and _are_neighbours(pieces, last, behind.start))
         )
         if last - first == 1:
-            is_homograph = word in _HOMOGRAPHS.get(language, ()) and is_alone
+            others = _HOMOGRAPHS.get(language, frozenset[str]())
+            if not _word_at(pieces, last + 1).isalpha():
+                others |= _HOMOGRAPHS_AT_THE_END.get(language, frozenset[str]())
+            is_homograph = is_alone and not others.isdisjoint({written, word})
             if word.isdecimal() or is_homograph or _is_magnitude(number.value):
                 continue
         if language == "en" and _word_at(pieces, last + 1) in _MAGNITUDES:

@@ -79,6 +79,12 @@ class DeltaJoiner:
 
         return feed
 
+    def grow(self, index: int, text: str, first: str | None, last: str | None) -> None:
+        """The range's text so far, as it will be shown, is `text`; see `finish`."""
+        self._said[index] = self._texts[index] = text
+        self._languages[index] = first, last
+        self._flush()
+
     def finish(self, index: int, text: str, first: str | None = None, last: str | None = None) -> None:
         """The range's whole text, without loops, is `text`; what was fed is its beginning. `first` and `last`
         are the languages in which it begins and ends."""

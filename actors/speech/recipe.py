@@ -172,6 +172,7 @@ class _Work:
             if self.is_in_order and answer.text:
                 said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                 self._before = said if is_trustworthy(answer) else ""
-        if self.deltas is not None:
-            written = [(self.asker.written(text, language), language) for text, language in texts]
-            self.deltas.finish(index, join_texts(written), texts[0][1], texts[-1][1])
+            if self.deltas is not None:
+                show = self.deltas.finish if len(texts) == len(pieces) else self.deltas.grow
+                written = [(self.asker.written(said, spoken_in), spoken_in) for said, spoken_in in texts]
+                show(index, join_texts(written), texts[0][1], texts[-1][1])

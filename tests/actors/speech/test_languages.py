@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.speech.family import DetectedLanguage, LanguageSource, Range
+from sensorium.actors.speech.family import (
+    DetectedLanguage,
+    LanguageSource,
+    Range,
+    RangeAnswer,
+    RangeRequest,
+)
 from sensorium.actors.speech.languages import clear_language, cut_at_pauses, likely_language, merged
 from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.recipe import transcribe_ranges
 from sensorium.actors.speech.recording import Recording
-from sensorium.protocols.messages import Lane
+from sensorium.protocols.messages import EncoderItem, Lane
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from support.scripted_speech import RANGE_SAMPLES, ScriptedFamily
 
@@ -124,6 +131,39 @@ async def test_where_languages_have_changed_they_may_change_again() -> None:
     family = ScriptedFamily(*said, language_from="detection", probability=torn_at_first)
     transcript, _ = await transcribe(family, places[12:], [(0, 2 * LONG)], (LONG,))
     assert (transcript.text, family.asked) == ("d", [(3, "fr")])
+
+
+async def test_a_piece_is_streamed_as_soon_as_it_is_answered() -> None:
+    deltas: list[str] = []
+    shown: dict[int, str] = {}
+
+    class Noting(ScriptedFamily):
+        async def answer(
+            self,
+            items: Sequence[EncoderItem],
+            request: RangeRequest,
+            on_text: Callable[[str], None] | None = None,
+        ) -> RangeAnswer:
+            answer = await super().answer(items, request, on_text)
+            shown[self.asked[-1][0]] = "".join(deltas)
+            return answer
+
+    family = Noting(("fr", "a"), ("en", "b"), ("fr", "c"), language_from="detection")
+    samples = np.repeat(np.asarray([1] * 4 + [2] * 4 + [3] * 4, np.float32), SECOND)
+    recording = Pausing(family, lambda start, end: samples[start:end])
+    recording.pauses = (LONG, 2 * LONG)
+    found = await transcribe_ranges(
+        family,
+        recording,
+        [(0, 3 * LONG)],
+        Memory(),
+        TranscriptionOptions(languages=("en", "fr")),
+        lane=Lane(),
+        on_delta=deltas.append,
+    )
+    assert deltas == ["a", " b", " c"]
+    assert found.text == "a b c"
+    assert shown == {0: "", 1: "a", 2: "a b"}
 
 
 async def test_where_somebody_speaks_is_found_once() -> None:
