@@ -91,7 +91,9 @@ async def transcribe_ranges(
             ),
         )
 
-    return assemble() if len(ranges) <= RANGES_AT_ONCE else await trio.to_thread.run_sync(assemble)
+    if len(ranges) <= RANGES_AT_ONCE and not asker.is_in_digits:
+        return assemble()
+    return await trio.to_thread.run_sync(assemble)
 
 
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:

@@ -187,8 +187,8 @@ class Whisper:
         sampling = with_beams(sampling, options)
         asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
-        is_rough = request.may_grow and may_end_early(answer)
-        if not request.may_grow and sampling.temperature == 0.0:
+        is_greedy = sampling.temperature == 0.0
+        if not request.may_grow and is_greedy:
             answer = await self._to_its_end(answer, item, asked, request, on_text)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
@@ -208,7 +208,7 @@ class Whisper:
             no_speech_prob=no_speech_prob,
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
             num_output_tokens=len(token_ids),
-            is_provisional=is_rough,
+            is_provisional=request.may_grow and is_greedy and may_end_early(answer),
         )
         return said, talks_on
 

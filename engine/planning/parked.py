@@ -30,10 +30,9 @@ class Parked:
     def overlap(self, request: Request) -> int:
         """How many tokens at the front of `request` have this KV."""
         mine, theirs = self.generate, request.generate
-        mine_heard, their_heard = (
-            (each.encoder_hash, each.encoder_span, each.cache_salt) for each in (mine, theirs)
-        )
-        if mine_heard != their_heard:
+        if (mine.encoder_hash, mine.cache_salt) != (theirs.encoder_hash, theirs.cache_salt):
+            return 0
+        if mine.encoder_span != theirs.encoder_span:
             return 0
         num_tokens = shared_length(self.tokens, request.tokens)
         media_end = shared_media(mine.media, theirs.media)

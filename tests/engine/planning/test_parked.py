@@ -52,6 +52,7 @@ def generate(
     max_tokens: int = 6,
     media: tuple[MediaSpan, ...] = (),
     on: str | None = None,
+    heard: tuple[int, int] | None = None,
     salt: str = "",
 ) -> Generate:
     return Generate(
@@ -59,6 +60,7 @@ def generate(
         tuple(prompt),
         SamplingParams(max_tokens=max_tokens),
         encoder_hash=None if on is None else ContentHash(on),
+        encoder_span=heard,
         media=media,
         session=None if session is None else SessionKey(session),
         cache_salt=salt,
@@ -160,8 +162,9 @@ def test_another_encoding_or_salt_takes_over_nothing() -> None:
     loop = make_loop()
     for slot, name in enumerate("AB"):
         loop.scheduler.encode(slot, item(name).features)
-    for number, (slot, name, salt) in enumerate([(0, "A", ""), (1, "B", ""), (1, "B", "x")]):
-        request = generate(str(number), PROMPT, on=name, salt=salt)
+    asked = [(0, "A", "", None), (1, "B", "", None), (1, "B", "x", None), (1, "B", "x", (0, 9))]
+    for number, (slot, name, salt, heard) in enumerate(asked):
+        request = generate(str(number), PROMPT, on=name, salt=salt, heard=heard)
         loop.submit(request, slot)
         loop.run()
         expect_answer(loop, request, num_cached=0)
