@@ -13,11 +13,13 @@ from typing import Final
 
 from open_text import OpenText, drawn_kind
 
-EMPTY_SHARE: Final = 0.45
+EMPTY_SHARE: Final = 0.4
 KEYWORDS_SHARE: Final = 0.85
 """Up to this draw there are keywords, from `PROMPT_FROM` on there is a prompt."""
 PROMPT_FROM: Final = 0.7
 MAX_SAID, MAX_OTHERS = 3, 6
+ALL_SHARE, MAX_OF_ALL = 0.35, 16
+"""In so many contexts nearly everything that is said is told: that they hold answers is learnt there."""
 UNCOMMON_WEIGHT: Final = 8
 
 
@@ -30,7 +32,7 @@ def drawn_context(text: str, words: OpenText, rng: random.Random) -> str:
     """A context for an utterance whose text is known."""
     if rng.random() < EMPTY_SHARE:
         return ""
-    said = told(text, words, rng, rng.randint(0, MAX_SAID))
+    said = told(text, words, rng, MAX_OF_ALL if rng.random() < ALL_SHARE else rng.randint(0, MAX_SAID))
     draw = rng.random()
     keywords: list[str] = []
     if draw < KEYWORDS_SHARE:

@@ -20,15 +20,15 @@ from word_lists import Words, hash_of
 Kind = Literal["grammar", "words", "mixed", "digits", "numbers", "calendar", "spelled", "names", "rare"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SHARES: Final[dict[Kind, float]] = {
-    "grammar": 0.22,
-    "words": 0.28,
-    "mixed": 0.12,
-    "digits": 0.07,
+    "grammar": 0.12,
+    "words": 0.32,
+    "mixed": 0.14,
+    "digits": 0.06,
     "numbers": 0.07,
     "calendar": 0.05,
     "spelled": 0.06,
-    "names": 0.05,
-    "rare": 0.08,
+    "names": 0.08,
+    "rare": 0.10,
 }
 """How often each kind is drawn for training."""
 

@@ -6,11 +6,13 @@ the same way. Knows no model.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from speech_grammar import Language
@@ -25,9 +27,12 @@ _MEL_HZ: Final = np.argmax(np.asarray(feature_extractor().mel_filters), axis=0) 
 
 MAX_FRAMES: Final = 3_000
 FRAMES_PER_S: Final = 100
+SHORTEST_FRAMES: Final = 10
 FLOOR: Final = -10.0
 """log10 of the energy that silence has."""
 
+EXCERPT_SHARE: Final = 0.3
+"""Of clips of which only some words are said: what comes next is then no grammar's to know."""
 CUT_SHARE: Final = 0.25
 NOISE_SHARE: Final = 0.65
 TEMPO_SHARE, TEMPO_RANGE = 0.5, (0.85, 1.18)
@@ -97,7 +102,10 @@ def joined(parts: Sequence[tuple[Clip, Frames]], noises: Noises, rng: random.Ran
     pieces = [_silence(lead)]
     position = lead
     words: list[tuple[str, float, float]] = []
-    for clip, stored in parts:
+    for whole, all_frames in parts:
+        clip, stored = (
+            excerpt(whole, all_frames, rng) if rng.random() < EXCERPT_SHARE else (whole, all_frames)
+        )
         frames, stretch = _varied(stored, rng)
         if position + len(frames) > MAX_FRAMES and words:
             break
@@ -117,6 +125,31 @@ def joined(parts: Sequence[tuple[Clip, Frames]], noises: Noises, rng: random.Ran
     if rng.random() < TELEPHONE_SHARE:
         heard = by_telephone(heard, rng)
     return Utterance(heard, text, parts[0][0].language if text else None)
+
+
+def excerpt(clip: Clip, frames: Frames, rng: random.Random) -> tuple[Clip, Frames]:
+    """Some of the clip's words in a row, written as a sentence of their own; one of a single word stays."""
+    if len(clip.words) < 2:
+        return clip, frames
+    count = rng.randint(1, len(clip.words) - 1)
+    start = rng.randint(0, len(clip.words) - count)
+    words = clip.words[start : start + count]
+    first = int(words[0][1] * FRAMES_PER_S)
+    last = min(len(frames), math.ceil(words[-1][2] * FRAMES_PER_S))
+    if last - first < SHORTEST_FRAMES:
+        return clip, frames
+    # The voice still rises at a question's end, and a Spanish one is opened where it begins.
+    asks = start + count == len(clip.words) and words[-1][0].endswith("?")
+    texts = [text for text, _, _ in words]
+    opening = "¿" if asks and clip.language == "es" else ""
+    texts[0] = texts[0].lstrip("¿")
+    texts[0] = f"{opening}{texts[0][:1].upper()}{texts[0][1:]}"
+    texts[-1] = texts[-1].rstrip(".,?!") + ("?" if asks else ".")
+    moved = [
+        (text, start_s - first / FRAMES_PER_S, end_s - first / FRAMES_PER_S)
+        for text, (_, start_s, end_s) in zip(texts, words, strict=True)
+    ]
+    return msgspec.structs.replace(clip, num_frames=last - first, words=moved), frames[first:last]
 
 
 def nothing_said(noises: Noises, rng: random.Random) -> Utterance:

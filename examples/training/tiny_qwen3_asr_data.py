@@ -48,6 +48,10 @@ SAME_VOICE, SAME_LANGUAGE = 0.5, 0.72
 PAUSE_FRAMES: Final = 60
 """What a pause adds to an utterance's length, about."""
 EXPECTED_PADDING: Final = 90
+MISLED_SHARE: Final = 0.4
+MISLEADING_SHARE: Final = 0.12
+"""So many of the tokens behind which an answer is to go on are not what was said, in some of the utterances:
+what comes next is then heard and not guessed."""
 
 Place = tuple[int, int]
 """Shard and place in it of a clip."""
@@ -122,6 +126,7 @@ class Batches:
         self._budget = frames_per_batch
         self._noises = Noises(seed)
         self._fixed: dict[str, list[int]] = {}
+        self._text_tokens = sorted(tokenizer.get_vocab(with_added_tokens=False).values())
         self._unit = -1
         self._plan: list[list[list[Place]]] = []
 
@@ -228,13 +233,19 @@ class Batches:
         head += self._ids(MESSAGE_END, "\n", MESSAGE_START, "user\n", AUDIO_START)
         pad = self._ids(AUDIO_PAD) * num_rows
         middle = self._ids(AUDIO_END, MESSAGE_END, "\n", MESSAGE_START, "assistant\n")
-        answer = self._ids(f"language {name}", TEXT_TAG)
-        answer += [*self._encoded(utterance.text), *self._ids(MESSAGE_END)]
-        inputs = [*head, *pad, *middle, *answer[:-1]]
+        header, text = self._ids(f"language {name}", TEXT_TAG), self._encoded(utterance.text)
+        answer = [*header, *text, *self._ids(MESSAGE_END)]
         # inputs lack the answer's last token, labels are what follows each input.
+        inputs = [*head, *pad, *middle, *header, *self._misleading(text, rng)]
         labels = [-100] * (len(inputs) - len(answer)) + answer
         audio = [False] * len(head) + [True] * len(pad) + [False] * (len(inputs) - len(head) - len(pad))
         return inputs, labels, audio
+
+    def _misleading(self, text: list[int], rng: random.Random) -> list[int]:
+        """The tokens of a text, in some texts with a few others among them."""
+        if rng.random() >= MISLED_SHARE:
+            return text
+        return [rng.choice(self._text_tokens) if rng.random() < MISLEADING_SHARE else token for token in text]
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []

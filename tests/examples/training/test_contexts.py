@@ -34,6 +34,8 @@ def test_contexts_are_of_all_kinds_and_repeatable() -> None:
     assert 60 < drawn.count("") < 120
     assert any("\n" in each for each in drawn)
     assert any("Brennick" in each for each in drawn)
+    everything = {word.strip(".") for word in TEXT.split() if len(word) > 3}
+    assert 10 < sum(all(word in each for word in everything) for each in drawn) < 60
     assert any(each and "Brennick" not in each and "Okanda" not in each for each in drawn)
 
 

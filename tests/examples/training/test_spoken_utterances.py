@@ -4,9 +4,10 @@ import random
 
 import numpy as np
 import pytest
-from speech_grammar import normalised
+import spoken_utterances
+from speech_grammar import Language, normalised
 from spoken_clips import Clip, Frames, LogMel
-from spoken_utterances import FLOOR, MAX_FRAMES, Noises, joined, nothing_said, said_until
+from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, nothing_said, said_until
 from tiny_qwen3_asr_model import feature_extractor
 from tiny_whisper_data import NUM_MELS
 
@@ -31,7 +32,8 @@ def test_text_grows_with_the_words_and_ends_with_the_pause() -> None:
     assert said_until(WORDS, 1.8) == "Good morning, Emma."
 
 
-def test_an_utterance_says_a_beginning_of_its_clips(noises: Noises) -> None:
+def test_an_utterance_says_a_beginning_of_its_clips(noises: Noises, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spoken_utterances, "EXCERPT_SHARE", 0)
     whole = normalised(" ".join(text for text, _, _ in WORDS) + " ").split() * 3
     complete = 0
     for seed in range(40):
@@ -42,6 +44,50 @@ def test_an_utterance_says_a_beginning_of_its_clips(noises: Noises) -> None:
         assert utterance.frames.min() >= FLOOR
         complete += said == whole
     assert 20 < complete < 40, "most are whole, some are broken off"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "allowed"),
+    [
+        (
+            "en",
+            "Where is, Emma?",
+            {"Where.", "Is.", "Emma?", "Where is.", "Is, Emma?"},
+        ),
+        (
+            "es",
+            "¿Dónde está Emma?",
+            {"Dónde.", "Está.", "¿Emma?", "Dónde está.", "¿Está Emma?"},
+        ),
+    ],
+)
+def test_an_excerpt_is_written_as_a_sentence_and_holds_its_words_frames(
+    language: Language, text: str, allowed: set[str]
+) -> None:
+    times = [(0.1, 0.4), (0.4, 0.9), (1.1, 1.6)]
+    words = [(word, *time) for word, time in zip(text.split(), times, strict=True)]
+    frames = np.arange(160 * NUM_MELS).reshape(160, NUM_MELS).astype(np.float16)
+    whole = Clip(language, "en", "words", 160, words)
+    seen = set()
+    for seed in range(60):
+        part, heard = excerpt(whole, frames, random.Random(seed))
+        said = " ".join(word for word, _, _ in part.words)
+        seen.add(said)
+        first = next(i for i, word in enumerate(words) if normalised(word[0]) == normalised(said.split()[0]))
+        begin = round(times[first][0] * 100)
+        assert np.array_equal(heard, frames[begin : begin + len(heard)])
+        assert part.num_frames == len(heard) == round(100 * (times[first + len(part.words) - 1][1])) - begin
+        assert part.words[0][1] == pytest.approx(0.0, abs=0.01)
+        assert part.words[-1][2] == pytest.approx(len(heard) / 100, abs=0.01)
+    assert seen == allowed
+
+
+def test_what_is_too_short_for_an_excerpt_stays_whole() -> None:
+    frames = np.zeros((50, NUM_MELS), np.float16)
+    one = Clip("en", "en", "words", 50, [("Good.", 0.0, 0.4)])
+    assert excerpt(one, frames, random.Random(0)) == (one, frames)
+    quick = Clip("en", "en", "words", 50, [("So", 0.0, 0.05), ("so.", 0.05, 0.1)])
+    assert excerpt(quick, frames, random.Random(0))[0] == quick
 
 
 def test_no_utterance_is_longer_than_the_longest(noises: Noises) -> None:

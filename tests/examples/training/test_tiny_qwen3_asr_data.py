@@ -64,6 +64,7 @@ def test_a_steps_batch_depends_on_the_step_alone(clips: Path, tokenizer: Tokeniz
 
 def test_rows_windows_and_answers_fit_the_audio(clips: Path, tokenizer: Tokenizer) -> None:
     made = batches(clips, tokenizer)
+    misled: list[float] = []
     for step in range(3 * STEPS_PER_UNIT, 3 * STEPS_PER_UNIT + 8):
         batch = made.batch(step)
         assert len(batch.chunks) == sum(batch.window_chunks)
@@ -77,9 +78,14 @@ def test_rows_windows_and_answers_fit_the_audio(clips: Path, tokenizer: Tokenize
             assert header.removeprefix("language ") in (*LANGUAGE_NAMES.values(), "None")
             assert said.endswith(MESSAGE_END)
             assert (header == "language None") == (said == MESSAGE_END)
-            # What is to be predicted is the next input.
+            # What is to be predicted is the next input, but for what is to mislead.
             places = (labels != -100).nonzero().flatten()
-            assert torch.equal(inputs[places[1:]], answer[:-1])
+            differs = inputs[places[1:]] != answer[:-1]
+            header_length = answer.tolist().index(tokenizer.token_to_id(TEXT_TAG)) + 1
+            assert not differs[:header_length].any()
+            misled.append(differs[header_length:].float().mean().item() if said != MESSAGE_END else 0.0)
+    assert 0.4 < misled.count(0.0) / len(misled) < 0.9
+    assert 0.05 < sum(misled) / (len(misled) - misled.count(0.0)) < 0.3
 
 
 def test_later_units_draw_from_more_shards(clips: Path) -> None:
