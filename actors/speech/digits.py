@@ -5,7 +5,8 @@ tokens are changed alike, so that every format has the same words. A text is cha
 so that the beginning of a growing one that ends with a sentence is changed as the whole will be.
 
 What is mostly no number stays a word: an isolated one up to three ("one of them"), a bare "million", a
-fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone.
+fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone. Two English numbers
+that are a year are one ("nineteen eighty-four"), if no third stands beside them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _HOMOGRAPHS_AT_THE_END: Final = {"fr": frozenset({"neuf"})}
 """The same, where no word is behind them: what is new."""
 _FRACTIONS: Final = re.compile(r"seconds|thirds|\w+ths")
 _MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
+_CENTURIES: Final = range(15, 21)
+_YEARS: Final = range(10, 100)
 _ARTICLES: Final = frozenset({"a", "an"})
 
 
@@ -46,15 +49,27 @@ class _Piece:
 
     written: str
     is_no_number: bool = False
+    begins_anew: bool = False
+    """It is no part of a number before it."""
 
     def text(self) -> str:
         return self.written
 
     def nt_separated(self, _previous: object) -> bool:
-        return False
+        return self.begins_anew
 
     def not_a_number_part(self) -> bool:
         return self.is_no_number
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """Pieces from `start` to before `end` that are a number, its digits and its value."""
+
+    start: int
+    end: int
+    text: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,8 @@ def _changes(text: str, language: str | None) -> Iterator[_Change]:
 
 
 def _pieces(written: Sequence[str], language: str) -> list[_Piece]:
-    """Words and what is between them; English fractions are no numbers, nor are seconds."""
+    """Words and what is between them; English fractions are no numbers, nor are seconds; a hyphen binds
+    more than a space ("fifty one-dollar bills")."""
     if language != "en":
         return [_Piece(each) for each in written]
     pieces, before = list[_Piece](), ""
@@ -124,16 +140,23 @@ def _pieces(written: Sequence[str], language: str) -> list[_Piece]:
         is_no_number = _FRACTIONS.fullmatch(word) is not None
         is_no_number |= word in {"second", "third"} and not is_bound
         is_no_number |= word.endswith("th") and before in _ARTICLES | {"one"}
-        pieces.append(_Piece(each, is_no_number))
+        binds_next = written[index + 1 : index + 2] == ["-"] and not word.endswith("ty")
+        begins_anew = binds_next and not is_bound and word not in _MAGNITUDES
+        pieces.append(_Piece(each, is_no_number, begins_anew))
         before = word if word.isalpha() else before
     return pieces
 
 
 def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int, str]]:
     """First, and last + 1, of the pieces of each number that is written in digits, and these."""
-    found = find_numbers(pieces, language, _STAYS_UP_TO)
+    found = [
+        _Number(cast(int, each.start), cast(int, each.end), cast(str, each.text), each.value)
+        for each in find_numbers(pieces, language, _STAYS_UP_TO)
+    ]
+    if language == "en":
+        found = list(_with_years(found, pieces))
     for number, before, behind in zip(found, [None, *found], [*found[1:], None], strict=False):
-        first, last = cast(int, number.start), cast(int, number.end)
+        first, last = number.start, number.end
         written = pieces[first].written
         word = written.lower()
         is_alone = not (
@@ -153,7 +176,38 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
             if _word_at(pieces, first - 2) not in _ARTICLES:
                 continue  # "several hundred thousand"
             first -= 2
-        yield first, last, cast(str, number.text)
+        yield first, last, number.text
+
+
+def _with_years(numbers: Sequence[_Number], pieces: Sequence[_Piece]) -> Iterator[_Number]:
+    """The numbers, and in place of two that are a year, this. A third beside them makes it a list."""
+    runs: list[list[_Number]] = []
+    for number in numbers:
+        if runs and _are_neighbours(pieces, runs[-1][-1].end, number.start):
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    for run in runs:
+        if len(run) == 2 and _is_year(*run, pieces):
+            century, year = run
+            value = 100 * century.value + year.value
+            yield _Number(century.start, year.end, f"{value:.0f}", value)
+        else:
+            yield from run
+
+
+def _is_year(century: _Number, year: _Number, pieces: Sequence[_Piece]) -> bool:
+    """Whether both are whole numbers in words, of two digits each, and nothing but a space is between."""
+    between = [piece.written for piece in pieces[century.end : year.start]]
+    is_in_words = not (pieces[century.start].written.isdecimal() or pieces[year.start].written.isdecimal())
+    is_whole = century.text.isdecimal() and year.text.isdecimal()
+    return (
+        between == [" "]
+        and is_in_words
+        and is_whole
+        and int(century.value) in _CENTURIES
+        and int(year.value) in _YEARS
+    )
 
 
 def _are_neighbours(pieces: Sequence[_Piece], end: int, start: int) -> bool:
