@@ -188,12 +188,12 @@ def _with_years(numbers: Sequence[_Number], pieces: Sequence[_Piece]) -> Iterato
         else:
             runs.append([number])
     for run in runs:
-        if len(run) == 2 and _is_year(*run, pieces):
-            century, year = run
-            value = 100 * century.value + year.value
-            yield _Number(century.start, year.end, f"{value:.0f}", value)
-        else:
-            yield from run
+        match run:
+            case [century, year] if _is_year(century, year, pieces):
+                value = 100 * century.value + year.value
+                yield _Number(century.start, year.end, f"{value:.0f}", value)
+            case _:
+                yield from run
 
 
 def _is_year(century: _Number, year: _Number, pieces: Sequence[_Piece]) -> bool:
