@@ -37,6 +37,8 @@ _UNSHOWN: Final = ms_to_samples(500)
 _UNSAID: Final = ms_to_samples(800)
 """So long may voice activity go on behind the hypothesis that had a word first and still be that word: a
 likely one is shown up to 390 ms before it was said to its end, and voice activity ends 100 ms behind that."""
+_RECUT: Final = 200
+"""Pieces at the end of a text that are cut again with every hypothesis, at most: 0.2 ms."""
 
 
 class Heard:
@@ -46,6 +48,7 @@ class Heard:
         "_is_timed",
         "_last",
         "_num_told",
+        "_said",
         "_shown",
         "_start",
         "_told_end",
@@ -73,6 +76,7 @@ class Heard:
         self._is_timed = False
         self._num_told, self._told_end = 0, -1
         """Of an utterance that has ended."""
+        self._said = _Said()
 
     @property
     def has_news(self) -> bool:
@@ -85,19 +89,44 @@ class Heard:
 
     def learn(self, transcript: Transcript, covered_end: int, speech_end: int) -> None:
         """Take a hypothesis about the audio up to `covered_end`, with its last speech up to `speech_end`."""
-        words = [plain(piece) for piece in pieces(transcript.text) if weight(piece)]
+        num_words, last = self._said.words(transcript.text)
         self.known_end = max(self.known_end, covered_end - _UNSHOWN)
-        if not words and not self.num_words:
+        if not num_words and not self.num_words:
             self.first = self.known_end
-        if words and (len(words) > self.num_words or words[-1] != self._last):
+        if num_words and (num_words > self.num_words or last != self._last):
             self._shown, self._is_timed = covered_end, False
         if transcript.words:
             self._is_timed = True
             self.end = min(self._start + round(transcript.words[-1].end * INTERNAL_RATE), covered_end)
-        elif words and not self._is_timed:
+        elif num_words and not self._is_timed:
             self.end = speech_end if speech_end - self._shown <= _UNSAID else self._shown
-        self.num_words = len(words)
-        self._last = words[-1] if words else self._last
+        self.num_words = num_words
+        self._last = last or self._last
+
+
+class _Said:
+    """A growing text, of which only the end is cut into words again."""
+
+    __slots__ = ("_before", "_last", "_num_before")
+
+    def __init__(self) -> None:
+        self._before, self._num_before, self._last = "", 0, ""
+        """A beginning that was the same, its words, and the last of them."""
+
+    def words(self, text: str) -> tuple[int, str]:
+        """How many there are, and the last."""
+        if not text.startswith(self._before):
+            self._before, self._num_before, self._last = "", 0, ""
+        found = pieces(text[len(self._before) :])
+        words = [plain(piece) for piece in found if weight(piece)]
+        num_words, last = self._num_before + len(words), words[-1] if words else self._last
+        if len(found) > _RECUT:
+            kept = found[: -_RECUT // 2]
+            words = [plain(piece) for piece in kept if weight(piece)]
+            self._before += "".join(kept)
+            self._num_before += len(words)
+            self._last = words[-1] if words else self._last
+        return num_words, last
 
 
 class Utterances:

@@ -199,10 +199,11 @@ async def drive(
     Cancellation while waiting takes no event (if `receive` is as atomic as `Inbox.receive`).
     """
     while True:
-        effects: Iterable[EffectT]
+        event: EventT | None = None
         # One scope for as long as no deadline passes: making one costs more than most events do.
         with trio.CancelScope(deadline=machine.deadline) as scope:
-            while True:
+            # Looked at behind every event, too: what is always there is received without a checkpoint.
+            while trio.current_time() < machine.deadline:
                 try:
                     event = await receive()
                 except trio.EndOfChannel:
@@ -212,12 +213,13 @@ async def drive(
                 scope.deadline = math.inf
                 for effect in machine.receive(event, now=trio.current_time()):
                     await perform(effect)
+                event = None
                 scope.deadline = machine.deadline
+        if event is not None:
+            for effect in machine.receive(event, now=trio.current_time()):
+                await perform(effect)
         deadline = machine.deadline
-        if scope.cancelled_caught:
-            effects = machine.on_deadline(now=trio.current_time())
+        if (now := trio.current_time()) >= deadline:
+            for effect in machine.on_deadline(now=now):
+                await perform(effect)
             assert machine.deadline > deadline, f"{machine!r} did not move its deadline {deadline}"
-        else:
-            effects = machine.receive(event, now=trio.current_time())
-        for effect in effects:
-            await perform(effect)

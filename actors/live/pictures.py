@@ -60,8 +60,8 @@ class SessionMedia:
         """By the name of a part, without features."""
         self._parts: dict[ItemId, tuple[str, ...]] = {}
         self._hot: dict[ContentHash, Features] = {}
-        self._waiting: dict[ItemId, trio.CancelScope] = {}
-        """Items whose features wait, longest first."""
+        self._waiting: dict[trio.CancelScope, tuple[str, ...]] = {}
+        """Where features wait, longest first, and the names of their parts."""
         self._opening: dict[ItemId, trio.CancelScope] = {}
         self._limiter = trio.CapacityLimiter(_AT_A_TIME)
 
@@ -72,7 +72,7 @@ class SessionMedia:
 
     def forget(self, item_id: ItemId) -> None:
         """The item is gone."""
-        if (scope := self._opening.get(item_id)) is not None:
+        if (scope := self._opening.pop(item_id, None)) is not None:
             scope.cancel()
         for name in self._parts.pop(item_id, ()):
             self._known.pop(name, None)
@@ -98,9 +98,9 @@ class SessionMedia:
                 keys = tuple(item.key for item in prompt.items)
                 await stack.enter_async_context(self._model.engine.held(keys, sources.fetch, lane=lane))
             self.video.was_read()
-            for item_id in tuple(self._waiting):
-                if not set(self._parts.get(item_id, ())).isdisjoint(media):
-                    self._waiting[item_id].cancel()
+            for wait, names in tuple(self._waiting.items()):
+                if not media.keys().isdisjoint(names):
+                    wait.cancel()
             yield prompt
 
     async def _open(self, effect: OpenMedia, scope: trio.CancelScope) -> None:
@@ -109,12 +109,14 @@ class SessionMedia:
             with scope:
                 await self._open_and_wait(effect)
         except SensoriumError as error:
-            outcome = MediaRefused(effect.item_id, error)
+            outcome = MediaRefused(effect.number, effect.item_id, error)
         except Exception:
             logger.exception("session %s: opening media failed", self._session_id)
-            outcome = MediaRefused(effect.item_id, InternalError("opening the item's media failed"))
+            failure = InternalError("opening the item's media failed")
+            outcome = MediaRefused(effect.number, effect.item_id, failure)
         finally:
-            del self._opening[effect.item_id]
+            if self._opening.get(effect.item_id) is scope:  # not another item's of the same id
+                del self._opening[effect.item_id]
         if outcome is not None:
             await self._report(outcome)
 
@@ -122,6 +124,7 @@ class SessionMedia:
         async with AsyncExitStack() as stack:
             async with self._limiter:
                 media = await stack.enter_async_context(self._opened(effect.media))
+            await trio.lowlevel.checkpoint_if_cancelled()  # its names may be another item's by now
             names = tuple(part.param for part in effect.media)
             self._parts[effect.item_id] = names
             self._known.update(zip(names, (each.lean() for each in media), strict=True))
@@ -129,14 +132,16 @@ class SessionMedia:
             self._hot.update(hot)
             try:
                 num_tokens = sum(item.num_tokens for each in media for item in each.items)
-                await self._report(MediaOpened(effect.item_id, num_tokens))
+                await self._report(MediaOpened(effect.number, effect.item_id, num_tokens))
                 with trio.move_on_after(_WAIT_S) as wait:
-                    self._waiting[effect.item_id] = wait
-                    if len(self._waiting) > _MAX_HOT:
-                        next(iter(self._waiting.values())).cancel()
-                    await trio.sleep_forever()
+                    self._waiting[wait] = names
+                    try:
+                        if len(self._waiting) > _MAX_HOT:
+                            next(iter(self._waiting)).cancel()
+                        await trio.sleep_forever()
+                    finally:
+                        del self._waiting[wait]
             finally:
-                self._waiting.pop(effect.item_id, None)
                 for content_hash, features in hot.items():
                     if self._hot.get(content_hash) is features:
                         del self._hot[content_hash]

@@ -76,6 +76,8 @@ class SessionVideo:
         self._is_opening = False
         self._pixels: dict[int, PixelArray] = {}
         self._pairs: dict[str, _Pair] = {}
+        self._encoding: dict[str, trio.CancelScope] = {}
+        """Pairs that are made, or whose features wait."""
         self._hot: dict[ContentHash, Features] = {}
         self._used = trio.Event()
 
@@ -92,10 +94,13 @@ class SessionVideo:
                 self._to_open = deque(each for each in self._to_open if each.frame_id not in frame_ids)
             case EncodePair(frame_ids=frame_ids):
                 frames = [self._pixels.pop(frame_id) for frame_id in frame_ids]
-                nursery.start_soon(self._encode, effect, frames)
+                self._encoding[effect.pair_id] = scope = trio.CancelScope()
+                nursery.start_soon(self._encode, effect, frames, scope)
             case ForgetPairs(pair_ids):
                 for pair_id in pair_ids:
                     self._pairs.pop(pair_id, None)
+                    if (encoding := self._encoding.pop(pair_id, None)) is not None:
+                        encoding.cancel()
 
     def _look_at(self, effect: LookAtFrame, nursery: trio.Nursery) -> None:
         """Open a frame, behind those before it."""
@@ -152,23 +157,32 @@ class SessionVideo:
         finally:
             self._is_opening = False
 
-    async def _encode(self, effect: EncodePair, frames: Sequence[PixelArray]) -> None:
+    async def _encode(
+        self, effect: EncodePair, frames: Sequence[PixelArray], scope: trio.CancelScope
+    ) -> None:
         outcome: VideoOutcome | None = None
         try:
-            async with self._prompter.paired(frames) as item:
-                self._pairs[effect.pair_id] = _Pair(item, effect.data)
-                self._hot[item.content_hash] = item.features
-                try:
-                    used = self._used
-                    await self._report(PairEncoded(effect.pair_id, item.num_tokens))
-                    with trio.move_on_after(_WAIT_S):
-                        await used.wait()
-                finally:
-                    self._hot.pop(item.content_hash, None)
+            with scope:
+                await self._encode_and_wait(effect, frames)
         except SensoriumError as error:
             outcome = PairRefused(effect.pair_id, error)
         except Exception:
             logger.exception("session %s: joining frames failed", self._session_id)
             outcome = PairRefused(effect.pair_id, InternalError("joining the frames failed"))
+        finally:
+            self._encoding.pop(effect.pair_id, None)
         if outcome is not None:
             await self._report(outcome)
+
+    async def _encode_and_wait(self, effect: EncodePair, frames: Sequence[PixelArray]) -> None:
+        async with self._prompter.paired(frames) as item:
+            await trio.lowlevel.checkpoint_if_cancelled()  # nobody would forget it
+            self._pairs[effect.pair_id] = _Pair(item, effect.data)
+            self._hot[item.content_hash] = item.features
+            try:
+                used = self._used
+                await self._report(PairEncoded(effect.pair_id, item.num_tokens))
+                with trio.move_on_after(_WAIT_S):
+                    await used.wait()
+            finally:
+                self._hot.pop(item.content_hash, None)

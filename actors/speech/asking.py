@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,7 +22,8 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
 from ...protocols.transcript import TranscriptionOptions, Word
-from .answer_guard import is_alike, is_made_of
+from ..kernel.off_loop import off_loop
+from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
 from .digits import answer_in_digits, in_digits, in_digits_so_far
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
@@ -127,7 +129,9 @@ class Asker:
         options = msgspec.structs.replace(request.options, prompt="", keywords=())
         request = replace(request, options=options, before="", previous=None)
         alone = await best_answer(self.family, items, request)
-        return answer if is_alike(answer.text, alone.text) else alone
+        compare = partial(is_alike, answer.text, alone.text)
+        size = len(answer.text) + len(alone.text)
+        return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else alone
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
         """Whether it is no answer one would expect, and hardly anybody speaks."""

@@ -19,7 +19,8 @@ from ...protocols.realtime_items import (
     TextGiven,
 )
 from .config import DialogueConfig
-from .items import Call, CallOutput, Item, ItemPart, Picture, Sound
+from .items import Item
+from .parts import Call, CallOutput, ItemPart, Picture, Sound
 
 
 def new_item(given: NewItem, item_id: ItemId, config: DialogueConfig, audio_format: InputFormat) -> Item:

@@ -69,7 +69,8 @@ from .effects import (
     StopResponding,
     Warm,
 )
-from .items import Item, Sound
+from .items import Item
+from .parts import Sound
 from .prompt import clip_parts, conversation
 from .responses import Ending, Response
 from .settings import AnswerSettings, DialogueSettings, initial_settings, of_response
@@ -208,23 +209,27 @@ class Dialogue:
 
     def advance(self) -> None:
         """Begin the response that is owed, and ask for those whose conversation is complete."""
+        self._ask_ready()
         if self._is_owed and self.active is None:
             self._begin_owed()
-        for response in tuple(self.responses.values()):
-            if response.is_ready and not response.is_asked:
-                response.is_asked = True
-                items = [item for item in response.context if response.has_input or item in self.items]
-                asked = conversation(items, response.settings)
-                if not asked.messages:
-                    error = BadRequestError("there is nothing to answer to", code="conversation_empty")
-                    self._end(response, "failed", error=error)
-                    continue
-                self._ask(response, items, asked)
+            self._ask_ready()
         if self.is_idle and (self._has_talked or self.video.has_news):
             self._has_talked = False
             if self._truncator.settle(self.settings) or self.video.has_news or self._truncator.is_leaving:
                 self.video.has_news = False
                 self._warm()
+
+    def _ask_ready(self) -> None:
+        for response in tuple(self.responses.values()):
+            if response.is_ready and not response.is_asked:
+                response.is_asked = True
+                items = [item for item in response.context if response.has_input or item in self.items]
+                asked = conversation(items, response.settings)
+                if asked.messages:
+                    self._ask(response, items, asked)
+                else:
+                    error = BadRequestError("there is nothing to answer to", code="conversation_empty")
+                    self._end(response, "failed", error=error)
 
     def _ask(self, response: Response, items: list[Item], asked: Conversation) -> None:
         most = None

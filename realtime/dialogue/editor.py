@@ -30,7 +30,8 @@ from ..outgoing import Outgoing
 from .config import DialogueConfig
 from .creation import new_item
 from .effects import ForgetMedia, ForgetPairs, MediaOpened, MediaRefused, OpenMedia
-from .items import Item, Items, Sound
+from .items import Item, Items
+from .parts import Sound
 
 
 class Editor:
@@ -41,6 +42,7 @@ class Editor:
         self._config = config
         self._outgoing = outgoing
         self._new_id = new_id
+        self._num_opened = 0
 
     def wish(self, event: DialogueClientEvent, audio_format: InputFormat) -> None:
         """What the client asked for. Raises BadRequestError and changes nothing."""
@@ -58,7 +60,8 @@ class Editor:
         """An item of a response's own input: it is opened when it is answered to. Raises BadRequestError."""
         if isinstance(given, ItemReference):
             return self.items.get(given.id, f"{given.param}.id")
-        item = new_item(given, ItemId(given.id or self._new_id("item")), self._config, audio_format)
+        # Media are known by their item's id, and a client may give one that is taken.
+        item = new_item(given, ItemId(self._new_id("item")), self._config, audio_format)
         self.items.check_room(item)
         item.waits = False
         return item
@@ -84,7 +87,7 @@ class Editor:
     def media_opened(self, fact: MediaOpened | MediaRefused) -> None:
         """What became of an item's files: it is gone where they cannot be opened."""
         item = self.items.find(fact.item_id)
-        if item is None:
+        if item is None or item.opening != fact.number:
             return
         item.waits = False
         if isinstance(fact, MediaOpened):
@@ -103,7 +106,9 @@ class Editor:
         self._outgoing.send(ConversationItemAdded(item=item.view(), previous_item_id=previous))
         self._outgoing.send(ConversationItemDone(item=item.view(), previous_item_id=previous))
         if item.waits:
-            self._outgoing.do(OpenMedia(item.id, item.media()))
+            self._num_opened += 1
+            item.opening = self._num_opened
+            self._outgoing.do(OpenMedia(item.opening, item.id, item.media()))
 
     def _delete(self, item_id: str) -> None:
         item = self.items.get(item_id)
@@ -147,7 +152,7 @@ class Editor:
         self.items.remove(item)
         item.waits = False
         if item.clip is not None:
-            self._outgoing.do(ForgetPairs(tuple(pair.id for pair in item.clip.pairs)))
+            self._outgoing.do(ForgetPairs(item.clip.emptied()))
         elif item.media():
             self._outgoing.do(ForgetMedia(item.id))
 

@@ -13,8 +13,10 @@ from .settings import AnswerSettings
 
 
 class OpenMedia(msgspec.Struct, frozen=True):
-    """Open the files of a new item. Answered by one `MediaOpened` or `MediaRefused`, soon or late."""
+    """Open the files of a new item. Answered by one `MediaOpened` or `MediaRefused` of the same number, soon
+    or late; another item may have the id by then."""
 
+    number: int
     item_id: ItemId
     media: tuple[MediaPart, ...]
 
@@ -119,6 +121,7 @@ DialogueEffect = (
 class MediaOpened(msgspec.Struct, frozen=True):
     """The item's files are what they claim to be, and ready to be looked at: so many tokens of a prompt."""
 
+    number: int
     item_id: ItemId
     num_tokens: int = 0
 
@@ -126,6 +129,7 @@ class MediaOpened(msgspec.Struct, frozen=True):
 class MediaRefused(msgspec.Struct, frozen=True):
     """A file of the item cannot be opened."""
 
+    number: int
     item_id: ItemId
     error: SensoriumError
 

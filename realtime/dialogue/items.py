@@ -9,7 +9,6 @@ pair of frames: what is asked of each item is cheap, and clips are found without
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
@@ -20,7 +19,6 @@ from ...protocols.realtime_items import (
     ConversationItem,
     FunctionCallItem,
     FunctionCallOutputItem,
-    ImageDetail,
     InputAudioContent,
     InputContent,
     InputImageContent,
@@ -31,81 +29,9 @@ from ...protocols.realtime_items import (
     OutputTextContent,
 )
 from .config import DialogueConfig
+from .parts import Call, CallOutput, Clip, ItemPart, Picture, Sound
 
 _FULL: Final = "conversation_full"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An encoded image."""
-
-    data: bytes
-    detail: ImageDetail
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """Speech: as a file where the model hears it, else by its transcript. `data` None: it was a turn."""
-
-    data: bytes | None
-    transcript: str | None
-
-
-@dataclass(slots=True)
-class Pair:
-    """Frames of live video that are looked at together: two, or a last one by itself."""
-
-    id: str
-    data: tuple[bytes, ...]
-    timestamps_ms: tuple[int, ...]
-    num_tokens: int = 0
-    """0: it is not ready yet."""
-    is_referred: bool = False
-    """A question came right behind it."""
-    is_leaving: bool = False
-    """It is forgotten as soon as what stays was read without it."""
-
-
-@dataclass(slots=True)
-class Clip:
-    """Live video, oldest first."""
-
-    pairs: list[Pair]
-
-    @property
-    def timestamps_ms(self) -> list[int]:
-        """Of all its frames."""
-        return [each for pair in self.pairs for each in pair.timestamps_ms]
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all its frames."""
-        return sum(len(data) for pair in self.pairs for data in pair.data)
-
-    @property
-    def is_leaving(self) -> bool:
-        """None of its pairs that are ready stays."""
-        return all(pair.is_leaving for pair in self.pairs if pair.num_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool; its arguments are there once the model has written them."""
-
-    call_id: str
-    name: str
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CallOutput:
-    """What a call gave."""
-
-    call_id: str
-    output: str
-
-
-ItemPart = TextPart | Picture | Sound | Clip | Call | CallOutput
 
 
 class Item:
@@ -123,6 +49,7 @@ class Item:
         "num_chars",
         "num_file_bytes",
         "num_media_tokens",
+        "opening",
         "output",
         "role",
         "status",
@@ -149,6 +76,8 @@ class Item:
         """It is forgotten as soon as what stays was read without it."""
         self.num_media_tokens = 0
         """Of its files, once they were opened."""
+        self.opening = 0
+        """The number of the wish that they be."""
 
     @property
     def parts(self) -> Sequence[ItemPart]:

@@ -16,7 +16,8 @@ from ...protocols.chat_content import ChatMessage, TextPart, read_arguments
 from ...protocols.errors import BadRequestError
 from ...protocols.tools import nested
 from .effects import ClipParts
-from .items import Call, CallOutput, Item
+from .items import Item
+from .parts import Call, CallOutput
 from .settings import AnswerSettings
 
 

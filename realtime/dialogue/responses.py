@@ -45,7 +45,8 @@ from ...protocols.realtime_responses import (
     TextContentPart,
 )
 from ..outgoing import Outgoing
-from .items import Call, Item
+from .items import Item
+from .parts import Call
 from .settings import AnswerSettings
 from .truncation import Size
 

@@ -17,7 +17,8 @@ from ...protocols.messages import ItemId
 from ...protocols.realtime_video import EvictionReason, InputImageBufferEvicted
 from ..outgoing import Outgoing
 from .effects import ForgetPairs
-from .items import Clip, Item, Items, Pair
+from .items import Item, Items
+from .parts import Clip, Pair
 from .settings import VideoSettings
 
 MAX_QUESTIONS: Final = 8
@@ -46,20 +47,19 @@ class Retention:
         """Some pairs are."""
         return any(pair.is_leaving for _, _, pair in self._places())
 
-    def apply(self, settings: VideoSettings, *, newest_ms: int, growing: Item | None) -> bool:
-        """Forget what is beyond a bound, and settle what is leaving; `growing` stays, if empty. Whether
-        anything changed."""
+    def apply(self, settings: VideoSettings, *, newest_ms: int) -> bool:
+        """Forget what is beyond a bound, and settle what is leaving. Whether anything changed."""
         has_news = False
         while self._settle(settings, newest_ms, 1.0):
-            self._evict(growing)
+            self._evict()
             has_news = True
         return (not self.is_leaving and self._settle(settings, newest_ms, _NEAR)) or has_news
 
-    def let_go(self, growing: Item | None) -> bool:
+    def let_go(self) -> bool:
         """What stays was read. Whether anything went."""
         if not self.is_leaving:
             return False
-        self._evict(growing)
+        self._evict()
         return True
 
     def refer(self, clip: Clip) -> None:
@@ -120,8 +120,8 @@ class Retention:
         for item, clip in self._items.clips:
             yield from ((item, clip, pair) for pair in clip.pairs if pair.num_tokens)
 
-    def _evict(self, growing: Item | None) -> None:
-        """Forget those that are leaving."""
+    def _evict(self) -> None:
+        """Forget those that are leaving. A clip of which nothing is left stays if more may come."""
         gone: dict[ItemId, tuple[Item, Clip, list[Pair]]] = {}
         for item, clip, pair in self._places():
             if pair.is_leaving:
@@ -130,7 +130,7 @@ class Retention:
         self._outgoing.do(ForgetPairs(tuple(pair.id for _, _, pairs in gone.values() for pair in pairs)))
         for item, clip, pairs in gone.values():
             clip.pairs = [pair for pair in clip.pairs if not pair.is_leaving]
-            is_gone = not clip.pairs and item is not growing
+            is_gone = not clip.pairs and item.status != "in_progress"
             self._outgoing.send(
                 InputImageBufferEvicted(
                     item_id=item.id,

@@ -38,7 +38,8 @@ from .effects import (
     PairRefused,
 )
 from .frames import Frame, FrameClock, change_between
-from .items import Clip, Item, Items, Pair
+from .items import Item, Items
+from .parts import Clip, Pair
 from .retention import Retention
 from .settings import VideoSettings
 
@@ -222,28 +223,27 @@ class Video:
         self._outgoing.send(InputImageBufferCommitted(item_id=item_id, num_frames=num_frames))
 
     def clear(self) -> None:
-        """The client drops what is in no complete item."""
-        gone = [frame.id for frame in self._waiting]
-        if self._single is not None:
-            gone.append(self._single.id)
-        self._outgoing.do(ForgetFrames(tuple(gone)))
-        self._waiting.clear()
-        self._finish_sealed()
-        self._single = self._last = None
+        """The client drops what is in no complete item: frames that a sealed clip waits for stay."""
+        sealed = self._sealed[-1][0] if self._sealed else 0
+        frames = [*self._waiting] if self._single is None else [self._single, *self._waiting]
+        self._outgoing.do(ForgetFrames(tuple(frame.id for frame in frames if frame.id >= sealed)))
+        self._waiting = deque(frame for frame in self._waiting if frame.id < sealed)
+        if not self._sealed:
+            self._single = self._last = None
         item, self.open = self.open, None
         if item is not None and item.clip is not None:
-            self._outgoing.do(ForgetPairs(tuple(pair.id for pair in item.clip.pairs)))
+            self._outgoing.do(ForgetPairs(item.clip.emptied()))
             self._remove(item)
         self._outgoing.send(InputImageBufferCleared())
 
     def retain(self) -> None:
         """Forget what is too old, or too much."""
-        if self._retention.apply(self.settings, newest_ms=self._clock.last_ms, growing=self.open):
+        if self._retention.apply(self.settings, newest_ms=self._clock.last_ms):
             self.has_news = True
 
     def let_go(self) -> None:
         """What stays was read without the pairs that are leaving: they go."""
-        if self._retention.let_go(self.open):
+        if self._retention.let_go():
             self.has_news = True
 
     @property

@@ -92,7 +92,7 @@ class Talk(Dialog):
                 case StopResponding(response_id):
                     self.stopped.append(response_id)
                     self.questions.pop(response_id, None)
-                case OpenMedia(item_id):
+                case OpenMedia(_, item_id):
                     self.opening[item_id] = effect
                     self._shown.add(item_id)
                 case ForgetMedia(item_id):
@@ -130,9 +130,11 @@ class Talk(Dialog):
 
     def opened(self, item_id: str, error: SensoriumError | None = None) -> None:
         """Report what became of the item's files."""
-        del self.opening[item_id]
-        fact = MediaOpened(ItemId(item_id)) if error is None else MediaRefused(ItemId(item_id), error)
-        self.tell(fact)
+        number = self.opening.pop(item_id).number
+        if error is None:
+            self.tell(MediaOpened(number, ItemId(item_id)))
+        else:
+            self.tell(MediaRefused(number, ItemId(item_id), error))
 
     def respond(self, **response: object) -> str:
         """Ask for an answer; the response's id."""

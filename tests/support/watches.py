@@ -55,11 +55,15 @@ class Watch(Talk):
         if not self.is_slow:
             self.catch_up()
 
-    def catch_up(self, size: tuple[int, int] = (64, 48), *, breaks: bool = False) -> None:
-        """Everything that is to be opened and made is, or cannot be if it `breaks`."""
-        while self.num_handled < len(self.effects):
+    def catch_up(
+        self, size: tuple[int, int] = (64, 48), *, breaks: bool = False, most: int | None = None
+    ) -> None:
+        """Everything (or so much) that is to be opened and made is, or cannot be if it `breaks`."""
+        while self.num_handled < len(self.effects) and most != 0:
             effect = self.effects[self.num_handled]
             self.num_handled += 1
+            if most is not None and isinstance(effect, LookAtFrame | EncodePair):
+                most -= 1
             match effect:
                 case LookAtFrame(frame_id) if breaks:
                     self.tell(FrameRefused(frame_id, MediaError("damaged", param="image")))

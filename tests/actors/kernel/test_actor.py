@@ -145,6 +145,22 @@ async def test_a_machine_that_does_not_move_its_deadline_is_found_out(autojump_c
     assert caught.group_contains(AssertionError, match="did not move its deadline")
 
 
+async def test_what_is_always_there_keeps_no_deadline_waiting(autojump_clock: MockClock) -> None:
+    timer, events = Timer(1.0), iter("abcdefgh")
+
+    async def receive() -> str:  # at once, as from a full queue: trio has no chance to cancel it
+        if (event := next(events, None)) is None:
+            raise trio.EndOfChannel
+        return event
+
+    async def perform(effect: str) -> None:
+        if effect.endswith(" 2"):
+            autojump_clock.jump(0.4)
+
+    await drive(timer, receive, perform)
+    assert [event for event, _ in timer.noted] == [*"abc", "deadline", *"de", "deadline", *"fgh", "deadline"]
+
+
 async def test_no_event_is_lost_under_cancellation_or_between_deadlines(autojump_clock: MockClock) -> None:
     send, receive = trio.open_memory_channel[str](1000)
     timer = Timer(0.001)

@@ -58,6 +58,13 @@ class DialogueMachine(RuleBasedStateMachine):
         self.talk.client({"type": f"conversation.item.{kind}", "item_id": name})
 
     @precondition(is_open)
+    @rule(index=st.integers(0, 5))
+    def delete(self, index: int) -> None:
+        """Any item, clips and answers among them."""
+        if items := self.talk.items:
+            self.talk.client({"type": "conversation.item.delete", "item_id": items[index % len(items)].id})
+
+    @precondition(is_open)
     @rule(end=st.integers(0, 9), index=st.integers(0, 5))
     def truncate(self, end: int, index: int) -> None:
         assert self.talk.session.dialogue is not None
@@ -67,7 +74,7 @@ class DialogueMachine(RuleBasedStateMachine):
             self.talk.client({**frame, "content_index": 0, "audio_end_ms": 0, "text_end": end})
 
     @precondition(is_open)
-    @rule(is_apart=st.booleans(), gives=st.sampled_from(["nothing", "text", "picture", "reference"]))
+    @rule(is_apart=st.booleans(), gives=st.sampled_from(["nothing", "text", "picture", "reference", "video"]))
     def respond(self, is_apart: bool, gives: str) -> None:
         response: dict[str, object] = {"conversation": "none"} if is_apart else {}
         match gives:
@@ -77,6 +84,9 @@ class DialogueMachine(RuleBasedStateMachine):
                 response["input"] = [shown("!")]
             case "reference":
                 response["input"] = [{"type": "item_reference", "id": "a"}]
+            case "video":
+                clips = [item.id for item in self.talk.items if item.clip is not None]
+                response["input"] = [{"type": "item_reference", "id": name} for name in clips] + [shown("!")]
             case _:
                 pass
         self.talk.client({"type": "response.create", "response": response})
@@ -122,6 +132,13 @@ class DialogueMachine(RuleBasedStateMachine):
     @rule(width=st.sampled_from([64, 64, 64, 128]), breaks=st.sampled_from([False, False, True]))
     def look(self, width: int, breaks: bool) -> None:
         self.talk.catch_up((width, 48), breaks=breaks)
+
+    @precondition(is_open)
+    @rule(shade=st.sampled_from([0, 200]), most=st.integers(0, 2))
+    def look_slowly(self, shade: int, most: int) -> None:
+        """Another frame comes while the ones before are still looked at."""
+        self.talk.show(shade)
+        self.talk.catch_up(most=most)
 
     @precondition(is_open)
     @rule(is_late=st.booleans())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sensorium.protocols.chat_content import TextPart
 from sensorium.protocols.messages import ItemId
-from sensorium.realtime.dialogue.items import Clip, Item, Pair
+from sensorium.realtime.dialogue.items import Item
+from sensorium.realtime.dialogue.parts import Clip, Pair
 
 
 def test_a_message_is_made_once_but_of_a_clip() -> None:
