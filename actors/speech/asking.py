@@ -26,6 +26,7 @@ from ..kernel.off_loop import off_loop
 from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
 from .digits import answer_in_digits, in_digits, in_digits_so_far
+from .early_end import says_little
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import Part, shifted
 from .memory import Memory
@@ -113,6 +114,8 @@ class Asker:
         if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
             on_text = None
         answer = await best_answer(self.family, items, request, on_text)
+        if self.family.facts.goes_on and says_little(answer.text, (part[1] - part[0]) / INTERNAL_RATE):
+            answer = await self._more(part, items, request, answer)
         is_echo = await self.recording.is_echo(answer.text, self.context, part)
         is_doubtful = bool(before) and not is_trustworthy(answer)
         if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {before}")):
@@ -121,6 +124,18 @@ class Asker:
         if is_echo or await self._is_invented(answer, part, language):
             return self.family.silence(part[1] - part[0])
         return answer
+
+    async def _more(
+        self, part: Range, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
+    ) -> RangeAnswer:
+        """The same with what was left out, where somebody speaks for much longer than the answer takes."""
+        if request.may_grow:
+            return replace(answer, is_provisional=True)
+        speech_s = sum(end - start for start, end in await self.speech(part)) / INTERNAL_RATE
+        if not says_little(answer.text, speech_s):
+            return answer
+        request = replace(request, speech_s=speech_s, previous=answer)
+        return await best_answer(self.family, items, request)
 
     async def _ask_alone(
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer

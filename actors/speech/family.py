@@ -60,6 +60,8 @@ class FamilyFacts:
     """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
     searches: bool = False
     """Whether several answers can grow side by side: `TranscriptionOptions.beam_size`."""
+    goes_on: bool = False
+    """Whether it looks for what an answer left out where `RangeRequest.speech_s` says that it is little."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
 
@@ -124,6 +126,8 @@ class RangeRequest:
     """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
+    speech_s: float = 0.0
+    """How long somebody speaks in it, where that is known: an answer may have said too little for that."""
 
 
 class GrowingFeatures(Protocol):

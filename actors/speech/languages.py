@@ -31,6 +31,11 @@ MIN_RANGE: Final = 3 * INTERNAL_RATE
 """Shorter ranges have the language of the one before, if there is one."""
 MIN_PAUSE: Final = int(0.4 * INTERNAL_RATE)
 """Silence between two pieces."""
+ODD_FOR_WHISPER: Final = frozenset(
+    {"am", "ba", "bo", "fo", "haw", "ht", "jw", "km", "lo", "ln", "mg"}
+    | {"mi", "my", "nn", "sa", "sd", "si", "sn", "so", "su", "tk", "yo"}
+)
+"""Of these Whisper was trained on next to no speech; it takes music and noise for them."""
 
 
 def clear_language(part: Range, detected: DetectedLanguage) -> str | None:

@@ -41,7 +41,7 @@ from .family import (
     with_beams,
 )
 from .halves import Positions, language_with_halves
-from .languages import MIN_RANGE
+from .languages import MIN_RANGE, ODD_FOR_WHISPER
 from .model import Samples, is_first
 from .sentences import sentences, spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
@@ -55,11 +55,6 @@ SEARCH_S: Final = 15.0
 """A window is cut at the best place of its last seconds: these, or a quarter of a window that is no longer
 than twice as much. Where nobody pauses, 8 s of people's speech have no gap that is one for certain in 9 of a
 hundred windows, 15 s in 3 (`examples/benchmarks/bench_hearing.py`); windows are 1 s shorter then."""
-ODD_LANGUAGES: Final = frozenset(
-    {"am", "ba", "bo", "fo", "haw", "ht", "jw", "km", "lo", "ln", "mg"}
-    | {"mi", "my", "nn", "sa", "sd", "si", "sn", "so", "su", "tk", "yo"}
-)
-"""Of these Whisper was trained on next to no speech; it takes music and noise for them."""
 
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
@@ -93,7 +88,8 @@ class Whisper:
             takes_previous_text=True,
             spells_numbers=True,
             searches=True,
-            odd_languages=ODD_LANGUAGES,
+            goes_on=True,
+            odd_languages=ODD_FOR_WHISPER,
         )
 
     def features(self) -> _Window:
@@ -221,14 +217,14 @@ class Whisper:
         on_text: Callable[[str], None] | None,
     ) -> TextGenerated:
         """The answer and what else was said, where the model stopped too early: `early_end.py`."""
-        request = replace(request, previous=None)
+        request, speech_s = replace(request, previous=None), request.speech_s
         for _ in range(MOST_RESTS):
-            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer) else None
+            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer, speech_s) else None
             if behind is None:
                 break
             rest = await self._complete("decode", item, behind, request)
             whole = joined(answer, rest)
-            if not goes_on(answer, rest) or LoopGuard().feed(whole.token_ids) is not None:
+            if not goes_on(answer, rest, speech_s) or LoopGuard().feed(whole.token_ids) is not None:
                 break
             if on_text is not None and (answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY:
                 on_text(rest.text)
