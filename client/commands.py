@@ -36,6 +36,7 @@ def transcribe(
     stream: bool = False,
     temperature: list[float] | None = None,
     best_of: int | None = None,
+    seed: int | None = None,
     beam_size: int | None = None,
     length_penalty: float | None = None,
     patience: float | None = None,
@@ -73,6 +74,8 @@ def transcribe(
         repeats itself or is unlikely.
     best_of
         Draw so many answers where a temperature is above 0, and keep the likeliest.
+    seed
+        Draw the same answers every time.
     beam_size
         Let so many answers grow side by side where the temperature is 0, and keep the likeliest: slower.
     length_penalty
@@ -113,6 +116,7 @@ def transcribe(
         "model": model,
         "temperature": temperature,
         "best_of": best_of,
+        "seed": seed,
         "beam_size": beam_size,
         "length_penalty": length_penalty,
         "patience": patience,

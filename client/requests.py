@@ -69,10 +69,10 @@ class FileOptions(SpeechOptions, total=False):
     long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
 
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
-    `best_of` answers are drawn at one above 0, of which the likeliest counts; at 0 `beam_size` grow side by
-    side. A `length_penalty` above 1 favours longer ones of these, and `patience` says how many must have
-    ended, for each of them, before the search may. What is said while nobody is heard for
-    `hallucination_silence_threshold` seconds is left out.
+    `best_of` answers are drawn at one above 0 (by a `seed` always the same), of which the likeliest counts;
+    at 0 `beam_size` grow side by side. A `length_penalty` above 1 favours longer ones of these, and
+    `patience` says how many must have ended, for each of them, before the search may. What is said while
+    nobody is heard for `hallucination_silence_threshold` seconds is left out.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -85,6 +85,7 @@ class FileOptions(SpeechOptions, total=False):
     model: str | None
     temperature: float | Sequence[float] | None
     best_of: int | None
+    seed: int | None
     beam_size: int | None
     length_penalty: float | None
     patience: float | None

@@ -73,6 +73,8 @@ _MAX_DRIFT_FRAMES: Final = 500
 """How far, in heard frames, a boundary may lie from its place by length alone: 5 s."""
 
 
+_FAR_S: Final = 3.0
+"""Who begins a sentence shortly behind another one does not wait so long behind its first word."""
 _MAX_LENGTHS: Final = 2.0
 _MAX_EXTRA_S: Final = 0.3
 """A model has a word begin too early that lasts longer than so many times its expected length, and this."""
@@ -113,6 +115,24 @@ def refine_words(
     frames = _spoken(frames, names, speech)
     starts_s = np.array([word.start for word in words], np.float64)
     return _timed(names, frames, _Hints(starts_s, is_rough))
+
+
+def rejoined(words: Sequence[Word]) -> tuple[Word, ...]:
+    """The words, where one that begins a sentence is with the next one of it.
+
+    Behind music a model looks for the first word where the music begins, right behind the sentence before it.
+    """
+    found = list(words)
+    for index in range(1, len(found) - 1):
+        before, word, behind = found[index - 1 : index + 2]
+        begins = phrase_end(before.word) == "." and not phrase_end(word.word)
+        if begins and behind.start - word.end >= max(_FAR_S, 4 * (word.start - before.end)):
+            lengths_s = spoken_length_s(word.word), spoken_length_s(behind.word)
+            lasts_s = (behind.end - behind.start) * lengths_s[0] / sum(lengths_s)
+            middle_s = round(behind.start + lasts_s, 3)
+            found[index] = Word(word.word, behind.start, middle_s)
+            found[index + 1] = Word(behind.word, middle_s, behind.end)
+    return tuple(found)
 
 
 def _may_lie_in(word: Word, region: tuple[int, int]) -> bool:
@@ -168,9 +188,11 @@ def _timed(words: Sequence[str], frames: SpeechFrames, hints: _Hints | None) -> 
         ends = axis.heard[spans[:, 1] - 1] + 1
         # The last frame has what is left over of the audio.
         ends_s = np.where(ends < frames.num_frames, ends * FRAME_S, frames.duration_s)
-    return tuple(
-        Word(word, round(float(start), 3), round(float(end), 3))
-        for word, start, end in zip(words, starts_s, ends_s, strict=True)
+    return rejoined(
+        [
+            Word(word, round(float(start), 3), round(float(end), 3))
+            for word, start, end in zip(words, starts_s, ends_s, strict=True)
+        ]
     )
 
 

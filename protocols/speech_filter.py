@@ -79,6 +79,8 @@ def _read(fields: Mapping[str, str], param: str, kind: type[_Given]) -> _Given |
         name[len(param) + 1 : -1]: text for name, text in fields.items() if name.startswith(f"{param}[")
     }
     text = fields.get(param, "")
+    if nested and text.strip():
+        raise BadRequestError(f"`{param}` is given twice: as an object and as `{param}[…]`", param=param)
     try:
         if nested:
             return msgspec.convert(nested, kind, strict=False)

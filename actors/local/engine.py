@@ -147,9 +147,9 @@ class LocalEngine(_LocalModel):
         """The transcript of a recording of any length, as a server gives it for the same file.
 
         `recording` is a path, the bytes of a file in any format, or (samples, rate): mono float [n], full
-        scale 1. The options are the form fields of `/v1/audio/transcriptions`; `task` may be `translate`.
-        Segments are filled, or what `timestamp_granularities` names. Raises BadRequestError naming an option,
-        MediaError, or OSError for a path.
+        scale 1, or int16. The options are the form fields of `/v1/audio/transcriptions`; `task` may be
+        `translate`. Segments are filled, or what `timestamp_granularities` names. Raises BadRequestError
+        naming an option, MediaError, or OSError for a path.
         """
         threaded = self._running
         return wait(threaded.start(threaded.core.transcribe, recording, options))

@@ -39,6 +39,8 @@ _KINDS: Final[tuple[tuple[str, MediaKind], ...]] = (
 )
 _KNOWN: Final = frozenset({"text", "messages", "images", "video", "audio", "fps"})
 _DEFAULT_FPS: Final = 2.0
+MAX_PEAK: Final = 100.0
+"""Whose samples go beyond has not divided those of a file; clipped recordings go up to some ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,16 +277,33 @@ def _opaque(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layer.size, (255, 255, 255, 255)), layer).convert("RGB")
 
 
+def full_scale(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Samples of any shape as float32 whose full scale is 1. Raises TypeError for integers that may mean
+    anything."""
+    if samples.dtype in (np.int16, np.int32):
+        return (samples / -float(np.iinfo(samples.dtype).min)).astype(np.float32)
+    if not np.issubdtype(samples.dtype, np.floating):
+        raise TypeError(f"samples of type {samples.dtype}")
+    return samples.astype(np.float32)
+
+
 def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
     """(samples, rate) as mono samples [n] at 16 kHz. Raises BadRequestError naming `param`."""
     try:
-        samples, rate = given
-        array, rate = np.asarray(samples, dtype=np.float32), int(rate)
-    except (TypeError, ValueError):
-        array, rate = np.zeros((0, 0), np.float32), 0
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or not 4000 <= rate <= 384_000:
+        samples, given_rate = given
+        array, rate = full_scale(np.asarray(samples)), int(given_rate)
+    except (TypeError, ValueError, OverflowError):
+        array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
+    is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()
+    if not is_sound or rate != given_rate or not 4000 <= rate <= 384_000:
         raise BadRequestError(
-            f"`{param}`: allowed are a file, or (samples, rate): float [n] at 4000 to 384000 Hz.",
+            f"`{param}`: allowed are a file, or (samples, rate): float [n], full scale 1, or int16 or int32 "
+            "[n], at 4000 to 384000 Hz.",
+            param=param,
+        )
+    if (peak := float(np.abs(array).max())) > MAX_PEAK:
+        raise BadRequestError(
+            f"`{param}`: samples go up to {peak:g}, and full scale is 1: divide them, or give int16.",
             param=param,
         )
     if rate == INTERNAL_RATE:

@@ -22,10 +22,11 @@ from ...protocols.numerals import Numerals
 from ...protocols.transcript import Task, TranscriptionOptions
 from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
-from .options import read_samples
+from .options import full_scale, read_samples
 
 Recording = str | os.PathLike[str] | bytes | tuple[Any, int]
-"""A file, its bytes, or (samples, rate): float [n], full scale 1; [n, channels] for `multichannel`."""
+"""A file, its bytes, or (samples, rate): float [n], full scale 1, or int16 or int32; [n, channels] for
+`multichannel`."""
 
 _LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
 """Files one trusts."""
@@ -88,14 +89,14 @@ async def read_recording(given: Recording, *, are_channels_kept: bool = False) -
 def _channels(given: tuple[Any, int]) -> Samples:
     """The samples [channels, n] of (samples, rate), which are [n, channels] as files have them, or [n]."""
     try:
-        frames = np.asarray(given[0], np.float32)
+        frames = full_scale(np.asarray(given[0]))
         tracks = [(frames, given[1])] if frames.ndim == 1 else [(track, given[1]) for track in frames.T]
     except (TypeError, ValueError, IndexError):
         tracks = []
     if not 0 < len(tracks) <= MAX_CHANNELS:
         raise BadRequestError(
-            f"`audio`: with `multichannel` allowed are a file, or (samples, rate): float [n, channels] of up "
-            f"to {MAX_CHANNELS} channels.",
+            f"`audio`: with `multichannel` allowed are a file, or (samples, rate): float or int16 [n, "
+            f"channels] of up to {MAX_CHANNELS} channels.",
             param="audio",
         )
     return np.stack([read_samples(track, "audio") for track in tracks])

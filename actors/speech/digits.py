@@ -4,7 +4,7 @@ Which words are a number is text2num's to say; here an answer's text, its words 
 tokens are changed alike, so that every format has the same words. A text is changed sentence by sentence,
 so that the beginning of a growing one that ends with a sentence is changed as the whole will be.
 
-What is mostly no number stays a word: an isolated one up to three ("one of them"), a bare "million", a
+What is mostly no number stays a word: an isolated one below three ("one of them"), a bare "million", a
 fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone. Two English numbers
 that are a year are one ("nineteen eighty-four"), if no third stands beside them.
 """

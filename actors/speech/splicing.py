@@ -16,6 +16,7 @@ import numpy as np
 
 from ...media.speech_regions import Region, speech_regions
 from ...media.voice_activity import VoiceActivityModel
+from ...media.word_times import rejoined
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.transcript import Segment, SpeechFilter, Transcript, Word
 from .model import Samples
@@ -38,17 +39,18 @@ class Splice:
         what was left out between them.
         """
         places = _Places(self.regions)
+        words = rejoined([places.word(word) for word in transcript.words])
         segments, index = [], 0
         for segment in transcript.segments:
             first = index
             while index < len(transcript.words) and _middle(transcript.words[index]) <= segment.end:
                 index += 1
-            segments.append(places.segment(segment, transcript.words[first:index]))
+            segments.append(places.segment(segment, words[first:index]))
         return msgspec.structs.replace(
             transcript,
             duration=self.num_samples / INTERNAL_RATE,
             segments=tuple(segments),
-            words=tuple(places.word(word) for word in transcript.words),
+            words=words,
         )
 
 
@@ -81,11 +83,12 @@ class _Places:
         return Word(word.word, self._in(index, word.start), self._in(index, word.end))
 
     def segment(self, segment: Segment, words: Sequence[Word]) -> Segment:
+        """The segment of these words, whose times are the recording's."""
         first = self._region(bisect_right(self._bounds, segment.start))
         last = self._region(bisect_left(self._bounds, segment.end))
         start, end = self._in(first, segment.start), self._in(last, segment.end)
         if words:
-            start, end = self.word(words[0]).start, self.word(words[-1]).end
+            start, end = words[0].start, words[-1].end
         seek = self._in(self._region(bisect_right(self._bounds, segment.seek / 100)), segment.seek / 100)
         return msgspec.structs.replace(segment, start=start, end=max(start, end), seek=round(seek * 100))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sensorium.media.features import FeatureConfig
 from sensorium.media.speech_frames import FRAME_S, log_mel_frames, speech_frames
 from sensorium.media.spoken_length import spoken_words
-from sensorium.media.word_times import refine_words, time_words
+from sensorium.media.word_times import refine_words, rejoined, time_words
 from sensorium.protocols.transcript import Word
 from support.features import log_mel
 from support.timed_speech import LANGUAGES, mean_error_s, timed_speech
@@ -201,3 +201,28 @@ def test_features_serve_as_well_as_samples(language: str) -> None:
     words = refine_words(rough, log_mel_frames(features, len(speech.samples)), is_rough=True)
     assert mean_error_s(words, speech.words) <= 0.08
     check_order(words, len(speech.samples))
+
+
+@pytest.mark.parametrize(
+    ("begins_s", "goes_on_s", "is_moved"),
+    [(4.58, 10.45, True), (4.0, 6.9, False), (8.0, 12.0, False)],
+    ids=["behind music", "who hesitates", "nearer to its own"],
+)
+def test_the_first_word_of_a_sentence_is_with_the_next(
+    begins_s: float, goes_on_s: float, is_moved: bool
+) -> None:
+    words = [
+        Word("arrives.", 3.0, 3.83),
+        Word("I", begins_s, begins_s + 0.2),
+        Word("have", goes_on_s, goes_on_s + 0.3),
+    ]
+    found = rejoined(words)
+    assert [word.word for word in found] == ["arrives.", "I", "have"]
+    assert found[0] == words[0]
+    assert found[2].end == words[2].end
+    if is_moved:
+        assert goes_on_s == found[1].start < found[1].end == found[2].start < found[2].end
+    else:
+        assert found == tuple(words)
+    inside = [Word("it", 3.0, 3.83), *words[1:]]
+    assert rejoined(inside) == tuple(inside), "no sentence begins"

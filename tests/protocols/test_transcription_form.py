@@ -99,6 +99,21 @@ def test_the_speech_filter_of_faster_whisper() -> None:
         assert parse(("vad_filter", "true"), *fields).options.speech_filter == wish
 
 
+@pytest.mark.parametrize(
+    ("name", "whole", "part"),
+    [
+        ("vad_parameters", "garbage{", ("threshold", "0.6")),
+        ("vad_parameters", '{"speech_pad_ms":3}', ("threshold", "0.6")),
+        ("chunking_strategy", "auto", ("type", "server_vad")),
+    ],
+)
+def test_an_object_and_its_fields_are_one_too_many(name: str, whole: str, part: tuple[str, str]) -> None:
+    filtered = [("vad_filter", "true")] if name == "vad_parameters" else []
+    with pytest.raises(BadRequestError, match="given twice") as caught:
+        parse(*filtered, (name, whole), (f"{name}[{part[0]}]", part[1]))
+    assert caught.value.param == name
+
+
 def test_temperatures_and_attempts() -> None:
     options = parse(("temperature[]", "0"), ("temperature[]", "0.4"), ("temperature[]", "1")).options
     assert (options.temperature, options.fallback_temperatures, options.best_of) == (0.0, (0.4, 1.0), 1)

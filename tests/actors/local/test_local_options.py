@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 from sensorium.actors.local.engine import as_prompts, spread
-from sensorium.actors.local.options import Prompt, SamplingOptions, read_prompt
+from sensorium.actors.local.options import Prompt, SamplingOptions, full_scale, read_prompt
 from sensorium.actors.text.opening import Frames, Samples
 from sensorium.protocols.chat_content import MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
@@ -155,6 +156,16 @@ def test_samples_are_resampled() -> None:
     assert found.samples.dtype == np.float32
 
 
+@pytest.mark.parametrize(("dtype", "full"), [(np.int16, 2**15), (np.int32, 2**31)])
+def test_integers_are_as_loud_as_what_they_stand_for(dtype: type, full: int) -> None:
+    given: npt.NDArray[Any] = (0.25 * full * np.sin(np.arange(1600))).astype(dtype)
+    expected = (given / full).astype(np.float32)
+    found = read_prompt({"text": "", "audio": (given, 16_000)}).sources["audio"]
+    assert isinstance(found, Samples)
+    np.testing.assert_array_equal(found.samples, expected)
+    np.testing.assert_array_equal(full_scale(given[:, None]), expected[:, None])
+
+
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [
@@ -171,8 +182,12 @@ def test_samples_are_resampled() -> None:
         ({"text": "a", "audio": (np.zeros((2, 100)), 16_000)}, "audio"),
         ({"text": "a", "audio": (np.full(100, np.nan), 16_000)}, "audio"),
         ({"text": "a", "audio": (np.zeros(0), 16_000)}, "audio"),
+        ({"text": "a", "audio": ([0, 12_000, -500], 16_000)}, "audio"),
+        ({"text": "a", "audio": (np.full(100, 12_000.0), 16_000)}, "audio"),
+        ({"text": "a", "audio": (np.zeros(100, np.uint8), 16_000)}, "audio"),
+        ({"text": "a", "audio": (np.zeros(100), 44_100.5)}, "audio"),
     ],
-    ids=range(13),
+    ids=range(17),
 )
 def test_refused_by_name(prompt: Prompt, param: str) -> None:
     with pytest.raises(BadRequestError) as caught:

@@ -39,6 +39,15 @@ def test_times_are_those_of_the_whole_recording() -> None:
     assert [(each.start, each.end) for each in untimed.segments] == [(1.0, 13.0)]
 
 
+def test_a_cut_is_not_inside_a_sentence_whose_first_word_lies_in_front_of_it() -> None:
+    kept = Splice(np.zeros(4 * SECOND, np.float32), ((0, 2 * SECOND), (8 * SECOND, 10 * SECOND)), 10 * SECOND)
+    words = (Word("arrives.", 0.5, 1.5), Word("I", 1.6, 2.0), Word("have", 2.0, 2.6))
+    said = (segment(0, 0.5, 1.5, "arrives."), segment(1, 1.6, 2.6, "I have"))
+    found = kept.restored(Transcript("arrives. I have", "en", 4.0, segments=said, words=words))
+    assert [(each.start, each.end) for each in found.segments] == [(0.5, 1.5), (8.0, 8.6)]
+    assert found.words[1].start == 8.0
+
+
 def test_what_is_no_speech_is_left_out() -> None:
     path = Path(__file__).parents[3] / "examples" / "data" / "kitchen_lights.wav"
     speech, rate = soundfile.read(path, dtype="float32")
