@@ -106,10 +106,11 @@ class Supervisor:
                 ready = _Ready()
                 nursery.start_soon(self._watch, child, ready, nursery.cancel_scope)
                 await ready.event.wait()  # a crash cancels the nursery, and with it this wait
-            self.health = "ready"
-            if not self._was_ready:
-                self._was_ready = True
-                task_status.started()
+            if not nursery.cancel_scope.cancel_called:  # the last may have crashed as it became ready
+                self.health = "ready"
+                if not self._was_ready:
+                    self._was_ready = True
+                    task_status.started()
         assert self._crash is not None, "a group ends by a crash, or by being cancelled"
         return self._crash
 

@@ -262,8 +262,7 @@ class SessionActor:
             self._is_patient = True
             return
         with trio.move_on_after(_PATIENCE_S if self._is_patient else 0.0):
-            while self.is_ahead:
-                self._stepped = trio.Event()
+            while self.is_ahead and not self._stepped.is_set():  # it stays set behind the end
                 await self._stepped.wait()
         self._is_patient = self._is_patient and not self.is_ahead
 
@@ -284,7 +283,9 @@ class SessionActor:
         num_withheld = self._machine.session.num_withheld
         self._meter.withheld(num_withheld - self._num_withheld)
         self._num_withheld = num_withheld
-        self._stepped.set()
+        if self._stepped.statistics().tasks_waiting:
+            self._stepped.set()
+            self._stepped = trio.Event()
         if self._machine.session.closed:
             raise trio.EndOfChannel
         return await self._intake.receive()

@@ -199,9 +199,10 @@ class _Shard:
         """Answer each; where the process is lost over them, one at a time."""
         works = [work for work in batch if work.stream is not None]
         try:
-            answers = await self._ask(works)
-        except _ProcessLostError:
-            answers = [await self._ask_alone(work) for work in works]
+            try:
+                answers = await self._ask(works)
+            except _ProcessLostError:
+                answers = [await self._ask_alone(work) for work in works]
         except Exception:
             logger.exception("decoding of %d live streams failed", len(works))
             for work in works:

@@ -165,3 +165,29 @@ async def test_a_child_that_just_ends_is_a_crash(nursery: trio.Nursery, autojump
     await trio.sleep(1.5)
     assert health(supervisor) == "restarting"
     assert "brief ended without being asked to" in str(failures[0])
+
+
+async def test_one_that_crashes_as_it_becomes_ready_leaves_the_group_restarting(
+    autojump_clock: MockClock,
+) -> None:
+    at = iter(["stays", "crashes", "stays"])
+
+    async def child(*, task_status: trio.TaskStatus[None]) -> None:
+        does = next(at)
+        task_status.started()
+        if does == "crashes":
+            raise ValueError("boom")
+        await crash.wait()
+        raise ValueError("boom")
+
+    crash = trio.Event()
+    async with trio.open_nursery() as nursery:
+        supervisor = Supervisor("one", lambda: (Child("one", child),), policy=POLICY)
+        await nursery.start(supervisor.run)
+        crash.set()
+        await trio.sleep(1.5)
+        crash = trio.Event()
+        assert health(supervisor) == "restarting", "while it waits to try again"
+        await trio.sleep(2.0)
+        assert health(supervisor) == "ready"
+        nursery.cancel_scope.cancel()
