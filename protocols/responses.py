@@ -308,12 +308,17 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
 
 
 def input_items(raw: Raw) -> list[Raw]:
-    """The items of an input as they were written, each with an id; a text is a message."""
+    """The items of an input as they were written, each with an id of its own, by which pages of them are
+    asked for; a text is a message."""
     found: Any = msgspec.json.decode(raw)
     if isinstance(found, str):
         found = [{"role": "user", "content": [{"type": "input_text", "text": found}]}]
+    names = dict[str, int]()
+    for index, item in enumerate(found):
+        names.setdefault(item.get("id") or f"item_{index}", index)
+    owner = {index: name for name, index in names.items()}
     return [
-        Raw(msgspec.json.encode({"type": "message", **item, "id": item.get("id") or f"item_{index}"}))
+        Raw(msgspec.json.encode({"type": "message", **item, "id": owner.get(index) or f"item_{index}"}))
         for index, item in enumerate(found)
     ]
 

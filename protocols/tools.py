@@ -241,7 +241,7 @@ class _SchemaWalk:
             raise refuse(param, schema, "a JSON schema, which is an object")
         kinds = schema.get("type", [])
         for kind in kinds if isinstance(kinds, list) else [kinds]:
-            if kind not in _TYPES:
+            if not isinstance(kind, str) or kind not in _TYPES:
                 raise refuse(f"{param}.type", kind, ", ".join(sorted(_TYPES)))
         for name in ("required", "enum"):
             if not isinstance(schema.get(name, []), list):

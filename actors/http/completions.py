@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
+from ...engine.text.token_text import TokenPlaces
 from ...protocols.answer_body import answer_body
 from ...protocols.completions import (
     Completion,
@@ -118,7 +119,7 @@ def _parse(body: bytes) -> tuple[CompletionRequest, tuple[AskedPrompt, ...]]:
 class _Sent:
     """What a choice of a stream has sent so far."""
 
-    num_chars: int = 0
+    places: TokenPlaces
     has_begun: bool = False
 
 
@@ -130,10 +131,10 @@ class _CompletionShape:
         self._wish = wish
         self._asked = asked
         self._echoes = [""] * len(asked)
-        self._sent = [_Sent() for _ in range(len(asked) * wish.num_choices)]
         self._id = f"cmpl-{secrets.token_hex(12)}"
         self._created = int(time.time())
-        self._tokens = model.prompter.builder.tokens
+        self._tokens = tokens = model.prompter.builder.tokens
+        self._sent = [_Sent(TokenPlaces(tokens)) for _ in range(len(asked) * wish.num_choices)]
 
     @asynccontextmanager
     async def prompts(self, _: str, __: str) -> AsyncIterator[Sequence[Prompt]]:
@@ -224,7 +225,11 @@ class _CompletionShape:
     def _chunk(self, number: int, prompt: Prompt, piece: TextGenerated) -> CompletionChoice | None:
         """None if there is nothing to tell yet."""
         sent = self._sent[number]
-        text = "" if self._wish.num_generated == 0 else piece.text
+        if self._wish.num_generated == 0:  # see `_choice`
+            if piece.finish_reason is None:
+                return None
+            piece = TextGenerated(piece.request_id, "", (), finish_reason="length")
+        text = piece.text
         if not sent.has_begun:
             text = self._echoes[number // self._wish.num_choices] + text
         asks_ids = bool(self._wish.return_token_ids)
@@ -238,7 +243,7 @@ class _CompletionShape:
                 piece.token_ids,
                 piece.logprobs,
                 piece.top_logprobs,
-                offset=sent.num_chars,
+                places=sent.places,
                 shows_special=self._wish.shows_special,
             )
         chunk = CompletionChoice(
@@ -251,7 +256,6 @@ class _CompletionShape:
             prompt_token_ids=prompt.token_ids if asks_ids and not sent.has_begun else UNSET,
         )
         sent.has_begun = True
-        sent.num_chars += len(text)
         return chunk
 
     def _completion(self, choices: list[CompletionChoice], found: UsageSoFar) -> Completion:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from ...engine.text.token_text import TokenText
+from ...engine.text.token_text import TokenPlaces, TokenText
 from ...protocols.chat_answers import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
 from ...protocols.generation import PromptLogprob, PromptLogprobList
@@ -40,12 +40,12 @@ def completion_logprobs(
     logprobs: Sequence[float | None],
     top: Sequence[TopLogprobs],
     *,
-    offset: int = 0,
+    places: TokenPlaces | None = None,
     num_written: int = 0,
     shows_special: bool = False,
 ) -> CompletionLogprobs:
-    """Completions' parallel lists; `offset` and `num_written` as in `TokenText.offsets`; with
-    `shows_special` all tokens are written.
+    """Completions' parallel lists; `places` goes on from the tokens before, `num_written` is as in
+    `TokenText.offsets`; with `shows_special` all tokens are written.
 
     The chosen token is always among the best, as OpenAI has it; None is the log-probability of what nothing
     predicts.
@@ -65,7 +65,7 @@ def completion_logprobs(
         tokens=[tokens.name(token_id) for token_id in token_ids],
         token_logprobs=[None if each is None else _finite(each) for each in logprobs],
         top_logprobs=best,
-        text_offset=tokens.offsets(token_ids, offset, num_written=num_written),
+        text_offset=(places or TokenPlaces(tokens)).push(token_ids, num_written=num_written),
     )
 
 

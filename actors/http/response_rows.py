@@ -81,6 +81,9 @@ class _Body(Struct, frozen=True, array_like=True):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Body).decode
+_read_json: Final = msgspec.json.Decoder(_Body).decode
+_JSON_BEGINS: Final = b"["
+"""No body in MessagePack does."""
 
 
 def to_row(kept: KeptResponse) -> Row:
@@ -90,12 +93,15 @@ def to_row(kept: KeptResponse) -> Row:
         _Message(each.role, _written(each.content, media), each.extra, each.param) for each in kept.messages
     ]
     body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages, list(kept.listed))
-    return Row(_encode(body), media)
+    try:
+        return Row(_encode(body), media)
+    except OverflowError:  # a schema or a call has an integer of more than 64 bits, which JSON may have
+        return Row(msgspec.json.encode(body), media)
 
 
 def from_row(owner: Caller, row: Row) -> KeptResponse:
     """Raises msgspec.DecodeError or KeyError for what this program has not written."""
-    body = _decode(row.body)
+    body = (_read_json if row.body.startswith(_JSON_BEGINS) else _decode)(row.body)
     messages = tuple(
         ChatMessage(
             role=each.role, content=_read(each.content, row.media), extra=each.extra, param=each.param

@@ -26,7 +26,7 @@ import trio
 from ...engine.text.chat_size import message_strings
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
-from ...protocols.response_items import ResponseObject
+from ...protocols.response_items import ResponseFault, ResponseObject
 from ..callers import Caller, greediest
 from .response_events import EventBook
 from .response_file import ResponseFile
@@ -169,16 +169,20 @@ class ResponseStore:
             self._drop(response_id)  # somebody may have read it from the file meanwhile
 
     def start(self, kept: KeptResponse, work: Callable[[], Awaitable[None]]) -> None:
-        """Keep one, and do `work`, which raises nothing, in the background."""
+        """Keep one, and do `work` in the background; where that raises, the response has failed."""
         if self._nursery is None:
             raise OverloadedError("The server is shutting down.", code="draining", retry_after_s=5.0)
         name, making = kept.response.id, _Making(kept, trio.CancelScope())
+        self.put(kept)  # first: what cannot be kept is not made
         self._made[name] = making
-        self.put(kept)
 
         async def make() -> None:
             with making.scope:
-                await work()
+                try:
+                    await work()
+                except Exception:
+                    logger.exception("a response in the background failed")
+                    self._fail(kept)
             if self._made.get(name) is making:
                 del self._made[name]
 
@@ -189,6 +193,12 @@ class ResponseStore:
         if kept.response.status != "cancelled" and response.id in self._made:
             kept.response = response
             self.put(kept)
+
+    def _fail(self, kept: KeptResponse) -> None:
+        """Without what it has said, of which something cannot be kept."""
+        if not kept.is_finished:
+            fault = ResponseFault("server_error", "The server failed on this request.")
+            self.become(kept, msgspec.structs.replace(kept.response, status="failed", error=fault, output=[]))
 
     def give_up(self, kept: KeptResponse) -> None:
         """One that is made in the background is made no further."""
@@ -257,7 +267,12 @@ class ResponseStore:
     async def _save_next(self, file: ResponseFile) -> None:
         """Raises UnavailableError."""
         name, kept = next(iter(self._unsaved.items()))
-        await self._write(file, partial(file.save, kept, now=time.time()))
+        try:
+            await self._write(file, partial(file.save, kept, now=time.time()))
+        except UnavailableError:
+            raise
+        except Exception:
+            logger.exception("a response cannot be written to the store: it is in memory only")
         if self._unsaved.get(name) is kept:
             del self._unsaved[name]
             self._tell()

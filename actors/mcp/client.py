@@ -83,6 +83,8 @@ class McpClients:
         async def work() -> None:
             try:
                 await tell()
+            except Exception:
+                logger.exception("an MCP server could not be told what is not wanted any more")
             finally:
                 self._goodbyes.leave(caller)
 

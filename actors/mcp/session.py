@@ -9,6 +9,7 @@ ability was offered to it. A request whose answer nobody waits for any more is t
 from __future__ import annotations
 
 import logging
+import re
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Of one answer of a server: a page of its tools, or a result."""
 _MAX_PAGES: Final = 16
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+"""What an id of a session may be, by MCP."""
 """Of a server's tools."""
 _GOODBYE_S: Final = 2.0
 _INLINE_BYTES: Final = 32 * 1024
@@ -171,6 +174,8 @@ class McpSession:
                 self._has_begun, self._id = False, ""  # it was forgotten; the next call begins another
             _check(head)
             if not self._has_begun and (begun := head.fields.get("mcp-session-id", "")):
+                if not _VISIBLE.fullmatch(begun):
+                    raise McpFailure(protocol_error(-32603, "The MCP server names its session unreadably."))
                 self._id = begun
                 self._fields += (("Mcp-Session-Id", begun),)
             try:

@@ -43,13 +43,7 @@ class TokenText:
         Special tokens take no room, as decoding leaves them out, but for those among the first `num_written`
         tokens, which are a text as its writer wrote it.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        found = []
-        for place, token_id in enumerate(token_ids):
-            found.append(start)
-            if place < num_written or token_id not in self._special:
-                start += len(decoder.decode(self.bytes_of(token_id)))
-        return found
+        return TokenPlaces(self, start).push(token_ids, num_written=num_written)
 
     def _bytes_of(self, token_id: int) -> bytes:
         if token_id in self._added:
@@ -62,3 +56,21 @@ class TokenText:
         if byte := _BYTE_PIECE.fullmatch(piece):
             return bytes.fromhex(byte[1])
         return piece.replace(_WORD_START, " ").encode()
+
+
+class TokenPlaces:
+    """Where tokens begin in their joined text, as `TokenText.offsets` has it, while they come."""
+
+    def __init__(self, tokens: TokenText, start: int = 0) -> None:
+        self._tokens = tokens
+        self._place = start
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_ids: Iterable[int], *, num_written: int = 0) -> list[int]:
+        """The places of the next tokens."""
+        found = []
+        for index, token_id in enumerate(token_ids):
+            found.append(self._place)
+            if index < num_written or not self._tokens.is_special(token_id):
+                self._place += len(self._decoder.decode(self._tokens.bytes_of(token_id)))
+        return found

@@ -153,6 +153,13 @@ def test_items_are_kept_as_they_were_written() -> None:
     assert json.loads(bytes(item)) == CALL
 
 
+def test_items_have_ids_of_their_own() -> None:
+    said = {"type": "message", "role": "user", "content": "Hi"}
+    given = [{**said, "id": "msg_1"}, {**said, "id": "msg_1"}, said, {**said, "id": ""}]
+    items = input_items(msgspec.Raw(json.dumps(given).encode()))
+    assert [json.loads(bytes(item))["id"] for item in items] == ["msg_1", "item_1", "item_2", "item_3"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

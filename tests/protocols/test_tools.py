@@ -118,6 +118,16 @@ ALLOWED = "tool_choice.allowed_tools"
         (None, "required", "tool_choice"),
         (with_schema([]), None, f"{FUNCTION}.parameters"),
         (with_schema({"type": "array"}), None, f"{FUNCTION}.parameters.type"),
+        (
+            with_schema({"type": "object", "properties": {"a": {"type": [{}]}}}),
+            None,
+            f"{FUNCTION}.parameters.properties.a.type",
+        ),
+        (
+            with_schema({"type": "object", "properties": {"a": {"type": {}}}}),
+            None,
+            f"{FUNCTION}.parameters.properties.a.type",
+        ),
         (with_schema({"properties": []}), None, f"{FUNCTION}.parameters.properties"),
         (with_schema({"properties": {"a": 3}}), None, f"{FUNCTION}.parameters.properties.a"),
         (

@@ -98,11 +98,25 @@ def read_json(source: Source) -> Steps[tuple[bool, Any]]:
 
 
 def decoded(text: str) -> tuple[bool, Any]:
-    """A text's JSON value; (False, None) if it has none."""
+    """A text's JSON value; (False, None) if it has none. Half a surrogate pair, which no text may hold, is
+    U+FFFD."""
     try:
-        return True, json.loads(text, strict=False)
+        value = json.loads(text, strict=False)
+        return True, whole_pairs(value) if "\\u" in text else value
     except (ValueError, RecursionError):
         return False, None
+
+
+def whole_pairs(value: Any) -> Any:  # noqa: ANN401
+    """A JSON value whose strings can be written as UTF-8."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [whole_pairs(each) for each in value]
+        case dict():
+            return {whole_pairs(key): whole_pairs(each) for key, each in value.items()}
+    return value
 
 
 def _read_text(source: Source) -> Steps[str | None]:

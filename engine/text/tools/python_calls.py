@@ -13,7 +13,7 @@ from typing import Final
 
 from .events import EventSink
 from .json_calls import Tools
-from .json_text import decoded, read_calls
+from .json_text import decoded, read_calls, whole_pairs
 from .source import Source, Steps, literal, peek, read_run, skip_space, until
 from .tagged_calls import Arguments
 
@@ -143,6 +143,6 @@ def _as_json(text: str) -> str:
     is_string = text[:1] in ("'", '"')
     try:
         value = ast.literal_eval(text) if is_string or len(text) <= _MAX_LITERAL else text
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(whole_pairs(value), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return json.dumps(text, ensure_ascii=False)

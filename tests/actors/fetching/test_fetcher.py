@@ -165,6 +165,19 @@ async def test_what_may_pass_is_tried_again() -> None:
         assert host.asked.count("/busy") == 1
 
 
+async def test_what_broke_off_takes_no_room_twice() -> None:
+    answers = iter([answer(b"a" * 60, length=90), answer(b"b" * 30, length=90), answer(b"c" * 90)])
+
+    async def next_one(stream: trio.SocketStream, _: str) -> None:
+        await stream.send_all(next(answers))
+
+    async with file_host() as host:
+        host.answers["/"] = next_one
+        sizes: list[int] = []
+        assert await fetcher().fetch(host.url("/"), sizes.append) == b"c" * 90
+        assert sum(sizes) == 90
+
+
 async def test_a_pause_that_is_no_number_is_none() -> None:
     async with file_host() as host:
         host.answers["/"] = b"HTTP/1.1 503 X\r\nRetry-After: \xb2\r\nContent-Length: 0\r\n\r\n"

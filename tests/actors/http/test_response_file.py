@@ -70,6 +70,23 @@ def test_a_response_comes_back_as_it_was(path: Path) -> None:
     assert opened(path).load("a", now=2.0) == asked
 
 
+def test_integers_of_any_size_come_back(path: Path) -> None:
+    """JSON has them; MessagePack does not."""
+    schema = {"type": "object", "properties": {"a": {"maximum": 2**64, "minimum": -(10**30)}}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 10**20}}}
+    message = ChatMessage(role="assistant", content=None, extra={"tool_calls": [call]}, param="input[0]")
+    whole = kept("a", image=b"\x00\xff")
+    response = msgspec.structs.replace(whole.response, tools=[{"name": "f", "parameters": schema}])
+    asked = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], (message, *whole.messages))
+    file = opened(path)
+    file.save(asked, now=1.0)
+    found = file.load("a", now=2.0)
+    assert found is not None
+    assert found.messages == asked.messages
+    assert bytes(found.input_items[0]) == b'{"id": "x"}'
+    assert msgspec.json.encode(found.response) == msgspec.json.encode(response)
+
+
 def test_what_was_saved_is_there_after_a_kill(path: Path, tmp_path: Path) -> None:
     """The files as they lie there while a server has them open."""
     file = opened(path)

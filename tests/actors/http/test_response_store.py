@@ -96,6 +96,50 @@ async def test_work_in_the_background_needs_a_running_store() -> None:
         store.start(kept("b"), work)
 
 
+async def test_work_that_raises_has_failed_and_ends_nobody_elses() -> None:
+    store, others = ResponseStore(), trio.Event()
+    bad = kept("a", status="in_progress")
+
+    async def fail() -> None:
+        raise ValueError("half a surrogate pair")
+
+    async def wait() -> None:
+        await others.wait()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        other = kept("b", status="in_progress")
+        store.start(other, wait)
+        store.start(bad, fail)
+        await trio.testing.wait_all_tasks_blocked()
+        found = await store.get(MINE, "a")
+        assert found.response.status == "failed"
+        assert found.response.error is not None
+        assert (await store.get(MINE, "b")).response.status == "in_progress"
+        others.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_kept_is_not_made() -> None:
+    store = ResponseStore()
+    text: dict[str, object] = {}
+    for _ in range(2000):
+        text = {"a": text}
+    deep = kept("a")
+    deep.response = msgspec.structs.replace(deep.response, text=text)
+
+    async def work() -> None:
+        raise AssertionError("it is not begun")
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        with pytest.raises(RecursionError):
+            store.start(deep, work)
+        with pytest.raises(NotFoundError):
+            await store.get(MINE, "a")
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("how", ["given up", "forgotten"])
 async def test_what_is_made_is_known_until_it_is_not_wanted(how: str) -> None:
     """Even where memory has no room for it meanwhile."""
@@ -293,3 +337,17 @@ async def test_what_is_forgotten_while_it_is_read_stays_forgotten(tmp_path: Path
         with pytest.raises(NotFoundError):
             await store.get(MINE, "a")
         nursery.cancel_scope.cancel()
+
+
+async def test_one_that_cannot_be_written_is_in_memory_and_the_next_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "responses.db"
+    good, bad = kept("b"), kept("a")
+    bad.response = msgspec.structs.replace(bad.response, text={"a": object()})
+    async with running(path) as store:
+        store._unsaved["a"] = bad  # what could not even be measured
+        store.put(good)
+        with trio.fail_after(5):
+            await store.saved("a")
+            await store.saved("b")
+    file = ResponseFile(path, now=time.time(), max_bytes=10**8, kept_s=1000.0)
+    assert [file.load(name, now=time.time()) is not None for name in "ab"] == [False, True]

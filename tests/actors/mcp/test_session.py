@@ -93,6 +93,10 @@ async def test_what_a_server_answers_wrong_is_told() -> None:
             (b"nonsense\r\n\r\n", "proper HTTP"),
         ):
             assert said in str(await failure(host, sent)), said
+        named = json.dumps({"jsonrpc": "2.0", "id": 1, "result": INITIALIZED}).encode()
+        host.answers["/mcp"] = replies(answer(named, head="Mcp-Session-Id: \xe9t\xe9\r\n"))
+        with pytest.raises(McpFailure, match="session unreadably"):
+            await session_of(host, clients(host)).tools()
         host.answers["/mcp"] = replies(
             result(INITIALIZED, 1), answer(status=202), *(result(endless, n + 2) for n in range(16))
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.text.token_text import TokenText
+from sensorium.engine.text.token_text import TokenPlaces, TokenText
 from sensorium.engine.text.tokenizer import TextTokenizer
 from support.text_folder import byte_level_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers
@@ -27,6 +27,8 @@ def test_offsets_are_where_tokens_begin(text: str, start: int) -> None:
     tokenizer, tokens = byte_level()
     ids = tokenizer.encode(text, allow_special=False)
     offsets = tokens.offsets(ids, start)
+    places = TokenPlaces(tokens, start)
+    assert offsets == [place for token_id in ids for place in places.push([token_id])]
     assert len(offsets) == len(ids)
     for place, token_id in zip(offsets, ids, strict=True):
         name = tokens.name(token_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from sensorium.engine.text.tools.formats import FORMATS, FormatName, format_of
 from sensorium.engine.text.tools.machine import read_whole
@@ -201,6 +202,20 @@ def test_every_format_has_an_example_of_two_calls() -> None:
 )
 def test_an_id_the_model_wrote_is_kept(name: FormatName, text: str, expected: str) -> None:
     assert ids(read_whole(machine(name), text)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '<tool_call>{"id": "\\ud83d", "name": "now", "arguments": "\\udc00{}"}</tool_call>'),
+        ("hermes", '<tool_call>{"id": "a", "name": "now", "arguments": {"\\ud83d": "\\ude00"}}</tool_call>'),
+        ("llama", "[now(a='\\ud83d', b=['\\ud83d'])]"),
+    ],
+)
+def test_half_a_surrogate_pair_can_be_sent(name: FormatName, text: str) -> None:
+    events = list(read_whole(machine(name), text))
+    assert ids(events), "it is a call"
+    msgspec.json.encode(events)
 
 
 def test_an_id_written_twice_is_two() -> None:
