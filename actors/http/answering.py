@@ -39,6 +39,8 @@ from .service import Hold
 from .text_requests import JSON
 
 _INLINE_ENTRIES: Final = 500
+_INLINE_TOKENS: Final = 4000
+"""Of prompts: they may hold tools with some 400 properties, which take 3 ms to be a grammar."""
 _STRUCTURED: Final = (("response_format", "structured_outputs"),)
 """What the engine calls a form, where the request has it by the other name."""
 
@@ -197,7 +199,9 @@ class Answering:
         on_accepted: Callable[[int, int], None] = lambda *_: None,
     ) -> list[list[Answer]]:
         answers: dict[int, list[Answer]] = {}
-        limits = self._bounded(prompts)
+        # Tools that must be called make a grammar of all their properties, which are in the prompt.
+        num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        limits = await off_loop(partial(self._bounded, prompts), size=num_tokens, most_inline=_INLINE_TOKENS)
         drafting = await self._drafting()
 
         async def run(place: int, prompt: Prompt, params: SamplingParams) -> None:
