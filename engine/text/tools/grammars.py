@@ -29,6 +29,8 @@ TokenId = Callable[[str], int | None]
 """The id of a token by its name; None where the tokenizer has none of that name."""
 
 _TEXT: Final = r"/(.|\n)*/"
+_SHARED: Final = ("$defs", "definitions")
+"""Where a schema keeps what its parts refer to; the second is what pydantic 1 writes."""
 
 
 class _Writer:
@@ -222,7 +224,8 @@ def _value(writer: _Writer, tool: Tool, key: str, end: str, *, line: str = "") -
         if words:
             return f"{_any_of([writer.text(str(word)) for word in words])} {closing}"
         return writer.up_to(end) if writer.has(end) else writer.up_to(line + end)
-    inner = {"$defs": tool.parameters.get("$defs", {}), **wanted} if isinstance(wanted, dict) else {}
+    shared = {name: tool.parameters[name] for name in _SHARED if name in tool.parameters}
+    inner = {**shared, **wanted} if isinstance(wanted, dict) else {}
     return f"{writer.schema(inner)} {closing}"
 
 

@@ -263,3 +263,20 @@ def test_a_recursive_schema_is_served_and_one_that_explodes_is_refused_by_name()
     with pytest.raises(BadRequestError) as caught:
         sampler.store.compile(made(pattern))
     assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+@pytest.mark.parametrize("name", ["qwen3_coder", "glm", "minimax_m2"])
+def test_arguments_may_refer_to_what_their_schema_defines(name: FormatName, place: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"days": {"$ref": f"#/{place}/Days"}},
+        "required": ["days"],
+        place: {"Days": {"type": "integer", "enum": [3]}},
+    }
+    sampler = Sampler(AnswerFormat(FORMATS[name], None), has_tokens=True)
+    grammar = call_grammar(
+        sampler.kind, (Tool("plan", schema),), sampler.text.added_id, is_parallel=False, thinking="closed"
+    )
+    assert grammar is not None
+    assert "3" in sampler.sample(grammar, 1)
