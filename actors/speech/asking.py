@@ -114,7 +114,8 @@ class Asker:
         if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
             on_text = None
         answer = await best_answer(self.family, items, request, on_text)
-        if self.family.facts.goes_on and says_little(answer.text, (part[1] - part[0]) / INTERNAL_RATE):
+        can_go_on = self.family.facts.goes_on and answer.temperature == 0.0
+        if can_go_on and says_little(answer.text, (part[1] - part[0]) / INTERNAL_RATE):
             answer = await self._more(part, items, request, answer)
         is_echo = await self.recording.is_echo(answer.text, self.context, part)
         is_doubtful = bool(before) and not is_trustworthy(answer)
