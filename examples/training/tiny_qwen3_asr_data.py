@@ -118,8 +118,10 @@ class Batches:
         *,
         seed: int,
         frames_per_batch: int,
+        misled_share: float = MISLED_SHARE,
     ) -> None:
         self._pool = pool
+        self._misled_share = misled_share
         self._texts = texts
         self._tokenizer = tokenizer
         self._seed = seed
@@ -243,7 +245,7 @@ class Batches:
 
     def _misleading(self, text: list[int], rng: random.Random) -> list[int]:
         """The tokens of a text, in some texts with a few others among them."""
-        if rng.random() >= MISLED_SHARE:
+        if rng.random() >= self._misled_share:
             return text
         return [rng.choice(self._text_tokens) if rng.random() < MISLEADING_SHARE else token for token in text]
 

@@ -22,7 +22,7 @@ import torch
 from open_text import KINDS, Kind, drawn_kind, open_texts
 from speech_grammar import LANGUAGES
 from spoken_clips import generate
-from tiny_qwen3_asr_data import Batches, Pool
+from tiny_qwen3_asr_data import MISLED_SHARE, Batches, Pool
 from tiny_qwen3_asr_evaluation import evaluate
 from tiny_qwen3_asr_model import (
     LANGUAGE_NAMES,
@@ -67,6 +67,7 @@ class Options:
     num_steps: int
     num_decaying: int
     frames_per_batch: int
+    misled_share: float
     export_every: int
     num_held_out: int
 
@@ -114,6 +115,7 @@ class Trainer:
             self._tokenizer,
             seed=options.seed,
             frames_per_batch=options.frames_per_batch,
+            misled_share=options.misled_share,
         )
         self._model = TrainedAsr(model_config(self._tokenizer, options.shape))
         if options.start is not None:
@@ -211,6 +213,9 @@ def _options() -> Options:
     parser.add_argument("--steps", dest="num_steps", type=int, default=7_000)
     parser.add_argument("--decay", dest="num_decaying", type=int, default=1_200, help="last steps")
     parser.add_argument("--frames-per-batch", type=int, default=12_000, help="of each process")
+    parser.add_argument(
+        "--misled", dest="misled_share", type=float, default=MISLED_SHARE, help="of the answers; see there"
+    )
     parser.add_argument("--export-every", type=int, default=500, help="steps between exports")
     parser.add_argument(
         "--held-out", dest="num_held_out", type=int, default=100, help="of a kind and language"
