@@ -159,31 +159,6 @@ def test_a_stream_joins_to_the_whole(client: OpenAI) -> None:
     assert usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_a_streams_offsets_are_those_of_the_whole(client: OpenAI) -> None:
-    """Also where text is held back, which may be the beginning of a stop string."""
-    asked = {"logprobs": 1, "stop": ["\n", "a", "tell you"], "extra_body": {"ignore_eos": True}}
-    whole = greedy(client, [PROMPT, "Hi"], n=2, max_tokens=3, **asked)
-    offsets: list[list[int]] = [[], [], [], []]
-    for chunk in greedy(client, [PROMPT, "Hi"], n=2, max_tokens=3, stream=True, **asked):
-        for choice in chunk.choices:
-            if choice.logprobs is not None:
-                offsets[choice.index] += choice.logprobs.text_offset
-    assert offsets == [choice.logprobs.text_offset for choice in whole.choices]
-
-
-def test_an_echo_alone_is_the_same_in_a_stream(text_server: Server) -> None:
-    body = {"model": "text", "prompt": "Hi there", "max_tokens": 0, "echo": True, "return_token_ids": True}
-    (whole,) = post(text_server, "/v1/completions", **body).json()["choices"]
-    streamed = post(text_server, "/v1/completions", **body, stop=[" there"], stream=True).text
-    (chunk,) = [
-        choice
-        for line in streamed.splitlines()
-        if line.startswith("data: {")
-        for choice in json.loads(line.removeprefix("data: "))["choices"]
-    ]
-    assert chunk == whole
-
-
 def test_async_client(text_server: Server, client: OpenAI) -> None:
     async def ask() -> list[str]:
         async with AsyncOpenAI(base_url=text_server.api, api_key="none") as many:

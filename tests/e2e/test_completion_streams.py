@@ -1,0 +1,50 @@
+"""What a streamed completion says of its tokens is what the whole says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from support.server import Server
+
+pytestmark = pytest.mark.slow
+
+BODY: dict[str, Any] = {"model": "text", "temperature": 0, "max_tokens": 3}
+
+
+def post(server: Server, body: dict[str, Any]) -> httpx.Response:
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def whole(server: Server, **more: object) -> list[dict[str, Any]]:
+    choices: list[dict[str, Any]] = post(server, BODY | more).json()["choices"]
+    return choices
+
+
+def streamed(server: Server, **more: object) -> list[dict[str, Any]]:
+    """The choices of all chunks."""
+    lines = post(server, BODY | {"stream": True} | more).text.splitlines()
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+    return [choice for each in data for choice in json.loads(each)["choices"]]
+
+
+def test_offsets_are_those_of_the_whole(text_server: Server) -> None:
+    """Also where text is held back, which may be the beginning of a stop string."""
+    asked: dict[str, Any] = {"prompt": ["The quick brown fox", "Hi"], "n": 2, "max_tokens": 8, "logprobs": 1}
+    said = "".join(choice["text"] for choice in whole(text_server, **asked))
+    asked["stop"] = [f"{character} and never this" for character in sorted(set(said))][:16]
+    offsets: list[list[int]] = [[], [], [], []]
+    for choice in streamed(text_server, **asked):
+        if choice["logprobs"] is not None:
+            offsets[choice["index"]] += choice["logprobs"]["text_offset"]
+    assert offsets == [choice["logprobs"]["text_offset"] for choice in whole(text_server, **asked)]
+    assert any(offsets)
+
+
+def test_an_echo_alone_is_the_same(text_server: Server) -> None:
+    asked = {"prompt": "Hi there", "max_tokens": 0, "echo": True, "return_token_ids": True}
+    assert streamed(text_server, **asked, stop=[" there"]) == whole(text_server, **asked)
