@@ -6,6 +6,7 @@ not served is refused by its name; what only marks a request for its sender is k
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -313,14 +314,13 @@ def input_items(raw: Raw) -> list[Raw]:
     found: Any = msgspec.json.decode(raw)
     if isinstance(found, str):
         found = [{"role": "user", "content": [{"type": "input_text", "text": found}]}]
-    names = dict[str, int]()
+    items = dict[str, Raw]()
     for index, item in enumerate(found):
-        names.setdefault(item.get("id") or f"item_{index}", index)
-    owner = {index: name for name, index in names.items()}
-    return [
-        Raw(msgspec.json.encode({"type": "message", **item, "id": owner.get(index) or f"item_{index}"}))
-        for index, item in enumerate(found)
-    ]
+        name = item.get("id") or f"item_{index}"
+        if name in items:
+            name = f"item_{secrets.token_hex(12)}"
+        items[name] = Raw(msgspec.json.encode({"type": "message", **item, "id": name}))
+    return list(items.values())
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:

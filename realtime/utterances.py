@@ -38,7 +38,7 @@ _UNSAID: Final = ms_to_samples(800)
 """So long may voice activity go on behind the hypothesis that had a word first and still be that word: a
 likely one is shown up to 390 ms before it was said to its end, and voice activity ends 100 ms behind that."""
 _RECUT: Final = 200
-"""Pieces at the end of a text that are cut again with every hypothesis, at most: 0.2 ms."""
+"""Pieces at the end of a text that are cut again with every hypothesis, at most: half a millisecond."""
 
 
 class Heard:

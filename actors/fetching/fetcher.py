@@ -121,18 +121,18 @@ class Fetcher:
 
     async def _try(self, url: str, take: Callable[[int], None], caller: str) -> bytes:
         """Again, where that is worth it; the time for all attempts is the caller's."""
-        most = 0
+        most = num_bytes = 0
+
+        def take_more(count: int) -> None:
+            """There is room for what an attempt before has brought."""
+            nonlocal most, num_bytes
+            num_bytes += count
+            if num_bytes > most:
+                take(num_bytes - most)
+                most = num_bytes
+
         for attempt in range(_ATTEMPTS):
             num_bytes = 0
-
-            def take_more(count: int) -> None:
-                """There is room for what an attempt before has brought."""
-                nonlocal most, num_bytes
-                num_bytes += count
-                if num_bytes > most:
-                    take(num_bytes - most)
-                    most = num_bytes
-
             try:
                 return await self._follow(url, take_more, caller)
             except _RetryableError as error:

@@ -45,7 +45,7 @@ def completion_logprobs(
     shows_special: bool = False,
 ) -> CompletionLogprobs:
     """Completions' parallel lists; `places` goes on from the tokens before, `num_written` is as in
-    `TokenText.offsets`; with `shows_special` all tokens are written.
+    `TokenPlaces.push`; with `shows_special` all tokens are written.
 
     The chosen token is always among the best, as OpenAI has it; None is the log-probability of what nothing
     predicts.

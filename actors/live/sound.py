@@ -199,10 +199,7 @@ class _Shard:
         """Answer each; where the process is lost over them, one at a time."""
         works = [work for work in batch if work.stream is not None]
         try:
-            try:
-                answers = await self._ask(works)
-            except _ProcessLostError:
-                answers = [await self._ask_alone(work) for work in works]
+            answers = await self._ask_all(works)
         except Exception:
             logger.exception("decoding of %d live streams failed", len(works))
             for work in works:
@@ -210,6 +207,12 @@ class _Shard:
             return
         for work, answer in zip(works, answers, strict=True):
             work.reply.set(answer)
+
+    async def _ask_all(self, works: Sequence[_Work]) -> list[Answer]:
+        try:
+            return await self._ask(works)
+        except _ProcessLostError:
+            return [await self._ask_alone(work) for work in works]
 
     async def _ask_alone(self, work: _Work) -> Answer:
         try:

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Of one answer of a server: a page of its tools, or a result."""
 _MAX_PAGES: Final = 16
+"""Of a server's tools."""
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """What an id of a session may be, by MCP."""
-"""Of a server's tools."""
 _GOODBYE_S: Final = 2.0
 _INLINE_BYTES: Final = 32 * 1024
 

@@ -37,14 +37,6 @@ class TokenText:
         """Whether decoding leaves it out."""
         return token_id in self._special
 
-    def offsets(self, token_ids: Iterable[int], start: int = 0, *, num_written: int = 0) -> list[int]:
-        """Where each token begins in their joined text, in characters; `start` is the first one's place.
-
-        Special tokens take no room, as decoding leaves them out, but for those among the first `num_written`
-        tokens, which are a text as its writer wrote it.
-        """
-        return TokenPlaces(self, start).push(token_ids, num_written=num_written)
-
     def _bytes_of(self, token_id: int) -> bytes:
         if token_id in self._added:
             return self._added[token_id].encode()
@@ -59,7 +51,7 @@ class TokenText:
 
 
 class TokenPlaces:
-    """Where tokens begin in their joined text, as `TokenText.offsets` has it, while they come."""
+    """Where tokens begin in their joined text, in characters, while they come; `start` is the first one's."""
 
     def __init__(self, tokens: TokenText, start: int = 0) -> None:
         self._tokens = tokens
@@ -67,7 +59,11 @@ class TokenPlaces:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_ids: Iterable[int], *, num_written: int = 0) -> list[int]:
-        """The places of the next tokens."""
+        """The places of the next tokens.
+
+        Special tokens take no room, as decoding leaves them out, but for those among the first `num_written`
+        tokens, which are a text as its writer wrote it.
+        """
         found = []
         for index, token_id in enumerate(token_ids):
             found.append(self._place)

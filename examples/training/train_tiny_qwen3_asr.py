@@ -214,7 +214,7 @@ def _options() -> Options:
     parser.add_argument("--decay", dest="num_decaying", type=int, default=1_200, help="last steps")
     parser.add_argument("--frames-per-batch", type=int, default=12_000, help="of each process")
     parser.add_argument(
-        "--misled", dest="misled_share", type=float, default=MISLED_SHARE, help="of the answers; see there"
+        "--misled", dest="misled_share", type=float, default=MISLED_SHARE, help="share of misleading answers"
     )
     parser.add_argument("--export-every", type=int, default=500, help="steps between exports")
     parser.add_argument(

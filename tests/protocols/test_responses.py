@@ -155,9 +155,13 @@ def test_items_are_kept_as_they_were_written() -> None:
 
 def test_items_have_ids_of_their_own() -> None:
     said = {"type": "message", "role": "user", "content": "Hi"}
-    given = [{**said, "id": "msg_1"}, {**said, "id": "msg_1"}, said, {**said, "id": ""}]
-    items = input_items(msgspec.Raw(json.dumps(given).encode()))
-    assert [json.loads(bytes(item))["id"] for item in items] == ["msg_1", "item_1", "item_2", "item_3"]
+    names = ["msg_1", "msg_1", None, "", "item_2", "item_3"]
+    given = [{**said, "id": name} if name is not None else said for name in names]
+    found = [json.loads(bytes(item)) for item in input_items(msgspec.Raw(json.dumps(given).encode()))]
+    kept = [item["id"] for item in found]
+    assert [kept[0], *kept[2:4]] == ["msg_1", "item_2", "item_3"]
+    assert len(set(kept)) == len(names)
+    assert all({**item, "id": ""} == {**said, "id": ""} for item in found)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_bytes_join_to_the_text(text: str) -> None:
 def test_offsets_are_where_tokens_begin(text: str, start: int) -> None:
     tokenizer, tokens = byte_level()
     ids = tokenizer.encode(text, allow_special=False)
-    offsets = tokens.offsets(ids, start)
+    offsets = TokenPlaces(tokens, start).push(ids)
     places = TokenPlaces(tokens, start)
     assert offsets == [place for token_id in ids for place in places.push([token_id])]
     assert len(offsets) == len(ids)
@@ -40,8 +40,8 @@ def test_special_tokens_take_no_room_where_decoding_leaves_them_out() -> None:
     tokenizer, tokens = byte_level()
     ids = tokenizer.encode("a<|im_end|>b<|im_end|>c", allow_special=True)
     assert tokenizer.decode(ids) == "abc"
-    assert tokens.offsets(ids) == [0, 1, 1, 2, 2]
-    assert tokens.offsets(ids, num_written=3) == [0, 1, 11, 12, 12]
+    assert TokenPlaces(tokens).push(ids) == [0, 1, 1, 2, 2]
+    assert TokenPlaces(tokens).push(ids, num_written=3) == [0, 1, 11, 12, 12]
 
 
 def test_special_tokens_and_padding_rows_have_names() -> None:
@@ -62,4 +62,4 @@ def test_sentencepiece_names() -> None:
     tokens = TokenText(TextTokenizer(backend))
     assert tokens.name(1) == " the"
     assert b"".join(map(tokens.bytes_of, [2, 3, 4])).decode() == "今"
-    assert tokens.offsets([2, 3, 4, 1]) == [0, 0, 0, 1]
+    assert TokenPlaces(tokens).push([2, 3, 4, 1]) == [0, 0, 0, 1]
