@@ -15,7 +15,8 @@ import re
 import unicodedata
 from typing import Final
 
-_UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN")
+from ..protocols.scripts import is_unspaced
+
 _BASE_S: Final = 0.03
 _SYLLABLE_S: Final = 0.085
 _EXTRA_VOWEL_S: Final = 0.045
@@ -116,15 +117,11 @@ def _lone_letter_s(letter: str) -> float:
     return _CONSONANT_S if name.startswith(("LATIN", "CYRILLIC", "GREEK")) else _OTHER_LETTER_S
 
 
-def _is_unspaced(character: str) -> bool:
-    return ord(character) > 0x0E00 and unicodedata.name(character, "").startswith(_UNSPACED)
-
-
 def _may_split(left: str, right: str) -> bool:
     """Whether a new word begins between two characters that no space parts."""
     behind = unicodedata.category(right)
     if behind in _OPENING:
-        return _is_unspaced(left)
+        return is_unspaced(left)
     if behind[0] in "MPS" or unicodedata.category(left) in _OPENING:  # these stay with what they follow
         return False
-    return _is_unspaced(left) or _is_unspaced(right)
+    return is_unspaced(left) or is_unspaced(right)

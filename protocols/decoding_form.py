@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .errors import BadRequestError
-from .hints import shown
+from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST, shown
 
 MAX_TEMPERATURE: Final = 1.0
 MAX_TEMPERATURES: Final = 8
@@ -68,6 +68,12 @@ def parse_patience(fields: Mapping[str, str], beam_size: int) -> float:
     if not patience:
         raise BadRequestError("`patience` must be above 0", param="patience")
     return patience
+
+
+def parse_keyword_boost(fields: Mapping[str, str]) -> float:
+    """`keyword_boost`: how much likelier keywords are. Raises BadRequestError."""
+    text = fields.get("keyword_boost", "")
+    return _number(text, "keyword_boost", MAX_KEYWORD_BOOST) if text.strip() else KEYWORD_BOOST
 
 
 def parse_silence_s(fields: Mapping[str, str]) -> float | None:

@@ -15,6 +15,11 @@ from .languages import language_code
 MAX_LANGUAGES: Final = 32
 MAX_KEYWORDS: Final = 100
 MAX_KEYWORD_CHARS: Final = 100
+KEYWORD_BOOST: Final = 2.5
+"""Finds nearly all that a stronger one does, and brings no word that was not said; 4 does
+(`examples/benchmarks/bench_keywords.py`)."""
+MAX_KEYWORD_BOOST: Final = 5.0
+"""Beyond, hardly anything is said but keywords."""
 
 
 def parse_language(value: str, *, param: str) -> str | None:

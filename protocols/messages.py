@@ -126,6 +126,22 @@ class Grammar(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+class Phrases(msgspec.Struct, frozen=True):
+    """What is likelier to be said than the model thinks, as sequences of vocabulary ids.
+
+    It counts behind the last token `behind` of prompt and answer: `first` are phrases as they are written
+    there, `within` as they are written later.
+    """
+
+    behind: int
+    first: tuple[tuple[int, ...], ...]
+    within: tuple[tuple[int, ...], ...]
+    begin: float
+    """Added to the logits of tokens that begin a phrase."""
+    go_on: float
+    """Added to those that go on with one that was begun."""
+
+
 class NgramDraft(msgspec.Struct, frozen=True):
     """Draft by prompt lookup: what followed the last earlier occurrence of the newest tokens.
 
@@ -167,6 +183,9 @@ class SamplingParams(msgspec.Struct, frozen=True):
     shown: tuple[tuple[int, str], ...] = ()
     """Special tokens that are text all the same, by id (the detokenizer's business, too)."""
     grammar: Grammar | None = None
+    phrases: Phrases | None = None
+    phrases_from: int = 0
+    """Phrases make nothing likelier before so many tokens were generated."""
     logprobs: int | None = None
     """Report the log-probability of each generated token (after rules and penalties, before temperature),
     and this many of the likeliest alternatives; None: nothing."""
@@ -289,6 +308,8 @@ class TokensSampled(msgspec.Struct, frozen=True):
     """Of the stop token that ended the answer, where log-probabilities are wanted."""
     num_draft: int = 0
     """Tokens that were guessed in this step."""
+    lifted: tuple[bool, ...] = ()
+    """For each token whether it came only because of `SamplingParams.phrases`, where there are any."""
 
 
 class TextGenerated(msgspec.Struct, frozen=True):
@@ -310,6 +331,7 @@ class TextGenerated(msgspec.Struct, frozen=True):
     fault: Fault | None = None
     """With an `error`: of which kind it is."""
     stop_logprob: float | None = None
+    lifted: tuple[bool, ...] = ()
     """See `TokensSampled`."""
 
 

@@ -16,6 +16,7 @@ from .decoding_form import (
     MAX_TEMPERATURE,
     MAX_TEMPERATURES,
 )
+from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
 from .responses import INCLUDES
 from .transcription_form import ResponseFormat
 
@@ -60,6 +61,13 @@ SPEECH_FORM: Final[Schema] = FILE_FORM | {
         "languages": _TEXTS,
         "keywords": _TEXTS,
         "hotwords": {"type": "string"},
+        "keyword_boost": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": MAX_KEYWORD_BOOST,
+            "default": KEYWORD_BOOST,
+            "description": "How much likelier keywords are; 0: the model is told of them, no more.",
+        },
         "numerals": {
             "enum": ["words", "digits"],
             "description": "How numbers are written: in words by Whisper only, in digits by any model.",

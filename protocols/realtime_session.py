@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from .hints import MAX_KEYWORD_BOOST
 from .numerals import Numerals
 
 FormatType = Annotated[str, Meta(max_length=100)]
@@ -25,6 +26,7 @@ Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
+KeywordBoost = Annotated[float, Meta(ge=0.0, le=MAX_KEYWORD_BOOST)]
 UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
 """Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
 NumChannels = Annotated[int, Meta(ge=1, le=8)]
@@ -49,7 +51,8 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """How to transcribe. `timestamp_granularities` is an extension: words and segments with times.
 
     `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
-    `languages` and `keywords` are bounded by `protocols/hints.py`. `numerals` is an extension, too, and so is
+    `languages`, `keywords` and how likely these are (`keyword_boost`, an extension) are bounded by
+    `protocols/hints.py`. `numerals` is an extension, too, and so is
     `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent.
     """
 
@@ -58,6 +61,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     prompt: Prompt | UnsetType | None = UNSET
     languages: list[str] | UnsetType | None = UNSET
     keywords: list[str] | UnsetType | None = UNSET
+    keyword_boost: KeywordBoost | UnsetType | None = UNSET
     delay: Delay | UnsetType | None = UNSET
     timestamp_granularities: list[Granularity] | UnsetType | None = UNSET
     numerals: Numerals | UnsetType | None = UNSET
@@ -149,6 +153,7 @@ class TranscriptionView(Struct, frozen=True):
     delay: Delay | UnsetType = UNSET
     numerals: Numerals | UnsetType = UNSET
     utterance_end_ms: int | UnsetType = UNSET
+    keyword_boost: float | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

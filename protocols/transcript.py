@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .hints import KEYWORD_BOOST
 from .numerals import Numerals
 
 Task = Literal["transcribe", "translate"]
@@ -40,6 +41,10 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     """Text before the audio, in the speaker's style; never able to inject control tokens."""
     keywords: tuple[str, ...] = ()
     """Words to expect (names, terms), as the client spells them; as harmless as `prompt`."""
+    keyword_boost: float = KEYWORD_BOOST
+    """How much likelier they are than the model thinks, in natural logarithms: added where one begins, twice
+    that where one goes on; 0: the model is told of them, no more. One that begins and does not go on is taken
+    back."""
     task: Task = "transcribe"
     numerals: Numerals | None = None
     """Numbers are written so; None: as the model writes them, which is mostly in digits. In digits are those

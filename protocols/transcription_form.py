@@ -15,6 +15,7 @@ from msgspec import Struct
 from .decoding_form import (
     parse_beam_size,
     parse_best_of,
+    parse_keyword_boost,
     parse_length_penalty,
     parse_patience,
     parse_seed,
@@ -45,6 +46,7 @@ _SCALARS: Final = frozenset(
         "length_penalty",
         "patience",
         "hallucination_silence_threshold",
+        "keyword_boost",
         "stream",
         "chunking_strategy",
         "seed",
@@ -107,6 +109,7 @@ def parse_transcription_form(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
         keywords=_keywords(lists),
+        keyword_boost=parse_keyword_boost(scalars),
         prompt=prompt,
         task=task,
         numerals=parse_numerals(scalars.get("numerals", "")),

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
-from ..protocols.hints import parse_keywords, parse_language, parse_languages
+from ..protocols.hints import KEYWORD_BOOST, parse_keywords, parse_language, parse_languages
 from ..protocols.languages import known_language
 from ..protocols.numerals import check_numerals
 from ..protocols.realtime_dialogue_session import DialogueInputView
@@ -151,6 +151,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             self.delay,
             self.options.numerals or UNSET,
             self.utterance_end_ms or UNSET,
+            self.options.keyword_boost if self.options.keywords else UNSET,
         )
 
     def include_view(self) -> list[Include]:
@@ -325,6 +326,9 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
     if wishes.keywords is not UNSET:
         where = f"{_TRANSCRIPTION}.keywords"
         changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
+    if wishes.keyword_boost is not UNSET:
+        given = wishes.keyword_boost
+        changes["keyword_boost"] = KEYWORD_BOOST if given is None else given
     if wishes.numerals is not UNSET:
         changes["numerals"] = wishes.numerals
     if wishes.prompt is not UNSET:

@@ -25,6 +25,7 @@ from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.presence import Presence
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
+from ...engine.text.phrases import tree_of
 from ...protocols.errors import (
     BadRequestError,
     DeviceLostError,
@@ -38,6 +39,7 @@ from ...protocols.messages import (
     Generate,
     ItemKey,
     Lane,
+    Phrases,
     SessionKey,
     TextGenerated,
     TokensAligned,
@@ -45,6 +47,7 @@ from ...protocols.messages import (
 from ...protocols.statistics import EngineStatistics
 from ..config import STEP_TIMEOUT_S
 from ..kernel.actor import InboxStatistics
+from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from .beams import check_beams, search
 from .client import EngineClient, Fetch
@@ -52,6 +55,7 @@ from .detokenizer import StreamId, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
+from .phrases import PhraseStream, expecting
 from .scheduler import Part
 
 
@@ -171,7 +175,7 @@ class Engine(EngineClient):
             group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
     @asynccontextmanager
-    async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
+    async def generate(self, request: Generate) -> AsyncIterator[TextStream | PhraseStream]:
         """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
         if request.sampling.num_beams > 1:
             raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
@@ -214,15 +218,34 @@ class Engine(EngineClient):
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager
-    async def _generate(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextStream]:
+    async def _generate(
+        self, request: Generate, *, stride: int | None
+    ) -> AsyncIterator[TextStream | PhraseStream]:
         if not all(request.sampling.stop):
             raise BadRequestError("a stop string is empty", param="stop")
         self._live()
+        if request.sampling.phrases is not None:
+            async with self._expecting(request, request.sampling.phrases, stride=stride) as expected:
+                yield expected
+            return
         grammar = request.sampling.grammar
         with self._grammars.holding(grammar):
             await self._grammars.compile(grammar)
             async with self._submitted(request, stride=stride) as stream:
                 yield stream
+
+    @asynccontextmanager
+    async def _expecting(
+        self, request: Generate, phrases: Phrases, *, stride: int | None
+    ) -> AsyncIterator[PhraseStream]:
+        if request.sampling.stop or request.sampling.grammar is not None:
+            raise BadRequestError("phrases go without stop strings and without a grammar", param="phrases")
+        size = sum(map(len, phrases.first + phrases.within))
+        tree = await off_loop(partial(tree_of, phrases), size=size)
+        detokenizer = Detokenizer(self._make_decoder(), request.sampling)
+        submit = partial(self._submitted, stride=stride)
+        async with expecting(request, submit, tree, detokenizer) as stream:
+            yield stream
 
     @asynccontextmanager
     async def _submitted(

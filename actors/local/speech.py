@@ -41,6 +41,7 @@ class TranscribeOptions(TypedDict, total=False):
     prompt: str | None
     keywords: Sequence[str]
     hotwords: str | None
+    keyword_boost: float | None
     numerals: Numerals | None
     temperature: float | Sequence[float] | None
     best_of: int | None

@@ -142,8 +142,7 @@ class Asker:
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
     ) -> RangeAnswer:
         """The same without any context, unless `answer` says that, too."""
-        options = msgspec.structs.replace(request.options, prompt="", keywords=())
-        request = replace(request, options=options, before="", previous=None)
+        request = replace(request, is_told=False, before="", previous=None)
         alone = await best_answer(self.family, items, request)
         compare = partial(is_alike, answer.text, alone.text)
         size = len(answer.text) + len(alone.text)

@@ -120,6 +120,8 @@ class RangeRequest:
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""
+    is_told: bool = True
+    """Whether the model is told the prompt and the words to expect; likelier these are in any case."""
     before: str = ""
     """What was said just before the range, as far as it can be relied on."""
     may_grow: bool = False

@@ -161,7 +161,8 @@ class Qwen3Asr:
     ) -> RangeAnswer:
         """What was said in the range, with the header in `token_ids` even where it was forced."""
         language, options = request.language, request.options
-        prompt = self.text.prompt(items, context=_context(options), language=language)
+        context = _context(options) if request.is_told else ""
+        prompt = self.text.prompt(items, context=context, language=language)
         self._check_length(prompt, items, options)
         draft = () if request.previous is None else request.previous.token_ids
         if language is not None:
@@ -172,6 +173,7 @@ class Qwen3Asr:
             temperature=options.temperature,
             seed=options.seed,
             stop_token_ids=self.text.info.stop_token_ids,
+            phrases=self.text.phrases(options.keywords, options.keyword_boost),
             logprobs=0,
         )
         sampling = with_beams(sampling, options)

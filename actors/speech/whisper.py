@@ -169,11 +169,12 @@ class Whisper:
         asked = self.text.request(
             language=request.language,
             task=options.task,
-            previous_text=_previous_text(options),
+            previous_text=_previous_text(options) if request.is_told else "",
             before=request.before,
             temperature=options.temperature,
             seed=options.seed,
             spells_numbers=options.numerals == "words",
+            phrases=self.text.phrases(options.keywords, options.keyword_boost),
         )
         sampling = asked.sampling
         if limit is not None and limit < sampling.max_tokens:

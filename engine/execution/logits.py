@@ -1,7 +1,7 @@
 """What may be said next: the rules that change a row of logits before a token is chosen.
 
-In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar. Rows of
-different sequences that share a rule are changed together. Formulas follow transformers'
+In this order: allowed and suppressed tokens, biases and phrases, penalties, minimum length, the grammar.
+Rows of different sequences that share a rule are changed together. Formulas follow transformers'
 `logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
 The rules of a request are `engine/execution/rules.py`'s; `engine/execution/sampler.py` chooses from what is
 left.
@@ -10,7 +10,7 @@ left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from ...kernels.transfer import to_device
 from ...protocols.messages import SamplingParams
+from ..text.phrases import Places
+from .bias import Bias
 from .grammar import GrammarError
-from .rules import Bias
 from .sequence import SequenceState
 
 
@@ -59,6 +60,10 @@ def _apply_biases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
             continue
         if rules.always is not None:
             rows_of[rules.always] += span.rows
+        if rules.phrases is not None:
+            for row, places in places_of(span):
+                for bias in rules.phrases.of(places):
+                    rows_of[bias].append(row)
         if rules.at_first is not None and num_generated == 0:
             rows_of[rules.at_first].append(span.first)
         early = span.state.sampling.min_tokens - num_generated
@@ -67,6 +72,19 @@ def _apply_biases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     for bias, rows in rows_of.items():
         # Two rules of one request may be equal, and so one bias: its rows come twice.
         bias.add_to(logits, sorted(set(rows)))
+
+
+def places_of(span: RowSpan) -> Iterator[tuple[int, Places]]:
+    """Where in its phrases a sequence stands at each row, rows left out that come too early."""
+    state = span.state
+    if state.rules is None or state.rules.phrases is None:
+        return
+    tree, places = state.rules.phrases.tree, state.places
+    early = state.sampling.phrases_from - len(state.generated)
+    for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):
+        places = tree.follow(places, token_ids)
+        if row - span.first >= early:
+            yield row, places
 
 
 class _Penalised(NamedTuple):

@@ -6,51 +6,30 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from ...kernels.transfer import to_device
-from ...protocols.messages import SamplingParams
+from ...protocols.messages import Phrases, SamplingParams
+from ..text.phrases import tree_of
+from .bias import Bias
+from .phrases import PhraseBiases
 
 NEVER = float("-inf")
 
+_MAX_CACHED_PHRASES = 32
 _MAX_CACHED_BIASES = 64
 """Most requests of a model share theirs. One of `allowed_token_ids` is as large as a row of logits."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bias:
-    """Added to rows: `values` at `ids`, or without `ids` [vocab] or [rows, vocab] to all tokens."""
-
-    values: Tensor
-    ids: Tensor | None
-
-    def add_to(self, logits: Tensor, rows: Sequence[int]) -> None:
-        """In place."""
-        if rows[-1] - rows[0] + 1 == len(rows):  # they are ascending, and none comes twice
-            part = logits[rows[0] : rows[-1] + 1]
-            if self.ids is None:
-                part += self.values
-            else:
-                part[:, self.ids] += self.values
-            return
-        where = to_device(torch.tensor(rows), logits.device)
-        if self.ids is None:
-            logits[where] += self.values
-        else:
-            logits[where[:, None], self.ids] += self.values
-
-
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of one request that do not depend on what was generated, only on how much."""
+    """The rules of one request, all but those that its own history makes."""
 
     always: Bias | None
     at_first: Bias | None
     before_minimum: Bias | None
+    phrases: PhraseBiases | None = None
 
 
 class RuleBook:
@@ -60,6 +39,7 @@ class RuleBook:
         self._vocab_size = vocab_size
         self._device = device
         self._biases: OrderedDict[object, Bias] = OrderedDict()
+        self._phrases: OrderedDict[Phrases, PhraseBiases] = OrderedDict()
 
     def rules_of(self, sampling: SamplingParams) -> Rules | None:
         """None if nothing but the best logit counts; ids outside the vocabulary are ignored."""
@@ -68,8 +48,9 @@ class RuleBook:
             self._bias(sampling.suppress_token_ids, sampling.logit_bias, sampling.allowed_token_ids),
             self._bias(sampling.begin_suppress_token_ids),
             self._bias(early),
+            self._biases_of(sampling.phrases),
         )
-        if (rules.always or rules.at_first or rules.before_minimum) is not None:
+        if (rules.always or rules.at_first or rules.before_minimum or rules.phrases) is not None:
             return rules
         history = (
             sampling.repetition_penalty != 1.0,
@@ -95,6 +76,18 @@ class RuleBook:
                 self._biases.popitem(last=False)
         self._biases.move_to_end(key)
         return bias
+
+    def _biases_of(self, phrases: Phrases | None) -> PhraseBiases | None:
+        if phrases is None:
+            return None
+        biases = self._phrases.get(phrases)
+        if biases is None:
+            biases = PhraseBiases(tree_of(phrases), vocab_size=self._vocab_size, device=self._device)
+            self._phrases[phrases] = biases
+            if len(self._phrases) > _MAX_CACHED_PHRASES:
+                self._phrases.popitem(last=False)
+        self._phrases.move_to_end(phrases)
+        return biases
 
     def _make(
         self,

@@ -33,7 +33,7 @@ from ...protocols.messages import (
 )
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
-from .logits import RowSpan, apply_rules
+from .logits import RowSpan, apply_rules, places_of
 from .rules import NEVER
 
 MIN_TEMPERATURE = 1e-5
@@ -55,6 +55,7 @@ class Choice:
     fault: Fault | None = None
     logprobs: Sequence[float] = ()
     top: Sequence[TopLogprobs] = field(default=())
+    lifted: Sequence[bool] = ()
 
 
 def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
@@ -65,8 +66,12 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
     ruled = [index for index, span in enumerate(spans) if span.state.rules is not None]
     errors: dict[int, str] = {}
     raw: Tensor | None = None
+    unruled: list[int] = []
     if ruled:
-        raw = torch.isfinite(best_of(logits).values)  # rules may hide what is not finite
+        best = best_of(logits)
+        raw = torch.isfinite(best.values)  # rules may hide what is not finite
+        if any(span.state.sampling.phrases is not None for span in spans):
+            unruled = best.token_ids.tolist()
         faults = apply_rules(logits, [spans[index] for index in ruled])
         errors = {ruled[place]: message for place, message in faults.items()}
     wants_logprobs = any(span.state.sampling.logprobs is not None for span in spans)
@@ -81,6 +86,8 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
         first, end = span.first, span.first + 1 + len(span.draft)
         choice = logprobs.get(index) or Choice(())
         choice.token_ids = chosen[first:end]
+        if span.state.sampling.phrases is not None:
+            choice.lifted = _lifted(span, choice.token_ids, unruled[first:end])
         if index in errors:
             choice.error, choice.fault = errors[index], "cannot_follow"
         if choice.error is None and finite is not None and not all(finite[first:end]):
@@ -141,7 +148,21 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         num_draft_accepted=accepted,
         finish_reason=finish,
         stop_logprob=stop_logprob,
+        lifted=tuple(choice.lifted[:num]),
     )
+
+
+def _lifted(span: RowSpan, chosen: Sequence[int], best: Sequence[int]) -> list[bool]:
+    """For each row whether only its part in a phrase brought the token that was chosen; `best` are those that
+    came first without rules. Nothing that was drawn is."""
+    rules = span.state.rules
+    lifted = [False] * len(chosen)
+    if rules is not None and rules.phrases is not None and span.state.sampling.temperature < MIN_TEMPERATURE:
+        for row, places in places_of(span):
+            token_id = chosen[row - span.first]
+            is_other = token_id != best[row - span.first]
+            lifted[row - span.first] = is_other and rules.phrases.tree.expects(places, token_id)
+    return lifted
 
 
 def _cut(choice: Choice, tops: Sequence[float]) -> None:

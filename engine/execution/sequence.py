@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.plan import SequenceStart
+from ..text.phrases import Places
 from .grammar import GrammarMatcher
 from .rules import Rules
 
@@ -79,6 +80,7 @@ class SequenceState:
         "matcher",
         "num_prompt",
         "num_table_blocks",
+        "places",
         "prompt_token_ids",
         "request_id",
         "rules",
@@ -104,6 +106,9 @@ class SequenceState:
             self.counts = TokenCounts(start.prompt_token_ids)
         elif sampling.presence_penalty or sampling.frequency_penalty:
             self.counts = TokenCounts()
+        phrases = None if rules is None else rules.phrases
+        self.places: Places = () if phrases is None else phrases.tree.beginning(start.prompt_token_ids)
+        """Where it stands in its phrases."""
         self.advance(start.generated)
 
     def follow(self, matcher: GrammarMatcher) -> None:
@@ -119,6 +124,8 @@ class SequenceState:
     def advance(self, token_ids: Sequence[int]) -> None:
         """These were generated; the matcher is advanced by whoever knows what it said."""
         self.generated.extend(token_ids)
+        if self.rules is not None and self.rules.phrases is not None:
+            self.places = self.rules.phrases.tree.follow(self.places, token_ids)
         if self.counts is not None:
             for token_id in token_ids:
                 self.counts.add(token_id)

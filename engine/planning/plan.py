@@ -141,6 +141,8 @@ class Sampled(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None = None
     stop_logprob: float | None = None
     """Of the stop token that was chosen, where log-probabilities are wanted."""
+    lifted: tuple[bool, ...] = ()
+    """See `TokensSampled`."""
     error: str | None = None
     fault: Fault | None = None
 

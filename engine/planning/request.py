@@ -239,6 +239,7 @@ class Request:
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,
             fault=sampled.fault,
+            lifted=sampled.lifted,
         )
         if not self.is_first:
             return event

@@ -88,6 +88,7 @@ class Detokenizer:
             sampled.error,
             sampled.fault,
             sampled.stop_logprob,
+            sampled.lifted,
         )
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
@@ -184,6 +185,7 @@ class Collected:
     num_cached: int = 0
     num_draft_accepted: int = 0
     probe_probability: float | None = None
+    lifted: list[bool] = field(default_factory=list)
     is_first: bool = True
 
     def add(self, part: TokensSampled | TextGenerated) -> None:
@@ -193,6 +195,7 @@ class Collected:
         if part.logprobs:
             self.logprobs += part.logprobs
             self.top_logprobs += part.top_logprobs
+        self.lifted += part.lifted
         if self.is_first:
             self.is_first = False
             self.prompt_logprobs = part.prompt_logprobs
@@ -215,4 +218,5 @@ class Collected:
             error=last.error,
             fault=last.fault,
             stop_logprob=last.stop_logprob,
+            lifted=tuple(self.lifted),
         )

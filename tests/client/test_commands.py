@@ -46,7 +46,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("transcribe", "listen"):
         assert run([command, "--help"]) == 0
         shown = capsys.readouterr().out
-        assert all(f"--{name} " in shown for name in SpeechOptions.__annotations__)
+        assert all(f"--{name.replace('_', '-')} " in shown for name in SpeechOptions.__annotations__)
     assert run(["bench", "--help"]) == run(["bench-text", "--help"]) == 0
 
 

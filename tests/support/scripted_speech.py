@@ -140,7 +140,7 @@ class ScriptedFamily:
         self.sessions.update([request.session] if request.session else [])
         language, text = self.said[place]
         self.before.setdefault(place, []).append(request.before)
-        if request.before or request.options.prompt:
+        if request.before or (request.is_told and request.options.prompt):
             text = self.misled.get(place, text)
         text += self.left_out if request.speech_s else ""
         for letter in text if on_text is not None else ():

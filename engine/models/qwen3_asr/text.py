@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.languages import check_language
-from ....protocols.messages import EncoderItem, MediaSpan
+from ....protocols.messages import EncoderItem, MediaSpan, Phrases
+from ...text.phrases import phrases_of
 from ...text.tokenizer import TextTokenizer
 from .info import Qwen3AsrInfo
 
@@ -122,6 +123,8 @@ class Qwen3AsrText:
         self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
         self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
         self._system = lru_cache(_KEPT_CONTEXTS)(self._encode_system)
+        self.phrases = lru_cache(_KEPT_CONTEXTS)(self._phrases)
+        """The phrases of keywords, made likelier by so much."""
         self.text_tag = self._id(TEXT_TAG)
         """The token between an answer's language and its text."""
         if self._id("<|audio_pad|>") != info.audio_token_id:
@@ -174,6 +177,10 @@ class Qwen3AsrText:
     def num_header(self, token_ids: Sequence[int]) -> int:
         """Tokens of an answer before its text: its header with the tag, or none."""
         return token_ids.index(self.text_tag) + 1 if self.text_tag in token_ids else 0
+
+    def _phrases(self, keywords: tuple[str, ...], boost: float) -> Phrases | None:
+        encode = partial(self.tokenizer.encode, allow_special=False)
+        return phrases_of(keywords, boost, encode, behind=self.text_tag)
 
     def _encode_system(self, context: str) -> tuple[int, ...]:
         return (*self._open("system\n" + without_controls(context)), *self._close())

@@ -16,8 +16,9 @@ import msgspec
 
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.languages import check_language
-from ....protocols.messages import ProbabilityProbe, SamplingParams
+from ....protocols.messages import Phrases, ProbabilityProbe, SamplingParams
 from ....protocols.transcript import Task, Word
+from ...text.phrases import phrases_of
 from ..info import generation_config
 from .info import WhisperInfo, read_info
 from .tokenizer import ByteLevelTokenizer
@@ -74,6 +75,8 @@ class WhisperText:
         self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
         self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
         self._encoded = lru_cache(_KEPT_PROMPTS)(self._encode)
+        self.phrases = lru_cache(_KEPT_PROMPTS)(self._phrases)
+        """The phrases of keywords, made likelier by so much."""
         end = generation.get("eos_token_id")
         self._stop = _ids(end) if end is not None else (self.end_id,)
         self._suppress = _ids(generation.get("suppress_tokens"))
@@ -121,6 +124,9 @@ class WhisperText:
         said = self.tokenizer.encode(" " + before.strip())[-room:] if room and before.strip() else ()
         return (self.previous_id, *told, *said) if told or said else ()
 
+    def _phrases(self, keywords: tuple[str, ...], boost: float) -> Phrases | None:
+        return phrases_of(keywords, boost, self.tokenizer.encode, behind=self.no_timestamps_id)
+
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(" " + text)) if text else ()
 
@@ -153,6 +159,7 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         spells_numbers: bool = False,
+        phrases: Phrases | None = None,
     ) -> SamplingParams:
         """Sampling rules of the checkpoint's generation config for a prompt of `num_prompt` tokens, with the
         log-probability of what is said.
@@ -166,6 +173,7 @@ class WhisperText:
             stop_token_ids=self._stop,
             suppress_token_ids=self._without_numerals if spells_numbers else self._suppress,
             begin_suppress_token_ids=self._begin_suppress,
+            phrases=phrases,
             logprobs=0,
         )
 
@@ -197,6 +205,7 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         spells_numbers: bool = False,
+        phrases: Phrases | None = None,
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
         prompt = self.prompt(language=language, task=task, previous_text=previous_text, before=before)
@@ -205,6 +214,7 @@ class WhisperText:
             temperature=temperature,
             seed=seed,
             spells_numbers=spells_numbers,
+            phrases=phrases,
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
 

@@ -1,0 +1,13 @@
+"""Scripts that are written without spaces between words."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+_UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN")
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character is of such a script."""
+    return ord(character) > 0x0E00 and unicodedata.name(character, "").startswith(_UNSPACED)
