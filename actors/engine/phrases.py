@@ -48,7 +48,8 @@ class PhraseStream:
         self._watch: PhraseWatch | None = None
         self._asked = AsyncExitStack()
         self._stream: TextStream | None = None
-        self._is_over = False
+        self.is_finished = False
+        """All of it was received."""
         self._first: TextGenerated | None = None
         """It alone says what is said once."""
 
@@ -63,16 +64,16 @@ class PhraseStream:
 
     async def receive(self) -> TextGenerated:
         """The next text; raises `trio.EndOfChannel` behind the last."""
-        while not self._is_over:
+        while not self.is_finished:
             assert self._stream is not None, "it is asked for"
             part = await self._stream.receive()
             back_to = self._take(part)
             if back_to is not None:
                 await self._go_back(back_to)
                 continue
-            self._is_over = part.finish_reason is not None
+            self.is_finished = part.finish_reason is not None
             num_sure = self._num_sure()
-            if self._is_over or num_sure > self._num_given:
+            if self.is_finished or num_sure > self._num_given:
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 
@@ -108,7 +109,7 @@ class PhraseStream:
 
     def _num_sure(self) -> int:
         """How much of the answer stays."""
-        if self._is_over or self._watch is None:
+        if self.is_finished or self._watch is None:
             return len(self._tokens)
         return self._start + self._watch.num_sure
 
