@@ -45,6 +45,9 @@ CASES = {
     "short pauses end turns": Case(("conversation",), EAGER, {"language": "en"}, 12_346),
     "a prompt": Case(("lights",), VAD, {"language": "en", "prompt": "lights"}, 3_200),
     "one long turn": Case(("conversation",), None, {"languages": ["en", "es"]}, 64_000),
+    "keywords, likelier": Case(
+        ("conversation",), VAD, {"keywords": ["Alyce", "Wettermann"], "keyword_boost": 4}, 6_400
+    ),
     "faint, then loud": Case(("faint", "lights", "loud"), SEMANTIC, {"keywords": ["Anna", "percent"]}, 642),
     "faint, then loud, in one turn": Case(("faint", "loud"), None, {}, 6_400),
     "noise": Case(("noise",), None),

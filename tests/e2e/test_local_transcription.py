@@ -79,3 +79,17 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
 async def _transcribe_async(path: Path) -> Transcript:
     async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
         return await whisper.transcribe(path)
+
+
+def test_a_keyword_is_spelt_as_it_is_given() -> None:
+    path = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+    with LocalEngine("tiny-qwen3-asr", **SETTINGS) as engine:
+        plain = engine.transcribe(path).text
+        assert plain.startswith("Good morning Alice, how")
+        for keywords in (["Alyce"], ["Kubernetes", "Alyce"]):
+            assert engine.transcribe(path, keywords=keywords, keyword_boost=0).text == plain
+            heard = engine.transcribe(path, keywords=keywords, keyword_boost=4).text
+            assert heard == plain.replace("Alice", "Alyce")
+        assert engine.transcribe(path, hotwords="Kubernetes, Wettermann").text == plain, "nobody said these"
+        searched = engine.transcribe(path, keywords=["Alyce"], keyword_boost=4, beam_size=3).text
+        assert "Alyce" in searched

@@ -236,6 +236,8 @@ def test_refused_sessions(session: object, code: str, param: str) -> None:
         ({"transcription": {"delay": "none"}}, "invalid_value", "transcription.delay"),
         ({"transcription": {"languages": ["en", 1]}}, "invalid_value", "transcription.languages[1]"),
         ({"transcription": {"keywords": "Kiel"}}, "invalid_value", "transcription.keywords"),
+        ({"transcription": {"keyword_boost": 5.1}}, "invalid_value", "transcription.keyword_boost"),
+        ({"transcription": {"keyword_boost": "2"}}, "invalid_value", "transcription.keyword_boost"),
     ],
 )
 def test_refused_settings(audio_input: dict[str, Any], code: str, param: str) -> None:

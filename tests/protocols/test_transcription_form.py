@@ -214,6 +214,10 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("keyword", "Kiel")], "keyword"),
         ([("vad", "x"), ("language", "klingon")], "vad"),
         ([("hotwords", "x" * 101)], "hotwords[0]"),
+        ([("keyword_boost", "5.1")], "keyword_boost"),
+        ([("keyword_boost", "-1")], "keyword_boost"),
+        ([("keyword_boost", "nan")], "keyword_boost"),
+        ([("keyword_boost", "1"), ("keyword_boost", "1")], "keyword_boost"),
         ([("hotwords", "a,b"), *[("keywords[]", str(n)) for n in range(99)]], "hotwords"),
     ],
 )
@@ -251,6 +255,12 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
 def test_a_language_has_many_names(written: str) -> None:
     options = parse(("language", written), ("languages[]", "de"), ("languages[]", written)).options
     assert (options.language, options.languages) == ("en", ("de", "en"))
+
+
+def test_how_likely_keywords_are() -> None:
+    assert parse().options.keyword_boost == parse(("keyword_boost", " ")).options.keyword_boost == 2.5
+    assert parse(("keyword_boost", "0")).options.keyword_boost == 0
+    assert parse(("keyword_boost", "4.5")).options.keyword_boost == 4.5
 
 
 def test_hotwords_are_keywords() -> None:

@@ -45,6 +45,7 @@ updates = st.fixed_dictionaries(
                 {"delay": "minimal"},
                 {"languages": ["en", "de"]},
                 {"keywords": ["Kiel"]},
+                {"keyword_boost": 4},
                 {"utterance_end_ms": 500},
                 {"utterance_end_ms": 1000},
                 {"utterance_end_ms": None},
