@@ -55,7 +55,7 @@ from .detokenizer import StreamId, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
-from .phrases import PhraseStream, expecting
+from .phrases import PhraseStream, check_phrased, expecting
 from .scheduler import Part
 
 
@@ -238,8 +238,7 @@ class Engine(EngineClient):
     async def _expecting(
         self, request: Generate, phrases: Phrases, *, stride: int | None
     ) -> AsyncIterator[PhraseStream]:
-        if request.sampling.stop or request.sampling.grammar is not None:
-            raise BadRequestError("phrases go without stop strings and without a grammar", param="phrases")
+        check_phrased(request.sampling)
         size = sum(map(len, phrases.first + phrases.within))
         tree = await off_loop(partial(tree_of, phrases), size=size)
         detokenizer = Detokenizer(self._make_decoder(), request.sampling)

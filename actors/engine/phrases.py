@@ -16,7 +16,15 @@ import trio
 
 from ...engine.text.detokenizer import Detokenizer
 from ...engine.text.phrases import PhraseTree, PhraseWatch
-from ...protocols.messages import Generate, RequestId, TextGenerated, TokensSampled, TopLogprobs
+from ...protocols.errors import BadRequestError
+from ...protocols.messages import (
+    Generate,
+    RequestId,
+    SamplingParams,
+    TextGenerated,
+    TokensSampled,
+    TopLogprobs,
+)
 from .detokenizer import TextStream
 from .scheduler import Part
 
@@ -69,11 +77,14 @@ class PhraseStream:
             part = await self._stream.receive()
             back_to = self._take(part)
             if back_to is not None:
+                while part.finish_reason is None and self._stream.is_finished:
+                    part = await self._stream.receive()  # nothing is asked for those that were ended
+            if back_to is not None and part.finish_reason not in ("abort", "error"):
                 await self._go_back(back_to)
                 continue
             self.is_finished = part.finish_reason is not None
             num_sure = self._num_sure()
-            if self.is_finished or num_sure > self._num_given:
+            if self.is_finished or num_sure - self._num_given >= self._request.tokens_a_message:
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 
@@ -150,6 +161,7 @@ class PhraseStream:
                 tuple(self._tokens[fresh]),
                 logprobs=tuple(self._logprobs[fresh]),
                 top_logprobs=tuple(self._tops[fresh]),
+                prompt_logprobs=self._first.prompt_logprobs if is_first else None,
                 num_cached=self._first.num_cached if is_first else 0,
                 finish_reason=part.finish_reason,
                 probe_probability=self._first.probe_probability if is_first else None,
@@ -158,6 +170,18 @@ class PhraseStream:
                 stop_logprob=part.stop_logprob,
             )
         )
+
+
+def check_phrased(sampling: SamplingParams) -> None:
+    """Raise BadRequestError if a request with phrases asks for what they do not go with."""
+    others = {
+        "stop strings": bool(sampling.stop),
+        "a grammar": sampling.grammar is not None,
+        "penalties of the answer": bool(sampling.presence_penalty or sampling.frequency_penalty),
+    }
+    for name, is_asked in others.items():
+        if is_asked:
+            raise BadRequestError(f"phrases go without {name}", param="phrases")
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """What may be said next: the rules that change a row of logits before a token is chosen.
 
-In this order: allowed and suppressed tokens, biases and phrases, penalties, minimum length, the grammar.
+In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar; then phrases.
 Rows of different sequences that share a rule are changed together. Formulas follow transformers'
 `logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
 The rules of a request are `engine/execution/rules.py`'s; `engine/execution/sampler.py` chooses from what is
@@ -60,10 +60,6 @@ def _apply_biases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
             continue
         if rules.always is not None:
             rows_of[rules.always] += span.rows
-        if rules.phrases is not None:
-            for row, places in places_of(span):
-                for bias in rules.phrases.of(places):
-                    rows_of[bias].append(row)
         if rules.at_first is not None and num_generated == 0:
             rows_of[rules.at_first].append(span.first)
         early = span.state.sampling.min_tokens - num_generated
@@ -72,6 +68,19 @@ def _apply_biases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     for bias, rows in rows_of.items():
         # Two rules of one request may be equal, and so one bias: its rows come twice.
         bias.add_to(logits, sorted(set(rows)))
+
+
+def add_phrases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
+    """Make the next tokens of phrases likelier, in place. What rules forbid stays so."""
+    rows_of: dict[Bias, list[int]] = defaultdict(list)
+    for span in spans:
+        for row, places in places_of(span):
+            assert span.state.rules is not None
+            assert span.state.rules.phrases is not None
+            for bias in span.state.rules.phrases.of(places):
+                rows_of[bias].append(row)
+    for bias, rows in rows_of.items():
+        bias.add_to(logits, rows)
 
 
 def places_of(span: RowSpan) -> Iterator[tuple[int, Places]]:

@@ -33,7 +33,7 @@ from ...protocols.messages import (
 )
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
-from .logits import RowSpan, apply_rules, places_of
+from .logits import RowSpan, add_phrases, apply_rules, places_of
 from .rules import NEVER
 
 MIN_TEMPERATURE = 1e-5
@@ -66,14 +66,14 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
     ruled = [index for index, span in enumerate(spans) if span.state.rules is not None]
     errors: dict[int, str] = {}
     raw: Tensor | None = None
-    unruled: list[int] = []
+    plain: list[int] = []
     if ruled:
-        best = best_of(logits)
-        raw = torch.isfinite(best.values)  # rules may hide what is not finite
-        if any(span.state.sampling.phrases is not None for span in spans):
-            unruled = best.token_ids.tolist()
+        raw = torch.isfinite(best_of(logits).values)  # rules may hide what is not finite
         faults = apply_rules(logits, [spans[index] for index in ruled])
         errors = {ruled[place]: message for place, message in faults.items()}
+        if any(span.state.sampling.phrases is not None for span in spans):
+            plain = best_of(logits).token_ids.tolist()
+            add_phrases(logits, spans)
     wants_logprobs = any(span.state.sampling.logprobs is not None for span in spans)
     best = best_of(logits, with_log_sums=wants_logprobs)  # of a row with a NaN, that
     _draw_random(logits, spans, best.token_ids)
@@ -87,7 +87,7 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
         choice = logprobs.get(index) or Choice(())
         choice.token_ids = chosen[first:end]
         if span.state.sampling.phrases is not None:
-            choice.lifted = _lifted(span, choice.token_ids, unruled[first:end])
+            choice.lifted = _lifted(span, choice.token_ids, plain[first:end])
         if index in errors:
             choice.error, choice.fault = errors[index], "cannot_follow"
         if choice.error is None and finite is not None and not all(finite[first:end]):
@@ -153,8 +153,8 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
 
 
 def _lifted(span: RowSpan, chosen: Sequence[int], best: Sequence[int]) -> list[bool]:
-    """For each row whether only its part in a phrase brought the token that was chosen; `best` are those that
-    came first without rules. Nothing that was drawn is."""
+    """For each row whether only its part in a phrase brought the token that was chosen; without, it would
+    have been that of `best`. Nothing that was drawn is lifted."""
     rules = span.state.rules
     lifted = [False] * len(chosen)
     if rules is not None and rules.phrases is not None and span.state.sampling.temperature < MIN_TEMPERATURE:

@@ -133,6 +133,7 @@ class PhraseWatch:
         index, self._num_tokens = self._num_tokens, self._num_tokens + 1
         if token_id == self._tree.phrases.behind:
             self._is_said, self._paths = True, [(FIRST, index + 1)]
+            self.back_to = self._doubt
             return
         if not self._is_said:
             return
