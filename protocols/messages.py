@@ -187,8 +187,8 @@ class SamplingParams(msgspec.Struct, frozen=True):
     phrases_from: int = 0
     """Phrases make nothing likelier before so many tokens were generated."""
     logprobs: int | None = None
-    """Report the log-probability of each generated token (after rules and penalties, before temperature),
-    and this many of the likeliest alternatives; None: nothing."""
+    """Report the log-probability of each generated token (after rules and penalties, before temperature,
+    without the bonuses of phrases), and this many of the likeliest alternatives; None: nothing."""
     prompt_logprobs: int | None = None
     """The same for each prompt token but the first, from raw logits."""
     num_beams: int = 1

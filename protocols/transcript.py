@@ -44,7 +44,7 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     keyword_boost: float = KEYWORD_BOOST
     """How much likelier they are than the model thinks, in natural logarithms: added where one begins, twice
     that where one goes on; 0: the model is told of them, no more. One that begins and does not go on is taken
-    back."""
+    back. Where that cannot be, at a temperature and with several beams, it is as at 0."""
     task: Task = "transcribe"
     numerals: Numerals | None = None
     """Numbers are written so; None: as the model writes them, which is mostly in digits. In digits are those

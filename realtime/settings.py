@@ -151,7 +151,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             self.delay,
             self.options.numerals or UNSET,
             self.utterance_end_ms or UNSET,
-            self.options.keyword_boost if self.options.keywords else UNSET,
+            self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,
         )
 
     def include_view(self) -> list[Include]:

@@ -48,6 +48,8 @@ class TextStream:
         self.stride = stride
         self.is_finished = False
         """No more will be put in; there may be something left to receive."""
+        self.is_enough = False
+        """Set by the reader: what came is an answer, though it did not end by itself."""
         self._capacity = capacity
         self._buffer: deque[TextGenerated] = deque()
         self._reader: trio.lowlevel.Task | None = None

@@ -264,7 +264,8 @@ class Engine(EngineClient):
                 yield stream
             finally:
                 if not stream.is_finished:
-                    group.scheduler.handle.abort(request.request_id, stream_id)
+                    end = group.scheduler.handle.stop if stream.is_enough else group.scheduler.handle.abort
+                    end(request.request_id, stream_id)
                     group.detokenizer.handle.close(stream_id)
 
     async def _search(self, request: Generate) -> TextGenerated:

@@ -128,6 +128,8 @@ class PhraseStream:
         """Find the answer again from its token `start` on, which no phrase makes likelier now."""
         for values in (self._tokens, self._logprobs, self._tops):
             del values[start:]
+        if self._stream is not None:
+            self._stream.is_enough = True
         self._num_returns += 1
         self._start = start
         request, sampling = self._request, self._request.sampling

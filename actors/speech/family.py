@@ -225,6 +225,18 @@ class SpeechFamily(Protocol):
         ...
 
 
+def likelier_words(options: TranscriptionOptions) -> tuple[tuple[str, ...], float]:
+    """Keywords, and how much likelier they are in this answer. Of one that is drawn, and of several that grow
+    side by side, nothing can be taken back: the model is told of them, no more."""
+    is_greedy = options.temperature == 0 and options.beam_size == 1
+    return options.keywords, options.keyword_boost if is_greedy else 0.0
+
+
+def size_of_hints(options: TranscriptionOptions) -> int:
+    """Characters to be read before a model can be asked; keywords in several ways."""
+    return len(options.prompt) + 4 * sum(map(len, options.keywords))
+
+
 def with_beams(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
     """As many answers side by side as are asked for; warmer ones are drawn one by one."""
     if options.beam_size > 1 and options.temperature == 0:

@@ -37,6 +37,7 @@ from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
+from ..kernel.off_loop import off_loop
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, token_budget
 from .family import (
     CutRule,
@@ -46,6 +47,8 @@ from .family import (
     RangeAnswer,
     RangeRequest,
     check_answered,
+    likelier_words,
+    size_of_hints,
     with_beams,
 )
 from .model import Samples
@@ -129,7 +132,8 @@ class Qwen3Asr:
     ) -> DetectedLanguage:
         """Which of `allowed` the range is in (all known ones if none are named), by the likeliest of their
         names' tokens."""
-        question = self.text.question(items, context=_context(request.options))
+        ask = partial(self.text.question, items, context=_context(request.options))
+        question = await off_loop(ask, size=size_of_hints(request.options))
         self._check_length(question, items, request.options)
         starts = {code: self.text.answer_start(code) for code in allowed or self.facts.languages}
         probability = 1.0
@@ -162,7 +166,9 @@ class Qwen3Asr:
         """What was said in the range, with the header in `token_ids` even where it was forced."""
         language, options = request.language, request.options
         context = _context(options) if request.is_told else ""
-        prompt = self.text.prompt(items, context=context, language=language)
+        ask = partial(self.text.prompt, items, context=context, language=language)
+        prompt = await off_loop(ask, size=size_of_hints(options))
+        expect = partial(self.text.phrases, *likelier_words(options))
         self._check_length(prompt, items, options)
         draft = () if request.previous is None else request.previous.token_ids
         if language is not None:
@@ -173,7 +179,7 @@ class Qwen3Asr:
             temperature=options.temperature,
             seed=options.seed,
             stop_token_ids=self.text.info.stop_token_ids,
-            phrases=self.text.phrases(options.keywords, options.keyword_boost),
+            phrases=await off_loop(expect, size=size_of_hints(options)),
             logprobs=0,
         )
         sampling = with_beams(sampling, options)

@@ -28,6 +28,7 @@ from ...protocols.errors import InternalError
 from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
 from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
+from ..kernel.off_loop import off_loop
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
 from .early_end import MOST_RESTS, goes_on, joined, may_end_early
 from .family import (
@@ -38,6 +39,8 @@ from .family import (
     RangeAnswer,
     RangeRequest,
     check_answered,
+    likelier_words,
+    size_of_hints,
     with_beams,
 )
 from .halves import Positions, language_with_halves
@@ -166,7 +169,8 @@ class Whisper:
     ) -> tuple[RangeAnswer, bool]:
         """What is heard in `item`, and whether it talks on: repeats itself, or has `limit` tokens."""
         options = request.options
-        asked = self.text.request(
+        ask = partial(
+            self.text.request,
             language=request.language,
             task=options.task,
             previous_text=_previous_text(options) if request.is_told else "",
@@ -174,8 +178,9 @@ class Whisper:
             temperature=options.temperature,
             seed=options.seed,
             spells_numbers=options.numerals == "words",
-            phrases=self.text.phrases(options.keywords, options.keyword_boost),
+            likelier=likelier_words(options),
         )
+        asked = await off_loop(ask, size=size_of_hints(options) + len(request.before))
         sampling = asked.sampling
         if limit is not None and limit < sampling.max_tokens:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
@@ -333,8 +338,10 @@ class Whisper:
                     probability = part.probe_probability
                 if guard.feed(part.token_ids) is not None:
                     break  # the rest is left out
-                if is_short and part.finish_reason is None and _has_repeated(parts):
-                    break  # it will be asked for again
+                if is_short and part.finish_reason is None:
+                    said = [token for each in parts for token in each.token_ids]
+                    if repeats_itself(said, least=LOOP_TOKENS):
+                        break  # it will be asked for again
                 is_speech = probability is not None and probability <= NO_SPEECH_PROBABILITY
                 if on_text is not None and part.error is None and is_speech:
                     on_text("".join(waiting.text for waiting in parts[released:]))
@@ -375,11 +382,6 @@ def _refined(
     """Milliseconds of computing: see `media/word_times.py`."""
     features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
     return refine_words(words, log_mel_frames(features, num_samples), speech, is_rough=is_rough)
-
-
-def _has_repeated(parts: Sequence[TextGenerated]) -> bool:
-    """Whether what came so far, which is short, repeats itself."""
-    return repeats_itself([token for part in parts for token in part.token_ids], least=LOOP_TOKENS)
 
 
 def _effort(request: RangeRequest) -> int:

@@ -77,7 +77,8 @@ def add_phrases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
         for row, places in places_of(span):
             assert span.state.rules is not None
             assert span.state.rules.phrases is not None
-            for bias in span.state.rules.phrases.of(places):
+            bias = span.state.rules.phrases.of(places)
+            if bias is not None:
                 rows_of[bias].append(row)
     for bias, rows in rows_of.items():
         bias.add_to(logits, rows)

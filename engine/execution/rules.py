@@ -17,7 +17,7 @@ from .phrases import PhraseBiases
 
 NEVER = float("-inf")
 
-_MAX_CACHED_PHRASES = 32
+_MAX_CACHED_PHRASES = 128
 _MAX_CACHED_BIASES = 64
 """Most requests of a model share theirs. One of `allowed_token_ids` is as large as a row of logits."""
 

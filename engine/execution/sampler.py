@@ -66,18 +66,24 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
     ruled = [index for index, span in enumerate(spans) if span.state.rules is not None]
     errors: dict[int, str] = {}
     raw: Tensor | None = None
-    plain: list[int] = []
+    wants_logprobs = any(span.state.sampling.logprobs is not None for span in spans)
+    plain: Tensor | None = None
+    plain_ids: list[int] = []
     if ruled:
         raw = torch.isfinite(best_of(logits).values)  # rules may hide what is not finite
         faults = apply_rules(logits, [spans[index] for index in ruled])
         errors = {ruled[place]: message for place, message in faults.items()}
         if any(span.state.sampling.phrases is not None for span in spans):
-            plain = best_of(logits).token_ids.tolist()
+            plain = logits.clone()
+            plain_best = best_of(plain, with_log_sums=wants_logprobs)
+            plain_ids = plain_best.token_ids.tolist()
             add_phrases(logits, spans)
-    wants_logprobs = any(span.state.sampling.logprobs is not None for span in spans)
     best = best_of(logits, with_log_sums=wants_logprobs)  # of a row with a NaN, that
     _draw_random(logits, spans, best.token_ids)
-    logprobs = _logprobs_of(logits, spans, best)
+    if plain is None:
+        logprobs = _logprobs_of(logits, spans, best)
+    else:
+        logprobs = _logprobs_of(plain, spans, best._replace(log_sums=plain_best.log_sums))
     chosen: list[int] = best.token_ids.tolist()
     tops: list[float] = best.values.tolist()
     finite: list[bool] | None = None if raw is None else raw.tolist()
@@ -87,7 +93,7 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
         choice = logprobs.get(index) or Choice(())
         choice.token_ids = chosen[first:end]
         if span.state.sampling.phrases is not None:
-            choice.lifted = _lifted(span, choice.token_ids, plain[first:end])
+            choice.lifted = _lifted(span, choice.token_ids, plain_ids[first:end])
         if index in errors:
             choice.error, choice.fault = errors[index], "cannot_follow"
         if choice.error is None and finite is not None and not all(finite[first:end]):
@@ -161,7 +167,7 @@ def _lifted(span: RowSpan, chosen: Sequence[int], best: Sequence[int]) -> list[b
         for row, places in places_of(span):
             token_id = chosen[row - span.first]
             is_other = token_id != best[row - span.first]
-            lifted[row - span.first] = is_other and rules.phrases.tree.expects(places, token_id)
+            lifted[row - span.first] = is_other and token_id in rules.phrases.tree.bonuses(places)
     return lifted
 
 

@@ -60,6 +60,7 @@ MAX_HEADER: Final = 64
 
 _KEPT_CONTEXTS: Final = 64
 """A live turn asks with the same context again and again; a long one takes milliseconds to encode."""
+_KEPT_PHRASES: Final = 128
 
 _CODES: Final = {name.lower(): code for code, name in LANGUAGES.items()}
 _HEADER: Final = "language "
@@ -123,8 +124,8 @@ class Qwen3AsrText:
         self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
         self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
         self._system = lru_cache(_KEPT_CONTEXTS)(self._encode_system)
-        self.phrases = lru_cache(_KEPT_CONTEXTS)(self._phrases)
-        """The phrases of keywords, made likelier by so much."""
+        self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
+        """Those of keywords, made likelier by so much."""
         self.text_tag = self._id(TEXT_TAG)
         """The token between an answer's language and its text."""
         if self._id("<|audio_pad|>") != info.audio_token_id:

@@ -28,6 +28,7 @@ _READ_WITH_NUMBERS: Final = "%$£€"
 """Signs that stand for words only beside digits; whisperX counts most of them as numerals, too."""
 _KEPT_PROMPTS: Final = 64
 """A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
+_KEPT_PHRASES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class WhisperText:
         self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
         self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
         self._encoded = lru_cache(_KEPT_PROMPTS)(self._encode)
-        self.phrases = lru_cache(_KEPT_PROMPTS)(self._phrases)
-        """The phrases of keywords, made likelier by so much."""
+        self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
+        """Those of keywords, made likelier by so much."""
         end = generation.get("eos_token_id")
         self._stop = _ids(end) if end is not None else (self.end_id,)
         self._suppress = _ids(generation.get("suppress_tokens"))
@@ -205,7 +206,7 @@ class WhisperText:
         temperature: float = 0.0,
         seed: int | None = None,
         spells_numbers: bool = False,
-        phrases: Phrases | None = None,
+        likelier: tuple[tuple[str, ...], float] = ((), 0.0),
     ) -> DecodeRequest:
         """Prompt, sampling rules and the no-speech probe for one window."""
         prompt = self.prompt(language=language, task=task, previous_text=previous_text, before=before)
@@ -214,7 +215,7 @@ class WhisperText:
             temperature=temperature,
             seed=seed,
             spells_numbers=spells_numbers,
-            phrases=phrases,
+            phrases=self.phrases(*likelier),
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
 

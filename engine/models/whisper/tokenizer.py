@@ -27,8 +27,9 @@ class ByteLevelTokenizer:
         description["post_processor"] = None
         # Without the added tokens their names are ordinary characters.
         self._plain = Tokenizer.from_str(json.dumps(description))
-        added = set(self._added.values())
-        self.byte_table = make_table(tokenizer.get_vocab(with_added_tokens=True), added.__contains__)
+        self._added_ids = frozenset(self._added.values())
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.byte_table = make_table(vocabulary, self._added_ids.__contains__)
         """The UTF-8 bytes (perhaps a part of a character) of each id; empty for added tokens."""
 
     @classmethod
@@ -60,8 +61,7 @@ class ByteLevelTokenizer:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of `text`, whatever it contains: never an added token."""
         ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
-        added = set(self._added.values())
-        return tuple(token_id for token_id in ids if token_id not in added)
+        return tuple(token_id for token_id in ids if token_id not in self._added_ids)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The UTF-8 bytes (perhaps a part of a character) one id stands for; empty for added tokens."""

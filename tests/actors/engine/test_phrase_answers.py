@@ -20,6 +20,7 @@ from sensorium.protocols.messages import (
 )
 from support.fake_engine import CONFIG, expect_all_free, make_fake_engine
 from support.fake_runner import decode
+from support.slow_phrases import belongs, bonuses
 from support.toy_model import ToyModel
 from support.toy_runner import greedy
 from support.toy_runner import make as make_toy_runner
@@ -28,30 +29,6 @@ from trio.testing import MockClock
 MARK = 31
 Ids = tuple[int, ...]
 VOCAB = 32
-
-
-def bonuses(phrases: Phrases, tokens: Ids) -> dict[int, float]:
-    """What is added behind the tokens: once for each place where phrases agree with them."""
-    added: dict[int, float] = {}
-    origin = len(tokens) - tokens[::-1].index(MARK)
-    for start in range(origin, len(tokens) + 1):
-        done = tokens[start:]
-        those = phrases.first if start == origin else phrases.within
-        for token in {p[len(done)] for p in those if len(p) > len(done) and p[: len(done)] == done}:
-            added[token] = added.get(token, 0.0) + (phrases.go_on if done else phrases.begin)
-    return added
-
-
-def is_in_vain(phrases: Phrases, tokens: Ids, at: int, *, is_over: bool) -> bool:
-    """Whether the token at `at` is certain to belong to no phrase."""
-    origin = len(tokens) - tokens[::-1].index(MARK)
-    for start in range(origin, at + 1):
-        for phrase in phrases.first if start == origin else phrases.within:
-            end = start + len(phrase)
-            agrees = end > at and tokens[start:end] == phrase[: len(tokens) - start]
-            if agrees and (end <= len(tokens) or not is_over):
-                return False
-    return True
 
 
 def found_slowly(model: ToyModel, asked: Generate) -> tuple[Ids, FinishReason, int]:
@@ -79,7 +56,8 @@ def found_slowly(model: ToyModel, asked: Generate) -> tuple[Ids, FinishReason, i
                 lifted.append(len(answer) - 1)
         tokens = prompt + tuple(answer)
         for at in lifted:
-            if is_in_vain(phrases, tokens, len(prompt) + at, is_over=is_over):
+            is_of_one = belongs(phrases, tokens, len(prompt) + at)
+            if is_of_one is False or (is_over and not is_of_one):
                 del answer[at:]
                 lifted = [each for each in lifted if each < at]
                 plain, num_returns, is_over, reason = at, num_returns + 1, False, "length"

@@ -13,6 +13,7 @@ from sensorium.engine.execution.sampler import Choice, accept, choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
 from sensorium.protocols.messages import Phrases, RequestId, SamplingParams
+from support.slow_phrases import bonuses
 
 VOCAB = 6
 MARK = 5
@@ -25,19 +26,12 @@ TREES = st.builds(Phrases, st.just(MARK), PHRASES, PHRASES, st.just(1.5), st.jus
 SAID = st.lists(st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, MARK)), max_size=5).map(tuple)
 
 
-def bonuses(phrases: Phrases, tokens: Ids) -> torch.Tensor:
-    """What is added to the logits behind the tokens: for each place where phrases agree with them, once for
-    each token these go on with."""
+def added_to(phrases: Phrases, tokens: Ids) -> torch.Tensor:
+    """The bonuses behind the tokens, for all of the vocabulary."""
     added = torch.zeros(VOCAB)
-    if MARK not in tokens:
-        return added
-    origin = max(index for index, token in enumerate(tokens) if token == MARK) + 1
-    for start in range(origin, len(tokens) + 1):
-        done = tokens[start:]
-        those = phrases.first if start == origin else phrases.within
-        following = {each[len(done)] for each in those if len(each) > len(done) and each[: len(done)] == done}
-        for token in following & set(range(VOCAB)):
-            added[token] += phrases.go_on if done else phrases.begin
+    for token, bonus in bonuses(phrases, tokens).items():
+        if 0 <= token < VOCAB:
+            added[token] = bonus
     return added
 
 
@@ -60,7 +54,7 @@ def biased(logits: torch.Tensor, sampling: SamplingParams, said: Ids, num: int, 
     rows = logits.clone()
     for index in range(len(draft) + 1):
         if num + index >= sampling.phrases_from:
-            rows[index] += bonuses(sampling.phrases, said + draft[:index])
+            rows[index] += added_to(sampling.phrases, said + draft[:index])
     return rows
 
 
@@ -154,7 +148,7 @@ def test_a_draft_changes_neither_what_is_said_nor_what_is_lifted(
     # Step by step without a draft: the sums over all that was said so far.
     for index, token in enumerate(free):
         logits = toy_logits((1, MARK, *free[:index]))
-        added = bonuses(phrases, (1, MARK, *free[:index])) if index >= early else torch.zeros(VOCAB)
+        added = added_to(phrases, (1, MARK, *free[:index])) if index >= early else torch.zeros(VOCAB)
         assert token == int((logits + added).argmax())
         assert lifted[index] == (token != int(logits.argmax()))
 
@@ -166,8 +160,8 @@ def test_a_strong_bonus_says_the_phrase_and_all_of_it_is_lifted() -> None:
     first = torch.tensor([[0.0, 0, 0, 0, 9, 0]]).expand(4, -1)
     span = RowSpan(state(sampling_of(STRONG), (MARK,), (), RuleBook(VOCAB, CPU)), 0, (0, 1, 2))
     choice = choose(first.clone(), [span])[0]
-    assert choice.token_ids == [0, 1, 2, 3]
-    assert choice.lifted == [True] * 4
+    assert choice.token_ids == [0, 1, 2, 4], "right behind it no other begins"
+    assert choice.lifted == [True, True, True, False]
 
 
 @pytest.mark.parametrize("temperature", [0.01, 1.0])
@@ -199,6 +193,8 @@ def test_accepted_tokens_say_whether_they_were_lifted() -> None:
     assert (got.token_ids, got.lifted, got.num_draft_accepted) == ((0, 1, 2), (False, True, False), 2)
     span = RowSpan(a_state, 0)
     got = accept(span, choose(torch.tensor([[0.0, 0, 0, 0, 9, 0]]), [span])[0], SequenceId(0))
+    assert (got.token_ids, got.lifted) == ((4,), (False,)), "right behind one none begins"
+    got = accept(span, choose(torch.tensor([[9.0, 0, 0, 0, 0, 0]]), [span])[0], SequenceId(0))
     assert (got.token_ids, got.lifted) == ((3,), (True,)), "it went on from where it was"
 
 
