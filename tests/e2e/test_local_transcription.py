@@ -92,9 +92,10 @@ def test_a_keyword_is_spelt_as_it_is_given() -> None:
             heard = engine.transcribe(path, keywords=keywords, keyword_boost=4).text
             assert heard == plain.replace("Alice", "Alyce")
         assert engine.transcribe(path, hotwords="Kubernetes, Wettermann").text == plain, "nobody said these"
-        others: TranscribeOptions
-        for others in ({"beam_size": 3}, {"temperature": 0.2, "seed": 1}):
+        searched, drawn = TranscribeOptions(beam_size=3), TranscribeOptions(temperature=0.2, seed=1)
+        for others in (searched, drawn):
             others["keywords"] = ["Alyce"]
+            others["keyword_boost"] = 0
             told = engine.transcribe(path, **others).text
             others["keyword_boost"] = 4
             assert engine.transcribe(path, **others).text == told
