@@ -53,7 +53,8 @@ class SpeechOptions(TypedDict, total=False):
     keywords
         Name or word to expect; repeat it for each.
     keyword_boost
-        How much likelier these are, 0 to 5; the server's 2.5 finds nearly all that can be found.
+        How much likelier these are, 0 to 5; the server's 2.5 finds nearly all that can be found. With 0, a
+        temperature, several beams, or a word of one or two letters the model is told of them, no more.
     numerals
         words or digits: how numbers are written, whatever the model likes. Words not every model can be
         told to write, digits are made of those in da, de, en, es, fr, it, nl and pt.

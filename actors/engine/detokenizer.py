@@ -8,10 +8,11 @@ slow that its stream's buffer is full loses its own request (an overrun), never 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NewType
+from typing import Final, NewType, Self
 
 import msgspec
 import trio
@@ -33,8 +34,28 @@ INBOX_CAPACITY: Final = 4096
 """Streams that may be opened in one turn of the loop."""
 
 
-class TextStream:
-    """The text of one request as it comes: iterate, or `receive` until `trio.EndOfChannel`.
+class TextReader(ABC):
+    """Text as it comes: iterate, or `receive` until `trio.EndOfChannel`."""
+
+    is_finished: bool = False
+    """Its end is known; there may be something left to receive."""
+
+    @abstractmethod
+    async def receive(self) -> TextGenerated:
+        """The next text; the last has a finish reason."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> TextGenerated:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class TextStream(TextReader):
+    """The text of one request as it comes.
 
     The last message has a finish reason. Those before it bring at least `stride` tokens each; None: there are
     none, and the last has everything in it. If the request fails alone, the reason is "error" and there is a
@@ -46,23 +67,12 @@ class TextStream:
     ) -> None:
         self.request_id = request_id
         self.stride = stride
-        self.is_finished = False
-        """No more will be put in; there may be something left to receive."""
         self.is_enough = False
         """Set by the reader: what came is an answer, though it did not end by itself."""
         self._capacity = capacity
         self._buffer: deque[TextGenerated] = deque()
         self._reader: trio.lowlevel.Task | None = None
         self._error: SensoriumError | None = None
-
-    def __aiter__(self) -> TextStream:
-        return self
-
-    async def __anext__(self) -> TextGenerated:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
 
     async def receive(self) -> TextGenerated:
         """The next text. Cancellation takes none."""

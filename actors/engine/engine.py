@@ -51,7 +51,7 @@ from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from .beams import check_beams, search
 from .client import EngineClient, Fetch
-from .detokenizer import StreamId, TextStream
+from .detokenizer import StreamId, TextReader, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .group import EngineGroup
@@ -175,7 +175,7 @@ class Engine(EngineClient):
             group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
     @asynccontextmanager
-    async def generate(self, request: Generate) -> AsyncIterator[TextStream | PhraseStream]:
+    async def generate(self, request: Generate) -> AsyncIterator[TextReader]:
         """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
         if request.sampling.num_beams > 1:
             raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
@@ -218,9 +218,7 @@ class Engine(EngineClient):
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager
-    async def _generate(
-        self, request: Generate, *, stride: int | None
-    ) -> AsyncIterator[TextStream | PhraseStream]:
+    async def _generate(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextReader]:
         if not all(request.sampling.stop):
             raise BadRequestError("a stop string is empty", param="stop")
         self._live()

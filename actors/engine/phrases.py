@@ -25,7 +25,7 @@ from ...protocols.messages import (
     TokensSampled,
     TopLogprobs,
 )
-from .detokenizer import TextStream
+from .detokenizer import TextReader, TextStream
 from .scheduler import Part
 
 MAX_RETURNS: Final = 16
@@ -38,7 +38,7 @@ class Submit(Protocol):
     def __call__(self, request: Generate, /, *, part: Part | None) -> Opened[TextStream]: ...
 
 
-class PhraseStream:
+class PhraseStream(TextReader):
     """The text of a request as it becomes certain: as of a `TextStream`, whose errors it raises."""
 
     def __init__(self, request: Generate, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer) -> None:
@@ -56,19 +56,8 @@ class PhraseStream:
         self._watch: PhraseWatch | None = None
         self._asked = AsyncExitStack()
         self._stream: TextStream | None = None
-        self.is_finished = False
-        """All of it was received."""
         self._first: TextGenerated | None = None
         """It alone says what is said once."""
-
-    def __aiter__(self) -> PhraseStream:
-        return self
-
-    async def __anext__(self) -> TextGenerated:
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
 
     async def receive(self) -> TextGenerated:
         """The next text; raises `trio.EndOfChannel` behind the last."""

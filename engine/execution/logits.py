@@ -10,7 +10,7 @@ left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from ...kernels.transfer import to_device
 from ...protocols.messages import SamplingParams
-from ..text.phrases import Places
 from .bias import Bias
 from .grammar import GrammarError
 from .sequence import SequenceState
@@ -74,27 +73,17 @@ def add_phrases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     """Make the next tokens of phrases likelier, in place. What rules forbid stays so."""
     rows_of: dict[Bias, list[int]] = defaultdict(list)
     for span in spans:
-        for row, places in places_of(span):
-            assert span.state.rules is not None
-            assert span.state.rules.phrases is not None
-            bias = span.state.rules.phrases.of(places)
-            if bias is not None:
+        rules, places = span.state.rules, span.state.places
+        if rules is None or rules.phrases is None:
+            continue
+        early = span.state.sampling.phrases_from - len(span.state.generated)
+        for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):
+            places = rules.phrases.tree.follow(places, token_ids)
+            bias = rules.phrases.of(places)
+            if bias is not None and row - span.first >= early:
                 rows_of[bias].append(row)
     for bias, rows in rows_of.items():
         bias.add_to(logits, rows)
-
-
-def places_of(span: RowSpan) -> Iterator[tuple[int, Places]]:
-    """Where in its phrases a sequence stands at each row, rows left out that come too early."""
-    state = span.state
-    if state.rules is None or state.rules.phrases is None:
-        return
-    tree, places = state.rules.phrases.tree, state.places
-    early = state.sampling.phrases_from - len(state.generated)
-    for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):
-        places = tree.follow(places, token_ids)
-        if row - span.first >= early:
-            yield row, places
 
 
 class _Penalised(NamedTuple):

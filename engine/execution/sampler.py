@@ -33,7 +33,7 @@ from ...protocols.messages import (
 )
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
-from .logits import RowSpan, add_phrases, apply_rules, places_of
+from .logits import RowSpan, add_phrases, apply_rules
 from .rules import NEVER
 
 MIN_TEMPERATURE = 1e-5
@@ -92,8 +92,10 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
         first, end = span.first, span.first + 1 + len(span.draft)
         choice = logprobs.get(index) or Choice(())
         choice.token_ids = chosen[first:end]
-        if span.state.sampling.phrases is not None:
-            choice.lifted = _lifted(span, choice.token_ids, plain_ids[first:end])
+        if plain is not None and span.state.sampling.phrases is not None:
+            is_drawn = span.state.sampling.temperature >= MIN_TEMPERATURE
+            both = zip(chosen[first:end], plain_ids[first:end], strict=True)
+            choice.lifted = [not is_drawn and token_id != without for token_id, without in both]
         if index in errors:
             choice.error, choice.fault = errors[index], "cannot_follow"
         if choice.error is None and finite is not None and not all(finite[first:end]):
@@ -156,19 +158,6 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         stop_logprob=stop_logprob,
         lifted=tuple(choice.lifted[:num]),
     )
-
-
-def _lifted(span: RowSpan, chosen: Sequence[int], best: Sequence[int]) -> list[bool]:
-    """For each row whether only its part in a phrase brought the token that was chosen; without, it would
-    have been that of `best`. Nothing that was drawn is lifted."""
-    rules = span.state.rules
-    lifted = [False] * len(chosen)
-    if rules is not None and rules.phrases is not None and span.state.sampling.temperature < MIN_TEMPERATURE:
-        for row, places in places_of(span):
-            token_id = chosen[row - span.first]
-            is_other = token_id != best[row - span.first]
-            lifted[row - span.first] = is_other and token_id in rules.phrases.tree.bonuses(places)
-    return lifted
 
 
 def _cut(choice: Choice, tops: Sequence[float]) -> None:

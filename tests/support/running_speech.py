@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,17 +34,24 @@ EXACT = EngineConfig(device="cpu", dtype="float32", num_threads=2)
 """With more threads than one, windows of who speaks are encoded beside the steps."""
 
 
+def _own_folder() -> Path:
+    """One that lasts as long as this process."""
+    folder = tempfile.mkdtemp(prefix="sensorium-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 @cache
 def random_asr_folder(seed: int = 0, max_positions: int = CONTEXT) -> Path:
     """A Qwen3-ASR folder; made once per test run."""
-    path = Path(tempfile.mkdtemp(prefix="sensorium-test-")) / f"random-asr-{seed}"
+    path = _own_folder() / f"random-asr-{seed}"
     return make_asr_folder(path, seed=seed, shape=AsrShape(text=QwenShape(max_positions=max_positions)))
 
 
 @cache
 def random_folder(seed: int = 0, multilingual: bool = True, window_s: int = WINDOW_S) -> Path:
     """A Whisper folder; made once per test run."""
-    path = Path(tempfile.mkdtemp(prefix="sensorium-test-")) / f"random-{seed}"
+    path = _own_folder() / f"random-{seed}"
     shape = WhisperShape(
         window_s=window_s,
         multilingual=multilingual,

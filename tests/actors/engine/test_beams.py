@@ -21,6 +21,7 @@ from sensorium.protocols.messages import (
     Grammar,
     MediaSpan,
     NgramDraft,
+    Phrases,
     ProbabilityProbe,
     SessionKey,
     TextGenerated,
@@ -306,6 +307,7 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
         ({"min_tokens": 1}, "min_tokens"),
         ({"ignore_eos": True}, "ignore_eos"),
         ({"prompt_logprobs": 0}, "log-probabilities of the prompt"),
+        ({"phrases": Phrases(1, ((2,),), ((2,),), 1.0, 2.0)}, "phrases"),
     ],
 )
 async def test_what_beams_do_not_go_with_is_refused(
