@@ -6,13 +6,17 @@ Requests are `protocols/responses.py`, a stream's events `protocols/response_str
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .chat_answers import TokenLogprob
 
+SaidList = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "object"}})]
+"""What a request said, as the JSON that its response says again: it may be long, and many events have it."""
+SaidObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+SaidChoice = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "object"]})]
+SaidText = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "null"]})]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -153,14 +157,14 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     model: str
     output: list[OutputItem]
     parallel_tool_calls: bool
-    tool_choice: str | dict[str, Any]
-    tools: list[dict[str, Any]]
-    text: dict[str, Any]
+    tool_choice: SaidChoice
+    tools: SaidList
+    text: SaidObject
+    instructions: SaidText
     reasoning: dict[str, Any]
     object: Literal["response"] = "response"
     error: ResponseFault | None = None
     incomplete_details: IncompleteDetails | None = None
-    instructions: str | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     metadata: dict[str, str] = {}
@@ -195,7 +199,7 @@ class InputTokenCount(Struct, frozen=True, kw_only=True):
 class InputItemList(Struct, frozen=True, kw_only=True):
     """What a response was asked with, or a page of it."""
 
-    data: list[msgspec.Raw]
+    data: list[Raw]
     first_id: str | None
     last_id: str | None
     has_more: bool = False

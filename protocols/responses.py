@@ -12,14 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from .body import Encoded, check_range, decoder, refuse, renamed, unsupported
 from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
 from .chat_content import ChatMessage
 from .errors import BadRequestError
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
-from .mcp_tools import HostedTool, McpServer, check_choice, choose_among, read_mcp_servers, shown_hosted
+from .mcp_tools import (
+    HostedTool,
+    McpServer,
+    check_choice,
+    choose_among,
+    read_mcp_servers,
+    shown_hosted,
+    shown_tool,
+)
 from .media_wish import ProcessorKwargs
 from .response_input import ReadInput, read_input
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
@@ -143,10 +151,21 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a request said and its response says again, where that may be long: JSON, written once."""
+
+    tools: Raw
+    tool_choice: Raw
+    text: Raw
+    instructions: Raw
+
+
+@dataclass(frozen=True, slots=True)
 class AskedResponse:
     """A checked request: its fields, its own input, and what chat would have been asked."""
 
     request: ResponsesRequest
+    said: Said
     read: ReadInput
     items: list[Raw]
     """The input as it was written, for who asks for it; empty if it is not kept."""
@@ -235,7 +254,7 @@ def parse_response(body: Encoded) -> AskedResponse:
         )
     read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []
-    return AskedResponse(request, read, items, chat, functions, servers)
+    return AskedResponse(request, _said(request), read, items, chat, functions, servers)
 
 
 def check_include(names: Sequence[str]) -> None:
@@ -308,6 +327,24 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
     raise refuse("text.format.type", wanted.type, "text, json_object, json_schema")
 
 
+def _said(request: ResponsesRequest) -> Said:
+    wanted = None if request.text is None else request.text.format
+    if wanted is None:
+        plain: dict[str, Any] = {"type": "text"}
+    else:
+        plain = {key: value for key, value in structs.asdict(wanted).items() if value not in (None, UNSET)}
+    return Said(
+        tools=_json([shown_tool(tool) for tool in request.tools or ()]),
+        tool_choice=_json(request.tool_choice or "auto"),
+        text=_json({"format": plain}),
+        instructions=_json(request.instructions),
+    )
+
+
+def _json(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
 def input_items(raw: Raw) -> list[Raw]:
     """The items of an input as they were written, each with an id of its own, by which pages of them are
     asked for; a text is a message."""
@@ -319,7 +356,7 @@ def input_items(raw: Raw) -> list[Raw]:
         name = item.get("id") or f"item_{index}"
         if name in items:
             name = f"item_{secrets.token_hex(12)}"
-        items[name] = Raw(msgspec.json.encode({"type": "message", **item, "id": name}))
+        items[name] = _json({"type": "message", **item, "id": name})
     return list(items.values())
 
 

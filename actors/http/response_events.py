@@ -97,6 +97,16 @@ class EventBook:
     def __len__(self) -> int:
         return len(self._logs)
 
+    def check(self, first: bytes) -> None:
+        """Raise BadRequestError for events that there is no room for, even alone."""
+        if len(first) > self._max_bytes_each // 2:
+            raise BadRequestError(
+                f"In the background, events are kept up to {self._max_bytes_each // 2**20} MiB. Those that "
+                "say `tools` and `instructions` again would take most of it: shorten them or do not stream.",
+                param="stream",
+                code="events_not_kept",
+            )
+
     def open(self, response_id: str, owner: Caller) -> EventLog:
         """A new one, to be closed."""
         log = self._logs[response_id] = EventLog(owner)

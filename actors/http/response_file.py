@@ -9,6 +9,7 @@ where the server is killed. Rows are `actors/http/response_rows.py`; read next:
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import tempfile
 from collections import Counter
@@ -67,7 +68,7 @@ class ResponseFile:
                 kept = self.load(name, now=0.0)
                 assert kept is not None, "just listed"
                 failed = msgspec.structs.replace(kept.response, status="failed", error=ENDED)
-                self.save(KeptResponse(kept.owner, failed, kept.input_items, kept.messages), now=now)
+                self.save(dataclasses.replace(kept, response=failed), now=now)
 
     @property
     def num_bytes(self) -> int:

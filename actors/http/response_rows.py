@@ -73,7 +73,8 @@ class _Message(Struct, frozen=True, array_like=True):
 
 
 class _Body(Struct, frozen=True, array_like=True):
-    response: ResponseObject
+    response: bytes | dict[str, Any]
+    """JSON; as an object in files of before, which are still read."""
     input_items: list[bytes]
     messages: list[_Message]
     listed: list[McpListTools] = []
@@ -82,6 +83,7 @@ class _Body(Struct, frozen=True, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Body).decode
 _read_json: Final = msgspec.json.Decoder(_Body).decode
+_read_response: Final = msgspec.json.Decoder(ResponseObject).decode
 _JSON_BEGINS: Final = b"["
 """No body in MessagePack does."""
 
@@ -92,10 +94,11 @@ def to_row(kept: KeptResponse) -> Row:
     messages = [
         _Message(each.role, _written(each.content, media), each.extra, each.param) for each in kept.messages
     ]
-    body = _Body(kept.response, [bytes(item) for item in kept.input_items], messages, list(kept.listed))
+    response = msgspec.json.encode(kept.response)
+    body = _Body(response, [bytes(item) for item in kept.input_items], messages, list(kept.listed))
     try:
         return Row(_encode(body), media)
-    except OverflowError:  # a schema or a call has an integer of more than 64 bits, which JSON may have
+    except OverflowError:  # a call has an integer of more than 64 bits, which JSON may have
         return Row(msgspec.json.encode(body), media)
 
 
@@ -109,7 +112,8 @@ def from_row(owner: Caller, row: Row) -> KeptResponse:
         for each in body.messages
     )
     items = [Raw(item) for item in body.input_items]
-    return KeptResponse(owner, body.response, items, messages, tuple(body.listed))
+    response = body.response if isinstance(body.response, bytes) else msgspec.json.encode(body.response)
+    return KeptResponse(owner, _read_response(response), items, messages, tuple(body.listed))
 
 
 def _written(

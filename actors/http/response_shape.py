@@ -24,7 +24,7 @@ from ...protocols.chat_content import ChatMessage
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage
 from ...protocols.mcp_results import CallOutcome, call_id_of
-from ...protocols.mcp_tools import HostedTool, shown_tool
+from ...protocols.mcp_tools import HostedTool
 from ...protocols.messages import SamplingParams, TextGenerated
 from ...protocols.response_items import (
     FunctionCall,
@@ -40,7 +40,7 @@ from ...protocols.response_items import (
     ResponseUsage,
 )
 from ...protocols.response_stream import ResponseEvent, event_frame
-from ...protocols.responses import AskedResponse, ResponsesRequest, TextFormat
+from ...protocols.responses import AskedResponse
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
@@ -83,7 +83,7 @@ class ResponseShape:
         self.begin_round(is_first=not asked.servers)  # where there are servers, this checks the messages
         wish = asked.request
         self._has_logprobs = wish.wants_logprobs
-        self._writer = ResponseWriter(_begun(model.name, wish, params), has_logprobs=self._has_logprobs)
+        self._writer = ResponseWriter(_begun(model.name, asked, params), has_logprobs=self._has_logprobs)
         self._machine: AnswerMachine | None = None
         self._text_tokens: TextTokens
         self._has_begun = False
@@ -258,9 +258,9 @@ def _fault_code(status: int) -> str:
     return "rate_limit_exceeded" if status == 503 else "server_error"
 
 
-def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> ResponseObject:
+def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> ResponseObject:
     """A response of which nothing is there yet."""
-    wanted = None if wish.text is None else wish.text.format
+    wish, said = asked.request, asked.said
     return ResponseObject(
         id=f"resp_{secrets.token_hex(24)}",
         created_at=int(time.time()),
@@ -268,11 +268,11 @@ def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> Respon
         model=model,
         output=[],
         parallel_tool_calls=wish.parallel_tool_calls is not False,
-        tool_choice="auto" if wish.tool_choice is None else wish.tool_choice,
-        tools=[shown_tool(tool) for tool in wish.tools or ()],
-        text={"format": {"type": "text"} if wanted is None else _plain(wanted)},
+        tool_choice=said.tool_choice,
+        tools=said.tools,
+        text=said.text,
         reasoning={"effort": None if wish.reasoning is None else wish.reasoning.effort, "summary": None},
-        instructions=wish.instructions,
+        instructions=said.instructions,
         max_output_tokens=wish.max_output_tokens,
         max_tool_calls=wish.max_tool_calls,
         metadata=wish.metadata or {},
@@ -284,12 +284,6 @@ def _begun(model: str, wish: ResponsesRequest, params: SamplingParams) -> Respon
         store=wish.is_kept,
         user=wish.user,
     )
-
-
-def _plain(wanted: TextFormat) -> dict[str, Any]:
-    """A form as it was asked for."""
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wanted))
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tuple[ChatMessage, ...]:

@@ -182,8 +182,10 @@ class ResponseRoutes:
     def _start(
         self, answering: Answering, shape: ResponseShape, hold: Hold, *, is_streamed: bool
     ) -> ResponseObject:
-        """Have it made while nobody waits."""
+        """Have it made while nobody waits. Raises BadRequestError where its first events are not kept."""
         kept, service, store = shape.kept(), self._service, self._service.responses
+        first = shape.begun() if is_streamed else b""
+        store.events.check(first)
 
         def settle() -> None:
             if shape.is_over and not kept.is_finished:
@@ -199,7 +201,7 @@ class ResponseRoutes:
                 store.become(kept, msgspec.structs.replace(kept.response, status="in_progress"))
                 try:
                     if is_streamed:
-                        put(shape.begun())
+                        put(first)
                         await answering.stream(put)
                     else:
                         await answering.whole()

@@ -241,6 +241,16 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
     assert client.responses.retrieve(last.response.id).status == "failed"
 
 
+def test_long_tools_in_the_background_hold_nobody_up(client: OpenAI) -> None:
+    tools: Any = [NOW | {"name": f"f{number}", "description": "ä\n" * 8000} for number in range(250)]
+    with pytest.raises(BadRequestError, match="events are kept up to 8 MiB") as refused:
+        client.responses.create(model="chat", input="a", background=True, stream=True, tools=tools)
+    assert refused.value.param == "stream"
+    answer = client.responses.create(model="chat", input="a", background=True, tools=tools)
+    wait_until(lambda: client.responses.retrieve(answer.id).status == "failed")
+    assert len(client.responses.retrieve(answer.id).tools) == len(tools)
+
+
 def test_logprobs_are_those_of_the_text_beside_thoughts_and_calls(client: OpenAI) -> None:
     asked: dict[str, Any] = {"temperature": 0, "tools": [NOW], "include": ["message.output_text.logprobs"]}
     answer = ask(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **asked)

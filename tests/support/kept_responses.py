@@ -30,9 +30,10 @@ def kept(
         model="m",
         output=[],
         parallel_tool_calls=True,
-        tool_choice="auto",
-        tools=[],
-        text={},
+        tool_choice=msgspec.Raw(b'"auto"'),
+        tools=msgspec.Raw(b"[]"),
+        instructions=msgspec.Raw(b"null"),
+        text=msgspec.Raw(b"{}"),
         reasoning={},
     )
     picture = b"a" * (size // 2) if image is None else image

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.actors.callers import Caller, caller_by_address
 from sensorium.actors.http.response_file import ResponseFile
-from sensorium.actors.http.response_rows import KeptResponse, from_row, to_row
+from sensorium.actors.http.response_rows import KeptResponse, Row, from_row, to_row
 from sensorium.actors.option_checks import ConfigError
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, TextPart
 from sensorium.protocols.response_items import FunctionCall, OutputMessage, OutputText
@@ -72,11 +72,13 @@ def test_a_response_comes_back_as_it_was(path: Path) -> None:
 
 def test_integers_of_any_size_come_back(path: Path) -> None:
     """JSON has them; MessagePack does not."""
-    schema = {"type": "object", "properties": {"a": {"maximum": 2**64, "minimum": -(10**30)}}}
+    tools = (
+        b'[{"name": "f", "parameters": {"properties": {"a": {"maximum": 1e99, "minimum": -%d}}}}]' % 10**30
+    )
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 10**20}}}
     message = ChatMessage(role="assistant", content=None, extra={"tool_calls": [call]}, param="input[0]")
     whole = kept("a", image=b"\x00\xff")
-    response = msgspec.structs.replace(whole.response, tools=[{"name": "f", "parameters": schema}])
+    response = msgspec.structs.replace(whole.response, tools=msgspec.Raw(tools))
     asked = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], (message, *whole.messages))
     file = opened(path)
     file.save(asked, now=1.0)
@@ -85,6 +87,15 @@ def test_integers_of_any_size_come_back(path: Path) -> None:
     assert found.messages == asked.messages
     assert bytes(found.input_items[0]) == b'{"id": "x"}'
     assert msgspec.json.encode(found.response) == msgspec.json.encode(response)
+
+
+def test_rows_of_before_are_read() -> None:
+    """A response was an object in them."""
+    whole = kept("a")
+    row = to_row(whole)
+    body = msgspec.msgpack.decode(row.body)
+    body[0] = msgspec.json.decode(body[0])
+    assert from_row(MINE, Row(msgspec.msgpack.encode(body), row.media)) == whole
 
 
 def test_what_was_saved_is_there_after_a_kill(path: Path, tmp_path: Path) -> None:

@@ -58,9 +58,10 @@ def writer() -> ResponseWriter:
             model="m",
             output=[],
             parallel_tool_calls=True,
-            tool_choice="auto",
-            tools=[],
-            text={"format": {"type": "text"}},
+            tool_choice=msgspec.Raw(b'"auto"'),
+            tools=msgspec.Raw(b"[]"),
+            instructions=msgspec.Raw(b"null"),
+            text=msgspec.Raw(b'{"format":{"type":"text"}}'),
             reasoning={"effort": None, "summary": None},
         )
     )
