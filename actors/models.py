@@ -290,9 +290,11 @@ def _grammars(source: ModelSource) -> GrammarStore | None:
     if tokenizer is None:
         return None
     try:
-        return GrammarStore(
+        store = GrammarStore(
             tokenizer, vocab_size=source.info.vocab_size, stop_token_ids=source.info.stop_token_ids
         )
+        store.prepare()
+        return store
     except ValueError as error:
         logger.warning("%s: no structured output (%s)", source.info.name, error)
         return None

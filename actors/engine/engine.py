@@ -228,7 +228,7 @@ class Engine(EngineClient):
             return
         grammar = request.sampling.grammar
         with self._grammars.holding(grammar):
-            await self._grammars.compile(grammar)
+            await self._grammars.compile(grammar, caller=request.lane.caller)
             async with self._submitted(request, stride=stride) as stream:
                 yield stream
 

@@ -1,14 +1,14 @@
 """Compiles grammars in threads before their requests are queued, so that neither loop nor device waits.
 
 One that takes too long is its client's fault and fails alone; its thread is left to finish and keeps its
-place meanwhile, so that however many are sent only a few are compiled at once. Read
-`engine/execution/grammar.py` for what a grammar is.
+place meanwhile, so that however many are sent only a few are compiled at once, and not all of them for one
+caller. Read `engine/execution/grammar.py` for what a grammar is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 import trio
@@ -18,7 +18,8 @@ from ...protocols.messages import Grammar
 
 COMPILE_TIMEOUT_S: Final = 10.0
 """Longest a grammar may take; real ones take milliseconds."""
-_MAX_AT_ONCE: Final = 2
+_MAX_AT_ONCE: Final = 3
+_MAX_OF_CALLER: Final = 2
 
 
 class Grammars(Protocol):
@@ -26,6 +27,9 @@ class Grammars(Protocol):
 
     def compile(self, grammar: Grammar) -> None:
         """Make `grammar` ready for the runner. Raises BadRequestError that says what is wrong with it."""
+
+    def is_ready(self, grammar: Grammar) -> bool:
+        """Whether it was made ready, and is. Does not wait."""
 
     def hold(self, grammar: Grammar) -> None:
         """Keep it ready, if there is room, until `release`. Does not wait."""
@@ -41,6 +45,8 @@ class GrammarCompiler:
         self._grammars = grammars
         self._timeout_s = timeout_s
         self._limiter = trio.CapacityLimiter(_MAX_AT_ONCE)
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
+        """By caller, of those that have something compiled."""
 
     @contextmanager
     def holding(self, grammar: Grammar | None) -> Iterator[None]:
@@ -54,7 +60,7 @@ class GrammarCompiler:
         finally:
             self._grammars.release(grammar)
 
-    async def compile(self, grammar: Grammar | None) -> None:
+    async def compile(self, grammar: Grammar | None, *, caller: str = "") -> None:
         """Return when `grammar` is ready.
 
         Raises BadRequestError if it is wrong or takes too long, OverloadedError if others take so long that
@@ -65,15 +71,34 @@ class GrammarCompiler:
         grammars = self._grammars
         if grammars is None:
             raise BadRequestError("this model's answers cannot be given a grammar", param="response_format")
+        if grammars.is_ready(grammar):
+            return
+        place, loop = object(), trio.lowlevel.current_trio_token()
         has_begun = False
+
+        def leave() -> None:
+            limiter = self._limiters[caller]
+            limiter.release_on_behalf_of(place)
+            if not limiter.borrowed_tokens:
+                del self._limiters[caller]
 
         def work() -> None:
             nonlocal has_begun
             has_begun = True
-            grammars.compile(grammar)
+            try:
+                grammars.compile(grammar)
+            finally:
+                with suppress(trio.RunFinishedError):
+                    loop.run_sync_soon(leave)
 
         with trio.move_on_after(self._timeout_s):
-            await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+            limiter = self._limiters.setdefault(caller, trio.CapacityLimiter(_MAX_OF_CALLER))
+            await limiter.acquire_on_behalf_of(place)
+            try:
+                await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+            finally:
+                if not has_begun:
+                    leave()
             return
         if not has_begun:
             raise OverloadedError("too many grammars are being compiled")

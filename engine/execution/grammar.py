@@ -11,6 +11,7 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import llguidance
@@ -42,7 +43,7 @@ _MAX_CHOICES = 4096
 _LIMITS: Final = llguidance.LLParserLimits(
     max_items_in_row=1000,  # the most ambiguous grammar takes 0.2 s for a token with so many, the last one
     initial_lexer_fuel=1_000_000,  # about 20 ms
-    step_lexer_fuel=200_000,  # about 15 ms
+    step_lexer_fuel=20_000,  # at most 7 ms, where 200 000 were up to 120; real ones take less than 10 000
     step_max_items=50_000,  # about 3 ms
     max_lexer_states=16_000,  # 1 to 2 KB each, per sequence
     max_grammar_size=200_000,
@@ -124,7 +125,8 @@ class GrammarStore:
     """Compiled grammars of one model, the most recently used kept. Every method is thread-safe."""
 
     def __init__(self, tokenizer_json: str, *, vocab_size: int, stop_token_ids: Sequence[int]) -> None:
-        """`tokenizer_json` is what `tokenizers.Tokenizer.to_str()` gives; it is read when first needed.
+        """`tokenizer_json` is what `tokenizers.Tokenizer.to_str()` gives; it is read when first needed, or by
+        `prepare`.
 
         `vocab_size`, the rows of the logits, may exceed its ids. `stop_token_ids` are the model's own.
         """
@@ -136,6 +138,16 @@ class GrammarStore:
         self._kept: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
         self._num_bytes = 0
         self._held: Counter[Grammar] = Counter()
+
+    def prepare(self) -> None:
+        """Read the tokenizer now: it takes a second of the interpreter, in which nobody should wait."""
+        with suppress(BadRequestError), self._lock:  # who asks for a grammar is told
+            self._tokenizer = self._tokenizer or self._new_tokenizer()
+
+    def is_ready(self, grammar: Grammar) -> bool:
+        """Whether it is compiled and kept."""
+        with self._lock:
+            return grammar in self._kept
 
     def hold(self, grammar: Grammar) -> None:
         """Forget others rather than this one until `release`; it need not be compiled yet.

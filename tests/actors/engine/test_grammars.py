@@ -16,7 +16,7 @@ from support.fake_runner import answer_alone
 
 pytestmark = pytest.mark.slow
 
-FINE, WRONG, ENDLESS = (Grammar("regex", source) for source in ("a+", "(", "(a*)*"))
+FINE, OTHER, WORDS, WRONG, ENDLESS = (Grammar("regex", source) for source in ("a+", "b+", "c+", "(", "(a*)*"))
 
 
 class Compiler:
@@ -36,6 +36,10 @@ class Compiler:
         if grammar == ENDLESS:
             self.go_on.wait()
         self.compiled.append(grammar)
+
+    def is_ready(self, grammar: Grammar) -> bool:
+        """See `actors/engine/grammars.py`."""
+        return grammar in self.compiled
 
     def hold(self, grammar: Grammar) -> None:
         """See `actors/engine/grammars.py`."""
@@ -107,6 +111,33 @@ async def test_who_was_not_even_begun_is_not_at_fault() -> None:
     compiler.go_on.set()
     with trio.fail_after(5):
         await grammars.compile(FINE)
+
+
+async def test_no_caller_has_all_places_and_what_is_ready_needs_none() -> None:
+    """Threads that were given up keep theirs."""
+    compiler = Compiler()
+    grammars = GrammarCompiler(compiler, timeout_s=0.2)
+    await grammars.compile(FINE, caller="you")
+
+    async def ask(caller: str) -> None:
+        with pytest.raises((BadRequestError, OverloadedError)):
+            await grammars.compile(ENDLESS, caller=caller)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(ask, "me")
+    with trio.fail_after(0.1):
+        await grammars.compile(OTHER, caller="you")
+    await ask("you")
+    with trio.fail_after(0.1):
+        await grammars.compile(FINE, caller="me")
+    compiler.go_on.set()
+    with trio.fail_after(5):
+        await grammars.compile(WORDS, caller="me")
+    for _ in range(500):
+        if grammars._limiters:
+            await trio.sleep(0.01)
+    assert not grammars._limiters
 
 
 async def test_a_client_that_leaves_waits_for_nothing() -> None:
