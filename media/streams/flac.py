@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from .id3 import OLD_TAG, OLD_TAG_BYTES, tag_length
 from .packets import MAX_HEADER_BYTES, Item, Packet, StreamError, Track
 
 _MAGIC: Final = b"fLaC"
@@ -75,6 +76,8 @@ class FlacDemuxer:
         """Of that frame."""
         self._later: _Sum | None = None
         """Of what may be the next one, where that one is damaged."""
+        self._last = self._last_tagged = _Sum(0)
+        """Of the frame, if it is the last one: with all that is there, or without an old tag behind it."""
 
     def push(self, data: bytes) -> list[Item]:
         """See `Demuxer.push`."""
@@ -92,10 +95,15 @@ class FlacDemuxer:
 
     def end(self) -> list[Item]:
         """The last frame, if it is whole."""
-        data = bytes(self._buffer)
-        if self._head is None or not data or _crc_16(data):
+        buffer, end = self._buffer, len(self._buffer)
+        if self._head is None or not end:
             return []
-        self._buffer.clear()
+        if self._last.through(buffer, end):
+            end -= OLD_TAG_BYTES
+            if end <= 0 or not buffer.startswith(OLD_TAG, end) or self._last_tagged.through(buffer, end):
+                return []
+        data = bytes(buffer[:end])
+        buffer.clear()
         self._head = None
         return [Packet(data)]
 
@@ -103,6 +111,13 @@ class FlacDemuxer:
         """The blocks in front of the frames; what is not needed is skipped as it comes."""
         buffer = self._buffer
         while not self._has_frames and not self._skipping:
+            tag = 0 if self._has_info else tag_length(buffer, 0)
+            if tag is None:
+                return
+            if tag:
+                self._skipping = max(0, tag - len(buffer))
+                del buffer[:tag]
+                continue
             if not self._has_info and not (buffer.startswith(_MAGIC) or _MAGIC.startswith(buffer)):
                 raise StreamError("the stream is no FLAC, or does not begin at its beginning")
             start = 0 if self._has_info else len(_MAGIC)
@@ -135,6 +150,7 @@ class FlacDemuxer:
                     if self._head is None:
                         return False
                 self._searched, self._whole, self._later = 1, _Sum(0), None
+                self._last, self._last_tagged = _Sum(0), _Sum(0)
             frame = self._next_frame()
             if frame is None:
                 if len(buffer) > _MAX_FRAME_BYTES:

@@ -1,6 +1,7 @@
-"""Tags between the frames of MP3 and ADTS streams: passed over as they come, however long they are.
+"""Tags between the frames of MP3 and ADTS streams, and around FLAC's: passed over as they come, however long
+they are.
 
-Used by `mp3.py`, `adts.py` and `recognise.py`. Source: ID3v2.4, section 3.1; ID3v1 is 128 bytes that begin
+Used by `framed.py`, `flac.py` and `recognise.py`. Source: ID3v2.4, section 3.1; ID3v1 is 128 bytes that begin
 with `TAG`.
 """
 
@@ -10,15 +11,15 @@ from typing import Final
 
 HEAD_BYTES: Final = 10
 _FOOTER: Final = 0x10
-_OLD: Final = b"TAG"
-_OLD_BYTES: Final = 128
+OLD_TAG: Final = b"TAG"
+OLD_TAG_BYTES: Final = 128
 
 
 def tag_length(buffer: bytes | bytearray, start: int) -> int | None:
     """Bytes of the tag at `start`; 0 if there is none, None if too few bytes are there to know."""
     head = bytes(buffer[start : start + HEAD_BYTES])
-    if head.startswith(_OLD):
-        return _OLD_BYTES
+    if head.startswith(OLD_TAG):
+        return OLD_TAG_BYTES
     if head[:3] == b"ID3":
         if len(head) < HEAD_BYTES:
             return None
@@ -26,5 +27,5 @@ def tag_length(buffer: bytes | bytearray, start: int) -> int | None:
         for byte in head[6:]:
             size = size << 7 | byte & 0x7F
         return HEAD_BYTES + size + (HEAD_BYTES if head[5] & _FOOTER else 0)
-    is_maybe = len(head) < 3 and head and (b"ID3".startswith(head) or _OLD.startswith(head))
+    is_maybe = len(head) < 3 and head and (b"ID3".startswith(head) or OLD_TAG.startswith(head))
     return None if is_maybe else 0

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.media.decode import decode_audio
+from sensorium.media.streams import flac
 from sensorium.media.streams.adts import AdtsDemuxer
 from sensorium.media.streams.flac import FlacDemuxer, _read_head
 from sensorium.media.streams.mp3 import Mp3Demuxer
@@ -132,6 +133,33 @@ def test_a_frame_of_flac_is_whole_at_a_commit_if_its_checksum_says_so() -> None:
     assert cut.end() == []
     cut.push(FLAC[-7:])
     assert cut.end() == [last]
+
+
+def test_a_last_frame_of_flac_is_summed_once_however_often_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summed: list[int] = []
+    crc_16 = flac._crc_16
+
+    def counting(data: bytes | bytearray, crc: int = 0) -> int:
+        summed.append(len(data))
+        return crc_16(data, crc)
+
+    monkeypatch.setattr(flac, "_crc_16", counting)
+    head, first, *_ = flac_frames()
+    demuxer = FlacDemuxer()
+    demuxer.push(head + first[:16])
+    for _ in range(50):
+        demuxer.push(bytes(1000))
+        assert demuxer.end() == demuxer.end() == []
+    assert sum(summed) <= 50_016
+
+
+@pytest.mark.parametrize("step", [len(FLAC), 997, 31])
+def test_tags_around_flac_cost_no_frame(step: int) -> None:
+    for data in (TAG + FLAC, FLAC + b"TAG" + bytes(125), TAG + FLAC + b"TAG" + FLAC[-125:]):
+        found = streamed(data, range(step, len(data), step), container="flac")
+        np.testing.assert_array_equal(found, streamed(FLAC))
 
 
 @given(at=st.integers(0, len(MP4) - 1), to=st.integers(0, 255), step=st.integers(500, 5_000))
