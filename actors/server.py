@@ -229,7 +229,7 @@ async def _drain(service: Service, deadline_s: float) -> None:
         for call in tuple(service.calls):
             await call.drain()
         for session in service.sessions:
-            await session.drain()
+            session.drain()
         await service.wait_quiet()
 
 

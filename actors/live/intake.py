@@ -6,6 +6,7 @@ says from which (`lock`).
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -35,6 +36,8 @@ class Intake:
         self._inbox, self.inputs = trio.open_memory_channel[Input](_INBOX_CAPACITY)
         self._put_back: Input | None = None
         """What came behind the last batch."""
+        self._urgent: deque[SessionEvent] = deque()
+        """What found no room and does not wait for any."""
         self._decoder = ClientDecoder(answers=answers)
         self._answers = answers
         self._announced: InputImageBufferAppend | None = None
@@ -48,20 +51,23 @@ class Intake:
     @property
     def num_waiting(self) -> int:
         """Inputs that the session has not come to."""
-        return self.inputs.statistics().current_buffer_used + (self._put_back is not None)
+        waiting = self.inputs.statistics().current_buffer_used
+        return waiting + len(self._urgent) + (self._put_back is not None)
 
     async def receive(self) -> AudioBatch | SessionEvent | FlatControl:
         """The next input. Audio that waits already comes together: a session that is behind hears it at once.
 
         Cancelling takes nothing. Raises as a channel does once the session has ended.
         """
+        if self._urgent:
+            return self._urgent.popleft()
         first, self._put_back = self._put_back, None
         if first is None:
             first = await self.inputs.receive()
         if not isinstance(first, AudioPiece):
             return first
         batch, num_bytes = [first], len(first.data)
-        while self.num_waiting:
+        while self.inputs.statistics().current_buffer_used:
             following = self.inputs.receive_nowait()
             if not isinstance(following, AudioPiece) or num_bytes + len(following.data) > PIECE_BYTES:
                 self._put_back = following
@@ -110,8 +116,15 @@ class Intake:
         try:
             self._inbox.send_nowait(event)
         except trio.WouldBlock:
-            with trio.CancelScope(shield=True):  # short: the session waits for no engine
+            with trio.CancelScope(shield=True):  # short, but where what comes in a container is decoded
                 await self._inbox.send(event)
+
+    def put_at_once(self, event: SessionEvent) -> None:
+        """Hand it to the session, before all that waits if there is no room behind it."""
+        try:
+            self._inbox.send_nowait(event)
+        except trio.WouldBlock:
+            self._urgent.append(event)
 
     async def _put_audio(self, audio: bytes, event_id: str | None) -> None:
         for piece in pieces(audio, event_id=event_id):

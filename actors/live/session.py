@@ -14,6 +14,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 from uuid import uuid4
 
@@ -158,11 +159,12 @@ class SessionActor:
             self._ears.close()
             self._stepped.set()
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """Finish what was said, then close; the client is told."""
         if not self._is_draining:
             self._is_draining = True
-            await self._tell(DrainStarted())
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # it has ended
+                self._intake.put_at_once(DrainStarted())
 
     def end(self) -> None:
         """Nobody wants the session any more: drop it."""

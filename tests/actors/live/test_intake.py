@@ -12,7 +12,7 @@ from sensorium.actors.live.intake import Intake
 from sensorium.protocols.flat import FlatControl
 from sensorium.protocols.realtime import InputAudioBufferCommit, InvalidEvent
 from sensorium.protocols.realtime_video import InputImageBufferAppend
-from sensorium.realtime.events import SessionEvent
+from sensorium.realtime.events import DrainStarted, SessionEvent
 
 
 def appended(audio: bytes) -> str:
@@ -96,3 +96,16 @@ async def test_a_picture_that_nobody_announced_is_not_sound() -> None:
     deaf = Intake()
     await deaf.take(pictures[0])
     assert all(isinstance(event, AudioBatch) for event in await everything(deaf))
+
+
+async def test_what_may_not_wait_for_room_goes_before_what_fills_it() -> None:
+    intake = Intake()
+    intake.put_at_once(DrainStarted())
+    assert await everything(intake) == [DrainStarted()]
+    for _ in range(64):
+        await intake.take(COMMIT)
+    intake.put_at_once(DrainStarted())
+    assert intake.num_waiting == 65
+    first, *rest = await everything(intake)
+    assert first == DrainStarted()
+    assert len(rest) == 64

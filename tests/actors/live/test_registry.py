@@ -284,7 +284,7 @@ async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump
         socket.vanish()
         await wait_all_tasks_blocked()
         for session in sessions.registry:
-            await session.drain()
+            session.drain()
         await trio.sleep(5)
         again = await sessions.resume(nursery, wish(socket, len(socket.received)))
         await trio.sleep(5)
