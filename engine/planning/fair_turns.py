@@ -1,9 +1,9 @@
 """Whose turn it is among callers of one class: start-time fair queueing of requests that count alike.
 
-Each request gets a turn when it comes: one more than its caller's last, and never one that is over. Sorted by
-turn, a caller with a thousand requests has one of them done for each of a newcomer's; a caller alone is
-served in the order of arrival. Nothing waits for ever, for turns only rise. Used by
-`engine/planning/scheduler.py`.
+Each request gets a turn when it comes: one more than the last of its caller's that wait, and never one that
+is over. Who gives up before it has used none. Sorted by turn, a caller with a thousand requests has one of
+them done for each of a newcomer's; a caller alone is served in the order of arrival. Nothing waits for ever,
+for turns only rise. Used by `engine/planning/queues.py`.
 
 Source: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), with all lengths 1.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_MANY: Final = 1024
 _SHIFT: Final = 40
 """Bits for counting arrivals: one in a microsecond for twelve days."""
 
@@ -22,17 +21,13 @@ class FairTurns:
 
     def __init__(self) -> None:
         self._now = 0
-        self._last: dict[str, int] = {}
         self._num_arrived = 0
 
-    def take(self, caller: str) -> int:
-        """A turn: a number to sort by, that no other request has."""
-        if len(self._last) > _MANY:
-            self._last = {each: turn for each, turn in self._last.items() if turn > self._now}
-        turn = max(self._now, self._last.get(caller, 0)) + 1
-        self._last[caller] = turn
+    def take(self, last: int) -> int:
+        """A turn: a number to sort by, that no other request has. `last` is the latest of its caller's that
+        wait, 0 if none does."""
         self._num_arrived += 1
-        return turn << _SHIFT | self._num_arrived
+        return (max(self._now, last >> _SHIFT) + 1) << _SHIFT | self._num_arrived
 
     def begin(self, taken: int) -> None:
         """It is this request's turn: whoever comes from now on comes behind it."""

@@ -20,7 +20,7 @@ class Queues:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.num_running = [0] * len(SERVICES)
-        self.turns = FairTurns()
+        self._turns = FairTurns()
         self.ends: list[SequenceId] = []
         """Stays on the device that are over, for the next plan to say."""
 
@@ -38,6 +38,11 @@ class Queues:
             self.waiting, service, key=_service
         )
 
+    def take_turn(self, caller: str) -> int:
+        """The turn of a request that comes now: behind those of its caller that wait."""
+        turns = (each.arrival for each in self.waiting if each.generate.lane.caller == caller)
+        return self._turns.take(max(turns, default=0))
+
     def wait(self, request: Request) -> None:
         """Queue a request that is not on the device."""
         insort(self.waiting, request, key=_order)
@@ -45,7 +50,7 @@ class Queues:
     def run(self, request: Request) -> None:
         """Add a request that was given a sequence. It stays among the waiting until `settle`."""
         insort(self.running, request, key=_order)
-        self.turns.begin(request.arrival)
+        self._turns.begin(request.arrival)
         self.num_running[request.service] += 1
 
     def settle(self) -> None:

@@ -106,11 +106,13 @@ class Scheduler:
         self._check_new(generate.request_id, slots)
         if not is_admitted:
             self._check_room(generate.lane, is_replacing=is_replacing)
-        arrival = self._queues.turns.take(generate.lane.caller)
         events: list[SchedulerEvent] = []
         if previous is not None:
-            arrival = previous.arrival if is_replacing else arrival  # revised while waiting: keeps its place
             events.append(self._finish(previous, Sampled(SequenceId(-1)), "abort"))
+        if previous is not None and is_replacing:
+            arrival = previous.arrival  # revised while waiting: keeps its place
+        else:
+            arrival = self._queues.take_turn(generate.lane.caller)
         size = self.config.block_size
         request = Request(generate, slot, media_slots, arrival, size, is_admitted=is_admitted)
         self._requests[request.request_id] = request

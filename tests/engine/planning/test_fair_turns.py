@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.planning.fair_turns import FairTurns
 from sensorium.protocols.errors import OverloadedError
-from sensorium.protocols.messages import Generate, Lane
+from sensorium.protocols.messages import Generate, Lane, SessionKey
 from support.scheduler_dialogs import generate, make_loop
 
 
@@ -19,11 +21,11 @@ def asked(caller: str, number: int) -> Generate:
 
 def test_a_newcomer_does_not_wait_for_all_of_somebody_elses() -> None:
     turns = FairTurns()
-    bobs = [turns.take("bob") for _ in range(100)]
+    bobs = list(accumulate(range(99), lambda last, _: turns.take(last), initial=turns.take(0)))
     assert bobs == sorted(set(bobs))
     turns.begin(bobs[0])
     turns.begin(bobs[1])
-    alices = [turns.take("alice") for _ in range(2)]
+    alices = [first := turns.take(0), turns.take(first)]
     assert sorted(bobs + alices)[:7] == [*bobs[:3], alices[0], bobs[3], alices[1], bobs[4]]
 
 
@@ -33,7 +35,8 @@ def test_between_two_turns_of_a_caller_nobody_that_waits_has_three(steps: list[t
     since: dict[str, dict[str, int]] = {}
     for caller, takes in steps:
         if takes or not waiting:
-            waiting.append((turns.take(caller), caller))
+            last = max((turn for turn, who in waiting if who == caller), default=0)
+            waiting.append((turns.take(last), caller))
             since.setdefault(caller, {})
             continue
         turn, served = min(waiting)
@@ -54,6 +57,24 @@ def test_the_engine_admits_callers_in_turn() -> None:
     ended = [str(name) for name in loop.ends]
     assert len(ended) == 11
     assert ended.index("alice-0") <= 2
+
+
+@pytest.mark.parametrize("gives_up", [False, True], ids=["revises", "gives up"])
+def test_what_never_ran_costs_no_turn(gives_up: bool) -> None:
+    loop = make_loop(max_running=1)
+    loop.submit(asked("carol", 0))
+    loop.plan()
+    for number in range(10):
+        request = msgspec.structs.replace(asked("alice", number), session=SessionKey("alice's"))
+        loop.submit(request)
+        if gives_up:
+            loop.scheduler.abort(request.request_id)
+    loop.submit(asked("alice", 10))
+    for number in range(5):
+        loop.submit(asked("bob", number))
+    loop.run()
+    ended = [str(name) for name in loop.ends]
+    assert ended.index("alice-10") < ended.index("bob-2")
 
 
 def test_a_caller_leaves_room_in_the_queue() -> None:
