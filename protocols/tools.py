@@ -285,9 +285,9 @@ def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
 
     Calls that have no id are answered in order, by messages that name none.
     """
-    calls: dict[str, str] = {}
-    """Where each call lies that waits for its result, by its id."""
-    answered: set[str] = set()
+    calls: dict[str | int, str] = {}
+    """Where each call lies that waits for its result, by its id, or its place if it has none."""
+    answered: set[str | int] = set()
     for message in messages:
         if message.role == "tool":
             _check_result(message, calls, answered)
@@ -303,30 +303,28 @@ def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
             call_id = call.get("id")
             if call_id is not None and not isinstance(call_id, str):
                 raise refuse(f"{where}.id", call_id, "a string")
-            key = f"#{index}" if call_id is None else call_id
-            if key in calls:
-                raise BadRequestError(f"`{where}.id` is {key[:64]!r} again.", param=f"{where}.id")
-            calls[key] = where
+            if call_id in calls:
+                raise BadRequestError(f"`{where}.id` is {call_id[:64]!r} again.", param=f"{where}.id")
+            calls[index if call_id is None else call_id] = where
     if calls:
         param = next(iter(calls.values()))
         raise BadRequestError(f"`{param}` is not answered by a tool message.", param=param)
 
 
-def _check_result(message: ChatMessage, calls: dict[str, str], answered: set[str]) -> None:
+def _check_result(message: ChatMessage, calls: dict[str | int, str], answered: set[str | int]) -> None:
     where = f"{message.param}.tool_call_id"
     call_id = message.extra.get("tool_call_id")
     if not calls and not answered:
         raise BadRequestError(
             f"`{message.param}` is a tool's result, but no call is before it.", param=f"{message.param}.role"
         )
-    if call_id is None:
-        call_id = next((key for key in calls if key.startswith("#")), None)
-        if call_id is None:
-            raise _missing(where)
-    if call_id in answered:
-        raise BadRequestError(f"`{where}` is {call_id[:64]!r}, which is answered already.", param=where)
-    if call_id not in calls:
-        allowed = ", ".join(key[:64] for key in calls) or "no call is open"
-        raise refuse(where, call_id, allowed)
-    del calls[call_id]
-    answered.add(call_id)
+    key = next((each for each in calls if isinstance(each, int)), None) if call_id is None else call_id
+    if key is None:
+        raise _missing(where)
+    if key in answered:
+        raise BadRequestError(f"`{where}` is {str(key)[:64]!r}, which is answered already.", param=where)
+    if key not in calls:
+        allowed = ", ".join(each[:64] for each in calls if isinstance(each, str)) or "no call is open"
+        raise refuse(where, key, allowed)
+    del calls[key]
+    answered.add(key)

@@ -179,6 +179,7 @@ def check(*messages: dict[str, Any]) -> None:
         [USER, calling("a", "b"), result("b"), result("a"), USER],
         [USER, calling("a"), result("a"), calling("a"), result("a")],
         [USER, calling(None, None), result(), result()],
+        [USER, calling("#1", None), result("#1"), result()],
     ],
 )
 def test_orders_that_make_sense(messages: list[dict[str, Any]]) -> None:
@@ -192,6 +193,8 @@ def test_orders_that_make_sense(messages: list[dict[str, Any]]) -> None:
         ([USER, calling("a"), result("a"), USER, result("a")], "messages[4].role"),
         ([USER, calling("a"), result("b")], "messages[2].tool_call_id"),
         ([USER, calling("a"), result()], "messages[2].tool_call_id"),
+        ([USER, calling("#a"), result()], "messages[2].tool_call_id"),
+        ([USER, calling(None), result("#0")], "messages[2].tool_call_id"),
         ([USER, calling("a"), result("a"), result("a")], "messages[3].tool_call_id"),
         ([USER, calling("a", "a"), result("a")], "messages[1].tool_calls[1].id"),
         ([USER, calling("a", "b"), result("a"), USER], "messages[1].tool_calls[1]"),
