@@ -80,22 +80,21 @@ def fits_cue(text: str) -> bool:
 def lines(text: str) -> list[str]:
     """A text without line breaks in as few lines as it can be, of about one length and broken behind
     punctuation if possible. A word that is too long for a line has one of its own."""
-    if columns(text) <= LINE_COLUMNS:
-        return [text]
-    places = [place for place in range(1, len(text)) if _may_break(text, place)]
-    halves = [
-        (left, right)
-        for place in places
-        if columns(left := text[:place].rstrip()) <= LINE_COLUMNS
-        and columns(right := text[place:].lstrip()) <= LINE_COLUMNS
-    ]
-    if halves:
-        return list(min(halves, key=lambda half: _unevenness(*half)))
-    fitting = [place for place in places if columns(text[:place].rstrip()) <= LINE_COLUMNS]
-    if not places:
-        return [text]
-    place = fitting[-1] if fitting else places[0]
-    return [text[:place].rstrip(), *lines(text[place:].lstrip())]
+    found: list[str] = []
+    while not _fits_line(text):
+        places = _line_ends(text)
+        halves = [
+            (left, right)
+            for place in places
+            if _fits_line(left := text[:place].rstrip()) and _fits_line(right := text[place:].lstrip())
+        ]
+        if halves:
+            return [*found, *min(halves, key=lambda half: _unevenness(*half))]
+        if not places:
+            break
+        found.append(text[: places[-1]].rstrip())
+        text = text[places[-1] :].lstrip()
+    return [*found, text]
 
 
 def srt(transcript: Transcript) -> str:
@@ -165,6 +164,21 @@ def _readable(found: Sequence[Cue], duration_s: float) -> list[Cue]:
         wanted = cue.start + max(MIN_CUE_S, columns(cue.text) / COLUMNS_PER_S)
         result.append(Cue(cue.start, max(cue.end, min(wanted, latest)), cue.text))
     return result
+
+
+def _fits_line(text: str) -> bool:
+    return len(text) <= LINE_COLUMNS and columns(text) <= LINE_COLUMNS
+
+
+def _line_ends(text: str) -> list[int]:
+    """Where the first line may end, in order; behind the first word if that is too long for a line."""
+    places: list[int] = []
+    for place in range(1, len(text)):
+        if _may_break(text, place):
+            if places and not _fits_line(text[:place].rstrip()):
+                break
+            places.append(place)
+    return places
 
 
 def _may_break(text: str, place: int) -> bool:

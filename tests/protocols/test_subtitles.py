@@ -106,6 +106,11 @@ def test_lines_are_even_and_break_behind_punctuation() -> None:
     assert all(len(line) <= LINE_COLUMNS for line in lines("word " * 29 + "word"))
 
 
+@pytest.mark.parametrize("word", ["a" * 40, "a" * 50, "气" * 20])
+def test_any_number_of_lines(word: str) -> None:
+    assert lines(" ".join([word] * 2000)) == [word] * 2000
+
+
 def test_a_cue_of_two_words_joins_its_nearer_neighbour() -> None:
     said = [(0.0, 2.0, "Who is there at this hour?"), (2.4, 2.8, "Not you."), (2.9, 5.0, "Come in and sit.")]
     assert [text for _, _, text in shown(*said)] == [
