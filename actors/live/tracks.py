@@ -13,6 +13,7 @@ import numpy as np
 from ...media.resample import StreamingResampler
 from ...media.segments import best_cut
 from ...media.voice_activity import FRAME_SAMPLES
+from ...protocols.audio import INTERNAL_RATE
 from ...realtime.effects import FindCut
 from .store import AudioStore, Samples
 
@@ -27,21 +28,32 @@ class Track:
     def __init__(self) -> None:
         self.store = AudioStore()
         self._resampler = StreamingResampler(1, 1)
+        self._num_pushed = self._num_out = 0
+        """Samples at their own rate, and what they became, since `begin`."""
         self._activity: deque[tuple[int, float]] = deque(maxlen=_KEPT_FRAMES)
         """The newest scores, for where endless speech is cut."""
 
     def begin(self, rate: int) -> None:
         """Samples come at this rate from now on; what the filter held back is dropped."""
         self._resampler = StreamingResampler(rate)
+        self._num_pushed = self._num_out = 0
 
     def resampled(self, samples: Samples) -> Samples:
         """What became final with [n] more, at 16 kHz."""
-        return self._resampler.push(samples)
+        found = self._resampler.push(samples)
+        self._num_pushed += len(samples)
+        self._num_out += len(found)
+        return found
 
     def flushed(self) -> Samples:
-        """What the filter held back. What comes next begins with a fresh one."""
+        """What the filter held back. What comes next begins with a fresh one, and on the client's
+        time: what each one rounds would add up."""
         tail = self._resampler.push(_NOTHING, last=True)
-        self.begin(self._resampler.source_rate)
+        rate = self._resampler.source_rate
+        self._resampler = StreamingResampler(rate)
+        num_due = round(self._num_pushed * INTERNAL_RATE / rate) - self._num_out
+        tail = np.pad(tail, (0, 1))[:num_due]
+        self._num_out += len(tail)
         return tail
 
     def scored(self, end_sample: int, probability: float) -> None:

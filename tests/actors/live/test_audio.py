@@ -165,6 +165,16 @@ def test_clear_forgets_what_the_resampler_held() -> None:
     assert abs(ears.tracks[0].store.end - end - 16_000) <= 1
 
 
+@pytest.mark.parametrize("rate", [8_000, 24_000, 48_000])
+@pytest.mark.parametrize("num_samples", [1, 4_096])
+def test_commits_add_up_to_the_time_of_what_was_sent(rate: int, num_samples: int) -> None:
+    ears = machine(AudioFormat("pcm16", rate))
+    for _ in range(200):
+        append(ears, bytes(2 * num_samples))
+        receive(ears, InputAudioBufferCommit())
+    assert abs(ears.num_samples_received - 200 * num_samples * 16_000 / rate) <= 1
+
+
 def test_a_change_of_format_loses_nothing() -> None:
     ears = machine(AudioFormat("pcm16", 24_000))
     append(ears, bytes(24_000))
