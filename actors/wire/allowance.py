@@ -32,6 +32,7 @@ class Allowance:
 
     async def earn(self) -> None:
         """Return when nothing is owed; let others go first in any case."""
+        self._grow()
         await trio.sleep(max(0.0, -self._left / self._per_s))
 
     def _grow(self) -> None:
