@@ -168,14 +168,13 @@ class CallMachine:
         self.name = next((name for name in names if name), self.id)
         parameters = start.customParameters or start.custom_parameters or {}
         self._began, self.deadline = now, math.inf
-        for name, each in formats.items():
-            self._tracks[name] = Track(name, each)
-            self._effects.append(OpenTrack(name, each))
+        self._tracks = {name: Track(name, each) for name, each in formats.items()}
         self._tell(
             "call.started",
             parameters=parameters,
             tracks=[track.summary() for track in self._tracks.values()],
         )
+        self._effects += [OpenTrack(name, each) for name, each in formats.items()]  # one may fail at once
 
     def _track(self, name: str, param: str) -> Track:
         if not self._tracks:

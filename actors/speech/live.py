@@ -44,13 +44,15 @@ class LiveTranscriber:
         start: int,
         activity: VoiceActivityModel | None = None,
         caller: str = "",
+        threads: trio.CapacityLimiter | None = None,
     ) -> None:
+        """`threads` are those to look with."""
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
         self._start = start
         self._caller = caller
-        self._recording = LiveRecording(family, read, activity, start=start)
+        self._recording = LiveRecording(family, read, activity, start=start, threads=threads)
         self._memory = Memory()
         self._pinned: tuple[int, str] | None = None
         """Where a range begins, and its language."""

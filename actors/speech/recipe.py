@@ -115,6 +115,8 @@ class _Work:
     deltas: DeltaJoiner | None
     _before: str = ""
     """What was said last, where the next range shall know it."""
+    _before_in: str | None = None
+    """The language of that."""
     _answered: dict[int, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
 
     @property
@@ -167,8 +169,8 @@ class _Work:
         feeder = self._feeder(index, pieces[0][1]) if len(pieces) == 1 and not self._before else None
         texts: list[tuple[str, str | None]] = []
         for part, language in pieces:
-            if texts and language != texts[-1][1]:
-                self._before = ""
+            if language != self._before_in:
+                self._before, self._before_in = "", language
             answer = await self.asker.answer(part, language, feeder, before=self._before)
             texts.append((answer.text, language if answer.language is None else answer.language.code))
             if self.is_in_order and answer.text:

@@ -180,8 +180,9 @@ class LiveRecording(Recording):
         activity: VoiceActivityModel | None = None,
         *,
         start: int,
+        threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        super().__init__(family, read, activity)
+        super().__init__(family, read, activity, threads=threads)
         self._rule = family.facts.cut_rule
         self._start = start
         self._cuts: list[int] = []
@@ -194,7 +195,9 @@ class LiveRecording(Recording):
         while end - self.open_start > size:
             start = self.open_start
             samples = await self.samples((start, start + size))
-            cut = await trio.to_thread.run_sync(self._rule.cut, samples, self._activity)
+            cut = await trio.to_thread.run_sync(
+                self._rule.cut, samples, self._activity, limiter=self._threads
+            )
             self._cuts.append(start + cut)
         bounds = [self._start, *self._cuts, end]
         for start in self._known.keys() - set(bounds):

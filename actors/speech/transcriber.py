@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 import trio
@@ -27,6 +28,9 @@ from .recipe import RANGES_AT_ONCE, transcribe_ranges
 from .recording import Recording
 from .splicing import Splice, splice
 
+_LIVE_THREADS: Final = 40
+"""As many as trio has for everything else."""
+
 
 class Transcriber:
     """Transcribes with one model (a `SpeechModel`). Holds no state of any request."""
@@ -36,7 +40,9 @@ class Transcriber:
         self.family = family
         self._activity = activity
         self._threads = trio.CapacityLimiter(RANGES_AT_ONCE)
-        """For all files, so that no live turn waits behind them for one."""
+        """For all files."""
+        self._live_threads = trio.CapacityLimiter(_LIVE_THREADS)
+        """For all live turns, so that none waits for a thread behind whatever else is done in some."""
         self._looking = trio.CapacityLimiter(num_processors())
         """Files that come together are looked at in turn: the device begins with the first."""
 
@@ -122,5 +128,11 @@ class Transcriber:
     ) -> LiveTranscriber:
         """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes."""
         return LiveTranscriber(
-            self.family, read, options, start=start, activity=self._activity, caller=caller
+            self.family,
+            read,
+            options,
+            start=start,
+            activity=self._activity,
+            caller=caller,
+            threads=self._live_threads,
         )
