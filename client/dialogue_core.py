@@ -126,8 +126,6 @@ class DialogueCore(LiveCore):
         self._cancels: dict[str, None] = {}
         self._pace: FramePace | None = None
         self._began: float | None = None
-        self.num_thinned = 0
-        """Frames that were left out, for more came than the server takes."""
 
     @property
     def num_unfinished(self) -> int:
@@ -174,7 +172,6 @@ class DialogueCore(LiveCore):
         if timestamp_ms is None:
             timestamp_ms = round((now - self._began) * 1000)
         if not self._pacer().admits(timestamp_ms):
-            self.num_thinned += 1
             return []
         if self._is_binary:
             return [encode_event(InputImageBufferAppend(timestamp_ms=timestamp_ms)), data]

@@ -312,27 +312,12 @@ class TokensSampled(msgspec.Struct, frozen=True):
     """For each token whether it came only because of `SamplingParams.phrases`, where there are any."""
 
 
-class TextGenerated(msgspec.Struct, frozen=True):
+class TextGenerated(TokensSampled, frozen=True):
     """What the detokenizer gives the session: joins of `text` equal the decode of all ids."""
 
-    request_id: RequestId
-    text: str
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...] = ()
-    top_logprobs: tuple[TopLogprobs, ...] = ()
-    prompt_logprobs: PromptLogprobs | None = None
-    num_cached: int = 0
-    finish_reason: FinishReason | None = None
+    text: str = ""
     stop: str | None = None
     """The stop string that ended the answer."""
-    num_draft_accepted: int = 0
-    probe_probability: float | None = None
-    error: str | None = None
-    fault: Fault | None = None
-    """With an `error`: of which kind it is."""
-    stop_logprob: float | None = None
-    lifted: tuple[bool, ...] = ()
-    """See `TokensSampled`."""
 
 
 class TokensAligned(msgspec.Struct, frozen=True):

@@ -120,8 +120,6 @@ class Conversation:
         self.utterances = Utterances(outgoing)
         self.open: Item | None = None
         self.pending: deque[Item] = deque()
-        self.num_completed = 0
-        self.num_failed = 0
         self.num_corrected = 0
         self.num_withheld = 0
         """Hypotheses that had new text and released none of it."""
@@ -304,7 +302,6 @@ class Conversation:
             item.heard.learn(item.answer, item.end, speech_end)
         self.utterances.follow(item.heard)
         if isinstance(item.answer, SensoriumError):
-            self.num_failed += 1
             self._outgoing.send(
                 ConversationItemInputAudioTranscriptionFailed(
                     item_id=item.id, error=error_detail(item.answer)
@@ -331,7 +328,6 @@ class Conversation:
                     end=segment.end,
                 )
             )
-        self.num_completed += 1
         self.num_corrected += item.policy.corrected
         self.num_withheld += item.policy.num_withheld
         self._outgoing.send(

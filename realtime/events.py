@@ -83,12 +83,19 @@ class DrainStarted(msgspec.Struct, frozen=True):
     """The server is stopping: finish what was said, then close."""
 
 
-SessionEvent = (
+ClientWish = (
     SessionUpdate
     | InputAudioBufferCommit
     | InputAudioBufferFlush
     | InputAudioBufferClear
     | InvalidEvent
+    | DialogueClientEvent
+    | ResponseCreate
+    | ResponseCancel
+    | VideoClientEvent
+)
+SessionEvent = (
+    ClientWish
     | AudioAppended
     | AudioRefused
     | SpeechScored
@@ -97,9 +104,5 @@ SessionEvent = (
     | HypothesisFailed
     | ClientReturned
     | DrainStarted
-    | DialogueClientEvent
-    | ResponseCreate
-    | ResponseCancel
-    | VideoClientEvent
     | DialogueFact
 )

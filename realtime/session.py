@@ -42,11 +42,8 @@ from ..protocols.realtime import (
     SessionUpdate,
     SessionUpdated,
 )
-from ..protocols.realtime_dialogue import DialogueClientEvent
 from ..protocols.realtime_dialogue_session import DialoguePatch, DialogueView
-from ..protocols.realtime_responses import ResponseCancel, ResponseCreate
 from ..protocols.realtime_session import SessionView
-from ..protocols.realtime_video import VideoClientEvent
 from .admission import Admission
 from .channels import Channels
 from .config import RealtimeModel, SessionConfig
@@ -60,6 +57,7 @@ from .events import (
     AudioAppended,
     AudioRefused,
     ClientReturned,
+    ClientWish,
     CutFound,
     DrainStarted,
     HypothesisFailed,
@@ -74,18 +72,6 @@ from .settings import MULTICHANNEL, SessionSettings, initial_settings, merge
 from .views import session_view
 
 __all__ = ["RealtimeModel", "Session", "SessionConfig"]
-
-ClientWish = (
-    SessionUpdate
-    | InputAudioBufferCommit
-    | InputAudioBufferFlush
-    | InputAudioBufferClear
-    | InvalidEvent
-    | DialogueClientEvent
-    | ResponseCreate
-    | ResponseCancel
-    | VideoClientEvent
-)
 
 
 class Session:

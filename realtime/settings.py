@@ -186,14 +186,14 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
     audio_format = _format(settings.format, audio.format, config)
-    multichannel = _either(audio.multichannel, settings.multichannel, False)
+    multichannel = either(audio.multichannel, settings.multichannel, False)
     _check_channels(audio_format, config, multichannel=multichannel)
     return SessionSettings(
         format=audio_format,
         model=model.name,
         options=options,
-        delay=_either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
-        utterance_end_ms=_either(
+        delay=either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
+        utterance_end_ms=either(
             wishes.utterance_end_ms if wishes else UNSET, settings.utterance_end_ms, None
         ),
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
@@ -268,7 +268,7 @@ def _format(
 def _num_channels(current: InputFormat, patch: FormatPatch, encoding: Encoding) -> int:
     """Kept where the encoding is, as the rate is."""
     is_same = isinstance(current, AudioFormat) and current.encoding == encoding
-    return _either(patch.channels, current.num_channels if is_same else 1, 1)
+    return either(patch.channels, current.num_channels if is_same else 1, 1)
 
 
 def _container_format(patch: FormatPatch) -> ContainerFormat:
@@ -371,9 +371,9 @@ def _turn_detection(
     if isinstance(patch, SemanticVadPatch):
         semantic = current if isinstance(current, SemanticVadView) else SemanticVadView("auto")
         return SemanticVadView(
-            _either(patch.eagerness, semantic.eagerness, "auto"),
-            _either(patch.create_response, semantic.create_response, UNSET),
-            _either(patch.interrupt_response, semantic.interrupt_response, UNSET),
+            either(patch.eagerness, semantic.eagerness, "auto"),
+            either(patch.create_response, semantic.create_response, UNSET),
+            either(patch.interrupt_response, semantic.interrupt_response, UNSET),
         )
     return _server_vad(current if isinstance(current, ServerVadView) else DEFAULT_VAD, patch)
 
@@ -381,16 +381,16 @@ def _turn_detection(
 def _server_vad(current: ServerVadView, patch: ServerVadPatch) -> ServerVadView:
     default = DEFAULT_VAD
     return ServerVadView(
-        _either(patch.threshold, current.threshold, default.threshold),
-        _either(patch.prefix_padding_ms, current.prefix_padding_ms, default.prefix_padding_ms),
-        _either(patch.silence_duration_ms, current.silence_duration_ms, default.silence_duration_ms),
+        either(patch.threshold, current.threshold, default.threshold),
+        either(patch.prefix_padding_ms, current.prefix_padding_ms, default.prefix_padding_ms),
+        either(patch.silence_duration_ms, current.silence_duration_ms, default.silence_duration_ms),
         None,
-        _either(patch.create_response, current.create_response, UNSET),
-        _either(patch.interrupt_response, current.interrupt_response, UNSET),
+        either(patch.create_response, current.create_response, UNSET),
+        either(patch.interrupt_response, current.interrupt_response, UNSET),
     )
 
 
-def _either(patch: T | UnsetType | None, current: T, default: T) -> T:
+def either(patch: T | UnsetType | None, current: T, default: T) -> T:
     """UNSET keeps the current value, None returns to the default."""
     if patch is UNSET:
         return current

@@ -95,7 +95,6 @@ class TextStream(TextReader):
             self._buffer.append(
                 TextGenerated(
                     self.request_id,
-                    "",
                     (),
                     finish_reason="error",
                     error=f"the reader fell {self._capacity} messages behind",
@@ -258,11 +257,10 @@ def _collect(opened: _Gathering, sampled: TokensSampled) -> TextGenerated | None
     stride = opened.stream.stride
     if part.finish_reason is None and (stride is None or len(collected.token_ids) < stride):
         return None
-    gathered = collected.sampled(part)
+    gathered = collected.joined(part)
     opened.collected = Collected()
-    if isinstance(part, TokensSampled):
+    if not isinstance(gathered, TextGenerated):
         return opened.detokenizer.push(gathered)
     text = "".join(opened.texts)
     opened.texts.clear()
-    fields = {name: getattr(gathered, name) for name in gathered.__struct_fields__ if hasattr(part, name)}
-    return msgspec.structs.replace(part, text=text, **fields)
+    return msgspec.structs.replace(gathered, text=text)

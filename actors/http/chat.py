@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
-from ...engine.text.tools.events import TextAdded
-from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.answer_body import answer_body
 from ...protocols.chat import ChatRequest, Conversation, chat_params, parse_chat
 from ...protocols.chat_answers import ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta
@@ -83,9 +82,7 @@ class _Streamed:
         if self._machine is None:
             return Delta(content=piece.text) if piece.text else _NOTHING
         self.thought.push(piece.token_ids)
-        events = self._machine.push(piece.text)
-        if piece.finish_reason is not None:
-            events += self._machine.finish()
+        events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
         if not events:
             return _NOTHING
         delta = delta_of(events, shows_reasoning=shows_reasoning)
@@ -173,8 +170,7 @@ class _ChatShape:
         """See `Shape`."""
 
     def _choice(self, index: int, answer: Answer) -> ChatChoice:
-        machine = self._reading.machine()
-        events = [TextAdded(answer.text)] if machine is None else read_whole(machine, answer.text)
+        events = read_whole(self._reading.machine(), answer.text)
         message = message_of(events, shows_reasoning=self._wish.shows_reasoning)
         reason = finished_chat(answer.finish_reason, has_calls=message.tool_calls is not UNSET)
         assert reason is not None, "an answer that was not finished is an error"

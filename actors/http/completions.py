@@ -228,7 +228,7 @@ class _CompletionShape:
         if self._wish.num_generated == 0:  # see `_choice`
             if piece.finish_reason is None:
                 return None
-            piece = TextGenerated(piece.request_id, "", (), finish_reason="length")
+            piece = TextGenerated(piece.request_id, (), finish_reason="length")
         text = piece.text
         if not sent.has_begun:
             text = self._echoes[number // self._wish.num_choices] + text

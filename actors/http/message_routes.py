@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
-from ...engine.text.tools.events import Event, TextAdded
-from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.body import renamed
 from ...protocols.chat import chat_params
 from ...protocols.errors import SensoriumError
@@ -124,10 +123,7 @@ class _MessageShape:
         """See `Shape`."""
         answer = answers[0][0]
         self._writer.begin(self._num_prompt)
-        events: list[Event] = [TextAdded(answer.text)] if answer.text else []
-        if self._machine is not None:
-            events = read_whole(self._machine, answer.text)
-        self._writer.add(events)
+        self._writer.add(read_whole(self._machine, answer.text))
         self._writer.finish(_usage(found), answer.finish_reason, answer.stop)
         return msgspec.json.encode(self._writer.message)
 
@@ -139,12 +135,7 @@ class _MessageShape:
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
         self._reason, self._stop = piece.finish_reason, piece.stop
-        if self._machine is None:
-            events: list[Event] = [TextAdded(piece.text)] if piece.text else []
-        else:
-            events = self._machine.push(piece.text)
-            if piece.finish_reason is not None:
-                events += self._machine.finish()
+        events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
         return _frames(self._writer.add(events)) or None
 
     def end(self, found: CompletionUsage) -> bytes:

@@ -16,8 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ...engine.models.prompts import Prompt
-from ...engine.text.tools.events import Event, TextAdded
-from ...engine.text.tools.machine import AnswerMachine, read_whole
+from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
@@ -173,11 +172,8 @@ class ResponseShape:
         """See `Shape`."""
         answer = answers[0][0]
         self._writer.begin()
-        events: list[Event] = [TextAdded(answer.text)] if answer.text else []
-        if self._machine is not None:
-            events = read_whole(self._machine, answer.text)
         self._thought.push(answer.token_ids)
-        self._writer.add(events, self._logprobs(answer))
+        self._writer.add(read_whole(self._machine, answer.text), self._logprobs(answer))
         self._writer.finish(self._usage(found), is_cut=answer.finish_reason == "length", now=int(time.time()))
         return msgspec.json.encode(self.response)
 
@@ -194,12 +190,7 @@ class ResponseShape:
         """See `Shape`."""
         self._thought.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
-        if self._machine is None:
-            events: list[Event] = [TextAdded(piece.text)] if piece.text else []
-        else:
-            events = self._machine.push(piece.text)
-            if piece.finish_reason is not None:
-                events += self._machine.finish()
+        events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
         return _frames(self._writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:

@@ -24,6 +24,7 @@ from ...engine.text.tools.events import (
     ReasoningAdded,
     TextAdded,
 )
+from ...engine.text.tools.machine import read_more
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.generation import GenerationRequest, fitted, sampling_params
 from ...protocols.messages import Lane, SamplingParams, SessionKey
@@ -195,13 +196,7 @@ class LiveAnswers:
                     num_output += len(piece.token_ids)
                     num_cached = max(num_cached, piece.num_cached)
                     reason = piece.finish_reason
-                    found: list[Event]
-                    if machine is None:
-                        found = [TextAdded(piece.text)] if piece.text else []
-                    else:
-                        found = machine.push(piece.text)
-                        found += machine.finish() if reason is not None else ()
-                    for event in found:
+                    for event in read_more(machine, piece.text, is_last=reason is not None):
                         if (fact := _fact(effect.response_id, event)) is not None:
                             await self._report(fact)
         return AnswerEnded(effect.response_id, reason == "length", _usage(prompt, num_cached, num_output))

@@ -14,6 +14,8 @@ import math
 import unicodedata
 from typing import Final
 
+import msgspec
+
 from ...protocols.messages import TextGenerated
 from .answer_guard import speaking_time_s
 from .plausibility import MIN_LOGPROB
@@ -70,15 +72,13 @@ def goes_on(answer: TextGenerated, rest: TextGenerated, speech_s: float = 0.0) -
 
 def joined(answer: TextGenerated, rest: TextGenerated) -> TextGenerated:
     """Both as one answer."""
-    return TextGenerated(
-        request_id=answer.request_id,
+    return msgspec.structs.replace(
+        rest,
         text=answer.text + rest.text,
         token_ids=answer.token_ids + rest.token_ids,
         logprobs=answer.logprobs + rest.logprobs,
         top_logprobs=answer.top_logprobs + rest.top_logprobs,
-        finish_reason=rest.finish_reason,
         probe_probability=answer.probe_probability,
-        stop_logprob=rest.stop_logprob,
     )
 
 

@@ -19,6 +19,7 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.models.whisper.text import DecodeRequest, WhisperText
+from ...engine.text.detokenizer import Collected
 from ...media.features import FeatureConfig, IncrementalLogMel
 from ...media.hashing import beginning_of, encoder_item
 from ...media.speech_frames import log_mel_frames
@@ -329,34 +330,23 @@ class Whisper:
         short context it is left sooner."""
         parts: list[TextGenerated] = []
         released = 0
-        probability: float | None = None
-        guard = LoopGuard()
+        collected, guard = Collected(), LoopGuard()
         async with self.engine.generate(request) as texts:
             async for part in texts:
                 parts.append(part)
-                if part.probe_probability is not None:
-                    probability = part.probe_probability
+                collected.add(part)
                 if guard.feed(part.token_ids) is not None:
                     break  # the rest is left out
-                if is_short and part.finish_reason is None:
-                    said = [token for each in parts for token in each.token_ids]
-                    if repeats_itself(said, least=LOOP_TOKENS):
-                        break  # it will be asked for again
+                is_unended = is_short and part.finish_reason is None
+                if is_unended and repeats_itself(collected.token_ids, least=LOOP_TOKENS):
+                    break  # it will be asked for again
+                probability = collected.probe_probability
                 is_speech = probability is not None and probability <= NO_SPEECH_PROBABILITY
                 if on_text is not None and part.error is None and is_speech:
                     on_text("".join(waiting.text for waiting in parts[released:]))
                     released = len(parts)
-        return TextGenerated(
-            request_id=request.request_id,
-            text="".join(part.text for part in parts),
-            token_ids=tuple(token for part in parts for token in part.token_ids),
-            logprobs=tuple(logprob for part in parts for logprob in part.logprobs),
-            top_logprobs=tuple(top for part in parts for top in part.top_logprobs),
-            finish_reason=parts[-1].finish_reason if parts else "error",
-            probe_probability=probability,
-            error=next((part.error for part in parts if part.error), None),
-            stop_logprob=parts[-1].stop_logprob if parts else None,
-        )
+        last = parts[-1] if parts else TextGenerated(request.request_id, (), finish_reason="error")
+        return msgspec.structs.replace(collected.joined(last), text="".join(part.text for part in parts))
 
     def _num_positions(self, num_samples: int) -> int:
         """Encoder positions that hold audio, of a window with `num_samples`."""

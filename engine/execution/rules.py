@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -38,17 +38,17 @@ class RuleBook:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._biases: OrderedDict[object, Bias] = OrderedDict()
-        self._phrases: OrderedDict[Phrases, PhraseBiases] = OrderedDict()
+        self._bias = lru_cache(_MAX_CACHED_BIASES)(self._make_bias)
+        self._phrases = lru_cache(_MAX_CACHED_PHRASES)(self._make_phrases)
 
     def rules_of(self, sampling: SamplingParams) -> Rules | None:
         """None if nothing but the best logit counts; ids outside the vocabulary are ignored."""
         early = sampling.stop_token_ids if sampling.min_tokens > 0 else ()
         rules = Rules(
             self._bias(sampling.suppress_token_ids, sampling.logit_bias, sampling.allowed_token_ids),
-            self._bias(sampling.begin_suppress_token_ids),
-            self._bias(early),
-            self._biases_of(sampling.phrases),
+            self._bias(sampling.begin_suppress_token_ids, (), None),
+            self._bias(early, (), None),
+            None if sampling.phrases is None else self._phrases(sampling.phrases),
         )
         if (rules.always or rules.at_first or rules.before_minimum or rules.phrases) is not None:
             return rules
@@ -60,41 +60,17 @@ class RuleBook:
         )
         return rules if any(history) else None
 
-    def _bias(
-        self,
-        suppressed: tuple[int, ...],
-        biases: tuple[tuple[int, float], ...] = (),
-        allowed: tuple[int, ...] | None = None,
-    ) -> Bias | None:
-        if not suppressed and not biases and allowed is None:
-            return None
-        key = (suppressed, biases, allowed)
-        bias = self._biases.get(key)
-        if bias is None:
-            bias = self._biases[key] = self._make(*key)
-            if len(self._biases) > _MAX_CACHED_BIASES:
-                self._biases.popitem(last=False)
-        self._biases.move_to_end(key)
-        return bias
+    def _make_phrases(self, phrases: Phrases) -> PhraseBiases:
+        return PhraseBiases(tree_of(phrases), vocab_size=self._vocab_size, device=self._device)
 
-    def _biases_of(self, phrases: Phrases | None) -> PhraseBiases | None:
-        if phrases is None:
-            return None
-        biases = self._phrases.get(phrases)
-        if biases is None:
-            biases = PhraseBiases(tree_of(phrases), vocab_size=self._vocab_size, device=self._device)
-            self._phrases[phrases] = biases
-            if len(self._phrases) > _MAX_CACHED_PHRASES:
-                self._phrases.popitem(last=False)
-        self._phrases.move_to_end(phrases)
-        return biases
-
-    def _make(
+    def _make_bias(
         self,
         suppressed: tuple[int, ...],
         biases: tuple[tuple[int, float], ...],
         allowed: tuple[int, ...] | None,
-    ) -> Bias:
+    ) -> Bias | None:
+        if not suppressed and not biases and allowed is None:
+            return None
         values: dict[int, float] = {}
         for token_id, value in biases:
             values[token_id] = values.get(token_id, 0.0) + value

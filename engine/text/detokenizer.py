@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
 
 from ...protocols.messages import (
     PromptLogprobs,
@@ -20,6 +23,8 @@ from ...protocols.messages import (
 )
 from .stop_strings import StopStrings
 from .text_decoder import ByteDecoder, Decode, ShowingDecoder, TextDecoder, WindowedDecoder
+
+T = TypeVar("T", bound=TokensSampled)
 
 __all__ = ["Collected", "Decode", "Detokenizer", "decoder_maker"]
 
@@ -72,24 +77,7 @@ class Detokenizer:
         text = self._decoder.push(sampled.token_ids)
         if sampled.finish_reason is not None:
             text += self._decoder.flush()
-        # By position: at hundreds of requests a step this line is a good part of the work.
-        return TextGenerated(
-            sampled.request_id,
-            text,
-            sampled.token_ids,
-            sampled.logprobs,
-            sampled.top_logprobs,
-            sampled.prompt_logprobs,
-            sampled.num_cached,
-            sampled.finish_reason,
-            None,
-            sampled.num_draft_accepted,
-            sampled.probe_probability,
-            sampled.error,
-            sampled.fault,
-            sampled.stop_logprob,
-            sampled.lifted,
-        )
+        return _with_text(sampled, text)
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
         texts: list[str] = []
@@ -107,22 +95,15 @@ class Detokenizer:
         self._released += len(text)
         is_last = sampled.finish_reason is not None
         released = self._cut() if stop is not None else self._let_go(everything=is_last)
-        return TextGenerated(
-            request_id=sampled.request_id,
-            text=text,
+        told = msgspec.structs.replace(
+            _with_text(sampled, text, stop),
             token_ids=tuple(token.token_id for token in released),
             logprobs=tuple(token.logprob for token in released if token.logprob is not None),
             top_logprobs=tuple(token.top for token in released if token.top is not None),
-            prompt_logprobs=sampled.prompt_logprobs,
-            num_cached=sampled.num_cached,
-            finish_reason=sampled.finish_reason if stop is None else "stop",
-            stop=stop,
-            num_draft_accepted=sampled.num_draft_accepted,
-            probe_probability=sampled.probe_probability,
-            error=sampled.error if stop is None else None,
-            fault=sampled.fault if stop is None else None,
-            stop_logprob=sampled.stop_logprob,
         )
+        if stop is None:
+            return told
+        return msgspec.structs.replace(told, finish_reason="stop", error=None, fault=None)
 
     def _take(
         self, stops: StopStrings, sampled: TokensSampled, index: int, text: str, texts: list[str]
@@ -188,7 +169,7 @@ class Collected:
     lifted: list[bool] = field(default_factory=list)
     is_first: bool = True
 
-    def add(self, part: TokensSampled | TextGenerated) -> None:
+    def add(self, part: TokensSampled) -> None:
         """Take the next event, before or after its text was made."""
         self.token_ids += part.token_ids
         self.num_draft_accepted += part.num_draft_accepted
@@ -203,20 +184,21 @@ class Collected:
         if part.probe_probability is not None and self.probe_probability is None:
             self.probe_probability = part.probe_probability
 
-    def sampled(self, last: TokensSampled | TextGenerated) -> TokensSampled:
-        """Everything as if it had been sampled at once, ending as `last` does."""
-        return TokensSampled(
-            request_id=last.request_id,
+    def joined(self, last: T) -> T:
+        """Everything as if it had been sampled at once, ending as `last` does; its text stays."""
+        return msgspec.structs.replace(
+            last,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
             top_logprobs=tuple(self.top_logprobs),
             prompt_logprobs=self.prompt_logprobs,
             num_cached=self.num_cached,
-            finish_reason=last.finish_reason,
             num_draft_accepted=self.num_draft_accepted,
             probe_probability=self.probe_probability,
-            error=last.error,
-            fault=last.fault,
-            stop_logprob=last.stop_logprob,
             lifted=tuple(self.lifted),
         )
+
+
+def _with_text(sampled: TokensSampled, text: str, stop: str | None = None) -> TextGenerated:
+    fields: tuple[Any, ...] = (*msgspec.structs.astuple(sampled), text, stop)
+    return TextGenerated(*fields)

@@ -6,7 +6,7 @@ How audio comes in is settled in `realtime/settings.py`, for every kind of sessi
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,10 +16,9 @@ from ...protocols.realtime_dialogue_session import DialoguePatch, ReasoningPatch
 from ...protocols.realtime_responses import ResponseWish
 from ...protocols.realtime_session import AudioPatch, SessionPatch
 from ...protocols.realtime_video_session import VideoPatch
+from ..settings import either
 from .config import DialogueConfig, VideoConfig
 from .tool_settings import ToolSettings, merge_tools
-
-T = TypeVar("T")
 
 
 class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfi
         )
     return DialogueSettings(
         answers=_answers(current.answers, patch, AnswerSettings(), config, "session"),
-        truncation=_either(patch.truncation, current.truncation, "auto"),
+        truncation=either(patch.truncation, current.truncation, "auto"),
         video=_video(current.video, patch.video, VideoSettings.of(config.video)),
     )
 
@@ -105,14 +104,14 @@ def _answers(
     param: str,
 ) -> AnswerSettings:
     return AnswerSettings(
-        instructions=_either(patch.instructions, current.instructions, default.instructions),
-        max_output_tokens=_either(
+        instructions=either(patch.instructions, current.instructions, default.instructions),
+        max_output_tokens=either(
             patch.max_output_tokens, current.max_output_tokens, default.max_output_tokens
         ),
-        temperature=_either(patch.temperature, current.temperature, default.temperature),
-        top_p=_either(patch.top_p, current.top_p, default.top_p),
-        seed=_either(patch.seed, current.seed, default.seed),
-        reasoning=_either(patch.reasoning, current.reasoning, default.reasoning),
+        temperature=either(patch.temperature, current.temperature, default.temperature),
+        top_p=either(patch.top_p, current.top_p, default.top_p),
+        seed=either(patch.seed, current.seed, default.seed),
+        reasoning=either(patch.reasoning, current.reasoning, default.reasoning),
         tools=merge_tools(
             current.tools,
             default.tools,
@@ -133,14 +132,7 @@ def _video(
     if patch is None:
         return default
     return VideoSettings(
-        retention_s=_either(patch.retention_s, current.retention_s, default.retention_s),
-        retention_tokens=_either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
-        min_change=_either(patch.min_change, current.min_change, default.min_change),
+        retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
+        retention_tokens=either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
+        min_change=either(patch.min_change, current.min_change, default.min_change),
     )
-
-
-def _either(patch: T | UnsetType | None, current: T, default: T) -> T:
-    """UNSET keeps the current value, None returns to the default."""
-    if patch is UNSET:
-        return current
-    return default if patch is None else patch

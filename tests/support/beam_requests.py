@@ -47,8 +47,8 @@ def expect_answer(answer: TextGenerated, asked: Generate) -> None:
     best, _ = searched(asked)
     expected = TextGenerated(
         asked.request_id,
-        decode(best.token_ids),
         best.token_ids,
+        text=decode(best.token_ids),
         logprobs=best.logprobs if asked.sampling.logprobs is not None else (),
         num_cached=answer.num_cached,
         finish_reason=best.finish_reason,

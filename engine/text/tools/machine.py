@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .asides import Asides
-from .events import Event, EventSink, Span
+from .events import Event, EventSink, Span, TextAdded
 from .formats import FORMATS, FormatName, ToolFormat, format_of
 from .harmony import HARMONY
 from .json_calls import Tools
@@ -146,6 +146,13 @@ def _no_id(_: int, __: str) -> str:
     raise AssertionError("no format, no calls")
 
 
-def read_whole(machine: AnswerMachine, text: str) -> list[Event]:
+def read_more(machine: AnswerMachine | None, text: str, *, is_last: bool) -> list[Event]:
+    """What is found with more of an answer; without a machine all of it is text."""
+    if machine is None:
+        return [TextAdded(text)] if text else []
+    return [*machine.push(text), *(machine.finish() if is_last else ())]
+
+
+def read_whole(machine: AnswerMachine | None, text: str) -> list[Event]:
     """All of an answer at once."""
-    return [*machine.push(text), *machine.finish()]
+    return read_more(machine, text, is_last=True)

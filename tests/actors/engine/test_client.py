@@ -11,7 +11,7 @@ from sensorium.protocols.messages import Fault, FinishReason, RequestId, TextGen
 
 
 def answer(reason: FinishReason, fault: Fault | None = None) -> TextGenerated:
-    return TextGenerated(RequestId("a"), "", (), finish_reason=reason, error="of tokens: none", fault=fault)
+    return TextGenerated(RequestId("a"), (), finish_reason=reason, error="of tokens: none", fault=fault)
 
 
 @pytest.mark.parametrize("fault", get_args(Fault))

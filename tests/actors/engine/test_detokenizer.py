@@ -21,7 +21,7 @@ def make_decoder() -> WindowedDecoder:
 
 
 def text(number: int, reason: FinishReason | None = None) -> TextGenerated:
-    return TextGenerated(R, str(number), (number,), finish_reason=reason)
+    return TextGenerated(R, (number,), finish_reason=reason, text=str(number))
 
 
 def sampled(*token_ids: int, reason: FinishReason | None = None) -> TokensSampled:
@@ -84,9 +84,9 @@ async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nur
     assert [each async for each in stream] == [
         TextGenerated(
             R,
-            "bcd",
             (1, 2, 3),
             (-0.5, -1.0, -2.0),
+            text="bcd",
             finish_reason="stop",
             num_draft_accepted=3,
             probe_probability=0.25,

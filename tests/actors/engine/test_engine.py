@@ -80,7 +80,7 @@ async def test_complete_is_the_models_answer(autojump_clock: MockClock, engine: 
     async with engine.encoded(item("A")):
         answer = await engine.complete(request("a", on="A"))
     tokens, reason = answer_alone(request("a"), b"A")
-    assert answer == TextGenerated(RequestId("a"), decode(tokens), tokens, finish_reason="length")
+    assert answer == TextGenerated(RequestId("a"), tokens, finish_reason="length", text=decode(tokens))
     assert reason == "length"
 
 

@@ -55,8 +55,8 @@ def said(text: str, finish: FinishReason | None = None, **said_besides: object) 
     tokens = ids(text)
     part = TextGenerated(
         RequestId("part"),
-        decode(tokens),
         tokens,
+        text=decode(tokens),
         logprobs=tuple(-float(token) for token in tokens),
         top_logprobs=tuple(((token, -float(token)),) for token in tokens),
         finish_reason=finish,

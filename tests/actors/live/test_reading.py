@@ -61,7 +61,7 @@ class Desk:
             await event.wait()
         finally:
             del self.answers[kind]
-        return TextGenerated(request.request_id, "", (), finish_reason="length")
+        return TextGenerated(request.request_id, (), finish_reason="length")
 
     async def report(self, fact: HasReadAhead) -> None:
         self.reports.append(fact.plan)

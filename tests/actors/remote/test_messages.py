@@ -40,8 +40,8 @@ LONG: list[Message] = [
     messages.Text(
         TextGenerated(
             RequestId("a"),
-            "text " * 100_000,
             IDS,
+            text="text " * 100_000,
             logprobs=tuple(-float(number) for number in IDS),
             top_logprobs=(PAIRS[:20],) * 4000,
             prompt_logprobs=PromptLogprobs((-1.0,) * 9000, (PAIRS[:3],) * 9000),

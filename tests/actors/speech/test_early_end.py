@@ -29,7 +29,7 @@ def said(
     """An answer with a token for each log-probability, and how likely its end was."""
     ids = tuple(range(len(logprobs)))
     stop = None if end is None else math.log(end)
-    return TextGenerated(RequestId("r"), text, ids, logprobs, finish_reason=reason, stop_logprob=stop)
+    return TextGenerated(RequestId("r"), ids, logprobs, finish_reason=reason, stop_logprob=stop, text=text)
 
 
 @pytest.mark.parametrize(

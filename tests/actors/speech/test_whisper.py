@@ -77,7 +77,7 @@ async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
                     await trio.lowlevel.checkpoint()
                     token_id = loop[number % len(loop)]
                     num_said += 1
-                    yield TextGenerated(request.request_id, "", (token_id,), (-0.1,), probe_probability=0.0)
+                    yield TextGenerated(request.request_id, (token_id,), (-0.1,), probe_probability=0.0)
 
             async with aclosing(tokens()) as said:
                 yield said

@@ -96,8 +96,10 @@ async def test_a_full_queue_is_told_as_itself(model: TextModel) -> None:
 
 def test_an_answer_collects() -> None:
     answer = Answer()
-    answer.add(TextGenerated(RequestId("a"), "x", (1,), logprobs=(-1.0,), num_cached=4))
-    answer.add(TextGenerated(RequestId("a"), "y", (2,), logprobs=(-2.0,), finish_reason="stop", stop="z"))
+    answer.add(TextGenerated(RequestId("a"), (1,), text="x", logprobs=(-1.0,), num_cached=4))
+    answer.add(
+        TextGenerated(RequestId("a"), (2,), text="y", logprobs=(-2.0,), finish_reason="stop", stop="z")
+    )
     assert (answer.text, answer.token_ids, answer.logprobs) == ("xy", [1, 2], [-1.0, -2.0])
     assert (answer.num_cached, answer.finish_reason, answer.stop) == (4, "stop", "z")
 

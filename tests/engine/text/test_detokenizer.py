@@ -158,6 +158,6 @@ def test_collected_events_are_one_event() -> None:
     ]
     for event in events:
         collected.add(event)
-    assert collected.sampled(TokensSampled(R, (), finish_reason="stop")) == TokensSampled(
+    assert collected.joined(TokensSampled(R, (), finish_reason="stop")) == TokensSampled(
         R, (1, 2, 3), (-0.5, -1.0, -2.0), ((), (), ()), prompt, 7, "stop", 3, 0.25
     )
