@@ -12,6 +12,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Final
 
 import llguidance
@@ -39,6 +40,9 @@ MAX_KEPT_BYTES: Final = 256 * 1024 * 1024
 _PARAM: Final = "response_format"
 _MAX_MESSAGE = 300
 _MAX_CHOICES = 4096
+MAX_OPTIONAL: Final = 240
+"""Properties of an object that may be left out, one behind the other: of some more of them the library gives
+up in the midst of an answer (`max_items_in_row`)."""
 
 _LIMITS: Final = llguidance.LLParserLimits(
     max_items_in_row=1000,  # the most ambiguous grammar takes 0.2 s for a token with so many, the last one
@@ -247,6 +251,11 @@ def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llgui
     try:
         if grammar.kind != "lark" and (size := _regex_bytes(grammar)) > MAX_REGEX_BYTES:
             raise ValueError(f"its patterns have {size} bytes, more than the {MAX_REGEX_BYTES} allowed")
+        if (num := max(_optional_runs(_schema_of(grammar)), default=0)) > MAX_OPTIONAL:
+            raise ValueError(
+                f"an object has {num} properties in a row that may be left out, more than the {MAX_OPTIONAL} "
+                "allowed; say in `required` which always come"
+            )
         source = _source(grammar)
     except (ValueError, RecursionError) as error:
         raise _bad(grammar, _first_line(str(error))) from None
@@ -315,14 +324,18 @@ def _regex_bytes(grammar: Grammar) -> int:
     match grammar.kind:
         case "regex" | "lark":
             return _num_bytes(grammar)
-        case "json_schema" | "answer":
-            try:
-                schema = json.loads(grammar.source)
-            except ValueError:
-                return 0  # the library says what is wrong with it
-            return sum(len(each.encode("utf-8", "surrogatepass")) for each in _patterns(schema))
         case _:
-            return 0
+            return sum(len(each.encode("utf-8", "surrogatepass")) for each in _patterns(_schema_of(grammar)))
+
+
+def _schema_of(grammar: Grammar) -> object:
+    """None for what has none, or is no JSON: the library says what is wrong with it."""
+    if grammar.kind not in ("json_schema", "answer"):
+        return None
+    try:
+        return json.loads(grammar.source)
+    except ValueError:
+        return None
 
 
 def _patterns(schema: object) -> Iterator[str]:
@@ -338,6 +351,23 @@ def _patterns(schema: object) -> Iterator[str]:
     elif isinstance(schema, list):
         for each in schema:
             yield from _patterns(each)
+
+
+def _optional_runs(schema: object) -> Iterator[int]:
+    """Of each object, how many properties in a row may be left out, at most."""
+    if isinstance(schema, dict):
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(properties, dict):
+            needed = (
+                [each for each in required if isinstance(each, str)] if isinstance(required, list) else ()
+            )
+            runs = groupby(properties, frozenset(needed).__contains__)
+            yield max((len(list(run)) for is_needed, run in runs if not is_needed), default=0)
+        for each in schema.values():
+            yield from _optional_runs(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _optional_runs(each)
 
 
 def _bad(grammar: Grammar, reason: str) -> BadRequestError:

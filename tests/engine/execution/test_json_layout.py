@@ -6,7 +6,8 @@ import json
 from functools import cache
 
 import pytest
-from sensorium.engine.execution.grammar import GrammarError, GrammarMatcher, GrammarStore
+from sensorium.engine.execution.grammar import MAX_OPTIONAL, GrammarError, GrammarMatcher, GrammarStore
+from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Grammar
 from support.text_folder import byte_level_tokenizer
 from tokenizers import Tokenizer
@@ -42,3 +43,35 @@ def test_json_may_be_laid_out_as_people_do(indent: int | str | None) -> None:
 def test_no_answer_is_spent_on_white_space(text: str) -> None:
     with pytest.raises(GrammarError):
         after(text)
+
+
+def an_object(num_optional: int, *, around: str | None = None, required: tuple[str, ...] = ()) -> Grammar:
+    properties = {f"p{number}": {"type": "integer"} for number in range(num_optional)}
+    schema: dict[str, object] = {"type": "object", "properties": properties, "required": list(required)}
+    return Grammar("json_schema", json.dumps(schema if around is None else {"type": "array", around: schema}))
+
+
+def test_so_many_properties_may_be_left_out_as_an_answer_can_be_followed_through() -> None:
+    for grammar, text in (
+        (an_object(MAX_OPTIONAL), "{"),
+        (an_object(MAX_OPTIONAL, around="items"), "[{"),
+        (an_object(3 * MAX_OPTIONAL, required=(f"p{MAX_OPTIONAL}", f"p{2 * MAX_OPTIONAL}")), "{"),
+    ):
+        matcher = store().matcher(grammar)
+        matcher.advance(tokenizer().encode(text, add_special_tokens=False).ids)
+        assert matcher.masks((), ()).any()
+    for grammar in (an_object(MAX_OPTIONAL + 1), an_object(MAX_OPTIONAL + 1, around="items")):
+        with pytest.raises(BadRequestError, match=f"an object has {MAX_OPTIONAL + 1} properties in a row"):
+            store().compile(grammar)
+
+
+def test_what_is_ready_says_so() -> None:
+    a_store = GrammarStore(tokenizer().to_str(), vocab_size=300, stop_token_ids=(299,))
+    a_store.prepare()
+    assert not a_store.is_ready(Grammar("json_object"))
+    a_store.compile(Grammar("json_object"))
+    assert a_store.is_ready(Grammar("json_object"))
+    none = GrammarStore(tokenizer().to_str(), vocab_size=300, stop_token_ids=())
+    none.prepare()
+    with pytest.raises(BadRequestError, match="no stop token"):
+        none.compile(Grammar("json_object"))
