@@ -128,6 +128,8 @@ class DialogueLimitsView(LimitsView, frozen=True):
     max_items: int = 0
     max_media_bytes: int = 0
     """Of the pictures and sounds in the conversation, as they came."""
+    max_item_chars: int = 0
+    """Of the text in an item."""
     max_fps: float = 0.0
     """Live frames of a second; 0: none are taken."""
     max_frame_bytes: int = 0

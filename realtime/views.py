@@ -86,6 +86,7 @@ def session_view(
             max_context=config.dialogue.max_context,
             max_items=config.dialogue.max_items,
             max_media_bytes=config.dialogue.max_media_bytes,
+            max_item_chars=config.dialogue.max_item_chars,
             max_fps=config.dialogue.video.max_fps,
             max_frame_bytes=config.dialogue.video.max_frame_bytes if sees else 0,
         ),

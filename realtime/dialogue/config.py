@@ -45,5 +45,7 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures and sounds in the conversation, as they came."""
     max_chars: int = 4_000_000
     """Text in the conversation."""
+    max_item_chars: int = 1_000_000
+    """Text in an item, which is told twice when it is added: more would not fit what waits for a client."""
     max_responses: int = 4
     """Answers being made at a time, one of them in the conversation."""

@@ -246,6 +246,12 @@ class Items:
     def check_room(self, item: Item) -> None:
         """Raise BadRequestError if the item would be one too many, or too much."""
         config = self._config
+        if item.num_chars > config.max_item_chars:
+            raise BadRequestError(
+                f"an item has at most {config.max_item_chars} characters of text",
+                code="too_large",
+                param="item.content",
+            )
         if len(self._items) >= config.max_items:
             raise _full(f"{config.max_items} items", "item")
         if item.num_media_bytes + self.num_media_bytes > config.max_media_bytes:

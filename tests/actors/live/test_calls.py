@@ -11,6 +11,7 @@ from sensorium.actors.live.calls import Audience, CallActor, TrackSocket
 from sensorium.actors.live.line import Line, Socket
 from sensorium.actors.live.outbox import Outbox
 from sensorium.protocols.audio import AudioFormat
+from sensorium.protocols.errors import OverloadedError
 from support.fake_sessions import FakeSocket
 
 
@@ -47,3 +48,20 @@ async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nurs
     with trio.fail_after(5):
         await heard.wait()
     nursery.cancel_scope.cancel()
+
+
+async def test_a_call_without_room_for_a_track_is_told_of_in_order(nursery: trio.Nursery) -> None:
+    def is_full(_: Socket, __: AudioFormat) -> Line:
+        raise OverloadedError("no room", code="too_many_sessions")
+
+    async def serve(_: Line) -> None:
+        raise AssertionError
+
+    provider = FakeSocket()
+    outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
+    actor = CallActor(provider, outbox, is_full, serve, Audience(), Caller("x"))
+    nursery.start_soon(actor.run)
+    provider.client_sends({"event": "start", "start": {"tracks": ["a", "b"]}})
+    await trio.testing.wait_all_tasks_blocked()
+    told = [(event["event"], event["seq"]) for event in provider.received]
+    assert told == [("call.started", 1), ("error", 2), ("error", 3), ("call.summary", 4)]

@@ -14,7 +14,7 @@ import trio
 from msgspec import UNSET
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
-from sensorium.actors.speech import early_end
+from sensorium.actors.speech import early_end, languages, settling
 from sensorium.actors.speech.family import CutRule, LanguageSource
 from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, is_first
@@ -325,6 +325,16 @@ async def test_each_range_may_know_what_was_said_before() -> None:
         2: ["send this caller to voice mail", ""],
         3: ["send this caller to voice mail goodbye then"],
     }, "an answer made of what it was told is asked for again"
+
+
+async def test_what_was_said_in_another_language_is_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (languages, settling):
+        monkeypatch.setattr(module, "MIN_RANGE", 0)
+    said = (("en", "hello"), ("fr", "bonjour"), ("fr", "encore"))
+    family = ScriptedFamily(*said, language_from="detection", probability=lambda _: 0.95)
+    family.facts = replace(family.facts, takes_previous_text=True)
+    await transcribe(family, TranscriptionOptions(condition_on_previous_text=True))
+    assert [family.before[place] for place in range(3)] == [[""], [""], ["bonjour"]]
 
 
 async def test_an_answer_that_repeats_itself_is_forgotten() -> None:

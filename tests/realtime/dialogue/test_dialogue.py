@@ -328,12 +328,15 @@ def test_an_empty_conversation_has_no_answer() -> None:
 
 
 def test_the_bounds_of_a_conversation() -> None:
-    talk = Talk(dialogue={"max_items": 3, "max_media_bytes": 10, "max_chars": 100})
+    talk = Talk(dialogue={"max_items": 3, "max_media_bytes": 10, "max_chars": 100, "max_item_chars": 110})
     talk.add(shown("?"))
     talk.client({"type": "conversation.item.create", "item": shown("?")})
     assert talk.error()["code"] == "conversation_full"
     talk.client({"type": "conversation.item.create", "item": said("x" * 100)})
     assert talk.error()["code"] == "conversation_full"
+    talk.client({"type": "conversation.item.create", "item": said("x" * 111)})
+    error = talk.error()
+    assert (error["code"], error["param"]) == ("too_large", "item.content")
     talk.add(said("2"))
     talk.add(said("3"))
     talk.client({"type": "conversation.item.create", "item": said("4")})
