@@ -24,6 +24,7 @@ import soundfile
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
+from .joined import joined_parts
 from .resample import StreamingResampler
 from .streams.ogg import parts_by_decoder
 from .streams.packets import StreamError
@@ -284,7 +285,7 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
 def _parts(data: bytes, container: Container) -> list[bytes]:
     """What is opened one after the other. Raises MediaError for too many."""
     try:
-        return parts_by_decoder(data) if container == "ogg" else [data]
+        return parts_by_decoder(data) if container == "ogg" else joined_parts(data, container)
     except StreamError as error:
         raise _media_error(f"The file cannot be decoded: {error}.") from None
 

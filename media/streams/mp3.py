@@ -17,6 +17,8 @@ _KBITS: Final = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 32
 _LOW_KBITS: Final = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 _DECODER_DELAY: Final = 528 + 1
 """Samples by which every decoder of MP3 is late, as LAME counts them."""
+INFO_NAMES: Final = (b"Xing", b"Info")
+_VBRI: Final = b"VBRI"
 _ENCODERS: Final = (b"LAME", b"Lavf", b"Lavc")
 
 
@@ -34,6 +36,18 @@ def frame_bytes(head: bytes) -> int:
     hertz = _RATES[rate] >> (0 if is_high else 1 if version == 2 else 2)
     bits = 1000 * (_KBITS if is_high else _LOW_KBITS)[kbits]
     return (144 if is_high else 72) * bits // hertz + (head[2] >> 1 & 1)
+
+
+def tells_padding(frame: bytes) -> bool:
+    """Whether a whole frame is no sound, but says what of the sound behind it is none."""
+    at = _info_at(frame)
+    return frame[at : at + 4] in INFO_NAMES or frame[36:40] == _VBRI
+
+
+def _info_at(frame: bytes) -> int:
+    """Where it would begin to say so: behind the side information."""
+    is_mono, is_high = frame[3] >> 6 == 3, frame[1] >> 3 & 3 == 3
+    return HEAD_BYTES + ((17 if is_mono else 32) if is_high else (9 if is_mono else 17))
 
 
 class Mp3Demuxer(FramedDemuxer):
@@ -56,9 +70,9 @@ class Mp3Demuxer(FramedDemuxer):
     def _frame(self, frame: bytes) -> Iterator[Item]:
         is_high = frame[1] >> 3 & 3 == 3
         size = 1152 if is_high else 576
-        if not self._has_begun:
+        skip = self._read_info(frame, size) if tells_padding(frame) else None
+        if skip is not None or not self._has_begun:
             self._has_begun = True
-            skip = self._read_info(frame, size)
             yield Track("mp3float", skip=skip or 0)
             if skip is not None:
                 return
@@ -69,15 +83,12 @@ class Mp3Demuxer(FramedDemuxer):
         self._position = end
         yield Packet(frame, trim)
 
-    def _read_info(self, frame: bytes, size: int) -> int | None:
-        """How much to leave out at the start; None if the frame is sound."""
-        is_mono = frame[3] >> 6 == 3
-        side = (17 if is_mono else 32) if size == 1152 else (9 if is_mono else 17)
-        if frame[36:40] == b"VBRI":
+    def _read_info(self, frame: bytes, size: int) -> int:
+        """How much to leave out at the start, of a frame that tells it: sound of its own begins there."""
+        self._position, self._first_padding, self._end = 0, None, 0
+        if frame[36:40] == _VBRI:
             return 0
-        info = frame[4 + side :]
-        if info[:4] not in {b"Xing", b"Info"}:
-            return None
+        info = frame[_info_at(frame) :]
         flags = int.from_bytes(info[4:8])
         num_frames = int.from_bytes(info[8:12]) if flags & 1 else 0
         lame = info[8 + sum(length for bit, length in ((1, 4), (2, 4), (4, 100), (8, 4)) if flags & bit) :]

@@ -1,0 +1,66 @@
+"""Files that are several, one behind the other: MP3s with their tags between them, FLACs with their headers.
+
+libav reads such a file as one, and gets lost at the seams: it takes a tag for the beginning of a frame, which
+it then cannot decode, what tells of padding for sound, and another recording's frames for damaged ones. Used
+by `media/decode.py`; Ogg's chains are `media/streams/ogg.py`'s, and live streams are read so in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Final
+
+from .streams.id3 import tag_length
+from .streams.mp3 import HEAD_BYTES, frame_bytes, tells_padding
+
+MOST_PARTS: Final = 2000
+"""Whatever is behind that many is read as one."""
+_TAG_BEGINS: Final = re.compile(rb"ID3[\x02-\x04][\x00-\x0f].[\x00-\x7f]{4}", re.DOTALL)
+_FLAC_BEGINS: Final = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
+_TELLS_PADDING: Final = re.compile(rb"Xing|Info|VBRI")
+_SIDES: Final = (9, 17, 32)
+"""Bytes between a frame's head and what it tells of padding, by its kind."""
+
+
+def joined_parts(data: bytes, container: str) -> list[bytes]:
+    """The files in a file, each for a decoder of its own; of other containers than MP3 and FLAC itself."""
+    match container:
+        case "mp3":
+            data = _untagged(data)
+            places = _beginnings(data)
+        case "flac":
+            places = (found.start() for found in _FLAC_BEGINS.finditer(data, 1))
+        case _:
+            return [data]
+    starts = [0, *islice(places, MOST_PARTS - 1), len(data)]
+    return [data[start:end] for start, end in pairwise(starts)]
+
+
+def _untagged(data: bytes) -> bytes:
+    """Without tags that lie in front of a frame, but for those in front of the first one."""
+    end = 0
+    while length := tag_length(data, end) or 0:
+        end += length
+    kept, start = [], 0
+    for found in _TAG_BEGINS.finditer(data, end + 1):
+        behind = found.start() + (tag_length(data, found.start()) or 0)
+        if found.start() >= start and frame_bytes(data[behind : behind + HEAD_BYTES]):
+            kept.append(data[start : found.start()])
+            start = behind
+    return b"".join((*kept, data[start:])) if kept else data
+
+
+def _beginnings(data: bytes) -> Iterator[int]:
+    """Where a frame tells of padding, but for the first one of all."""
+    is_first = True
+    for found in _TELLS_PADDING.finditer(data):
+        for side in _SIDES:
+            start = found.start() - side - HEAD_BYTES
+            length = frame_bytes(data[start : start + HEAD_BYTES]) if start >= 0 else 0
+            if length and tells_padding(data[start : start + length]):
+                if not is_first:
+                    yield start
+                is_first = False
+                break

@@ -1,0 +1,59 @@
+"""Files joined from several lose nothing at their seams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sensorium.media import joined
+from sensorium.media.decode import decode_audio, measure_audio
+from sensorium.media.joined import joined_parts
+from support.audio_files import encoded
+from support.sound_streams import streamed, voice
+
+TAG = b"ID3\4\0\0" + bytes([0, 0, 0, 35]) + bytes(35)
+
+
+def mp3(rate: int, **options: str) -> bytes:
+    """With a tag in front, as encoders write it."""
+    return encoded(
+        voice(1.0, rate=rate), container="mp3", codec="libmp3lame", rate=rate, format_options=options
+    )
+
+
+def flac(rate: int) -> bytes:
+    return encoded(voice(1.0, rate=rate), container="flac", codec="flac", rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "num_decoders"),
+    [
+        ("mp3", [mp3(44_100)] * 3, 3),
+        ("mp3", [mp3(48_000, write_xing="0")] * 3, 1),
+        ("flac", [flac(44_100), flac(96_000), flac(16_000)], 3),
+        ("flac", [flac(16_000), TAG + flac(16_000)], 2),
+    ],
+    ids=["mp3", "bare mp3", "flac of several rates", "flac with a tag"],
+)
+def test_nothing_is_lost_where_files_meet(name: str, parts: list[bytes], num_decoders: int) -> None:
+    data = b"".join(parts)
+    assert len(joined_parts(data, name)) == num_decoders
+    length = sum(len(decode_audio(part).samples) for part in parts)
+    assert abs(len(decode_audio(data).samples) - length) <= 2
+    assert abs(measure_audio(data) - length / 16_000) < 0.1 * len(parts)
+    assert abs(len(streamed(data, container="auto")) - length) <= 2
+
+
+def test_what_only_looks_like_a_seam_is_none() -> None:
+    whole = mp3(44_100)
+    assert joined_parts(TAG + TAG + whole, "mp3") == [TAG + TAG + whole]
+    assert len(joined_parts(whole + TAG + b"no frame", "mp3")) == 1
+    assert joined_parts(flac(16_000), "ogg") == [flac(16_000)]
+
+
+def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "MOST_PARTS", 3)
+    data = flac(16_000) * 5
+    parts = joined_parts(data, "flac")
+    assert len(parts) == 3
+    assert b"".join(parts) == data
+    np.testing.assert_allclose(len(decode_audio(data).samples), 5 * 16_000, atol=4000)
