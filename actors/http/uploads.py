@@ -125,6 +125,12 @@ class _Body:
     """The chunks of a request's body. Refuses to go on when there are too many, or they come too slowly."""
 
     def __init__(self, request: Request, max_bytes: int, what: str = "file") -> None:
+        """Raises BadRequestError for one that is compressed."""
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise BadRequestError(
+                f"The body has the header `Content-Encoding: {encoding[:80]}`; send it as it is, without one."
+            )
         self._receive = request.receive
         self._max_bytes = max_bytes
         self._what = what

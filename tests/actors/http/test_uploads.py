@@ -17,7 +17,11 @@ TAIL = b"\r\n--cut--\r\n"
 
 
 async def read(
-    chunks: Iterable[bytes], *, pause_s: float = 0.0, content_type: str = "multipart/form-data; boundary=cut"
+    chunks: Iterable[bytes],
+    *,
+    pause_s: float = 0.0,
+    content_type: str = "multipart/form-data; boundary=cut",
+    encoding: str = "",
 ) -> Upload:
     """Read a form that arrives in `chunks`, with a pause before each."""
     messages: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
@@ -28,7 +32,7 @@ async def read(
         await trio.sleep(pause_s)
         return next(waiting)
 
-    headers = [(b"content-type", content_type.encode())]
+    headers = [(b"content-type", content_type.encode()), (b"content-encoding", encoding.encode())]
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
     return await read_upload(request, max_bytes=64 * 1024)
 
@@ -42,6 +46,13 @@ async def test_a_form_in_any_pieces() -> None:
     expected = Upload([("prompt", "größer")], b"RIFF")
     assert await read([body]) == expected
     assert await read([body[index : index + 1] for index in range(len(body))]) == expected
+
+
+async def test_a_body_that_is_compressed_is_refused_by_its_header() -> None:
+    body = HEAD + b"RIFF" + TAIL
+    assert (await read([body], encoding="Identity")).data == b"RIFF"
+    with pytest.raises(BadRequestError, match="`Content-Encoding: gzip`"):
+        await read([body], encoding="gzip")
 
 
 async def test_too_many_bytes() -> None:
