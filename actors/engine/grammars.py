@@ -74,12 +74,18 @@ class GrammarCompiler:
         if grammars.is_ready(grammar):
             return
         place, loop = object(), trio.lowlevel.current_trio_token()
-        has_begun = False
+        has_begun = has_left = False
 
         def leave() -> None:
-            limiter = self._limiters[caller]
+            nonlocal has_left
+            if has_left:  # given up while its thread began
+                return
+            has_left = True
             limiter.release_on_behalf_of(place)
-            if not limiter.borrowed_tokens:
+            forget()
+
+        def forget() -> None:
+            if not limiter.borrowed_tokens and self._limiters.get(caller) is limiter:
                 del self._limiters[caller]
 
         def work() -> None:
@@ -91,9 +97,12 @@ class GrammarCompiler:
                 with suppress(trio.RunFinishedError):
                     loop.run_sync_soon(leave)
 
+        limiter = self._limiters.setdefault(caller, trio.CapacityLimiter(_MAX_OF_CALLER))
         with trio.move_on_after(self._timeout_s):
-            limiter = self._limiters.setdefault(caller, trio.CapacityLimiter(_MAX_OF_CALLER))
-            await limiter.acquire_on_behalf_of(place)
+            try:
+                await limiter.acquire_on_behalf_of(place)
+            finally:
+                forget()
             try:
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
             finally:

@@ -76,7 +76,7 @@ class FlacDemuxer:
         """Of that frame."""
         self._later: _Sum | None = None
         """Of what may be the next one, where that one is damaged."""
-        self._last = self._last_tagged = _Sum(0)
+        self._last, self._last_tagged = _Sum(0), _Sum(0)
         """Of the frame, if it is the last one: with all that is there, or without an old tag behind it."""
 
     def push(self, data: bytes) -> list[Item]:

@@ -140,6 +140,19 @@ async def test_no_caller_has_all_places_and_what_is_ready_needs_none() -> None:
     assert not grammars._limiters
 
 
+async def test_who_leaves_at_any_moment_leaves_nothing_behind() -> None:
+    compiler = Compiler()
+    grammars = GrammarCompiler(compiler)
+    for number in range(300):
+        with trio.move_on_after(number * 1e-6):
+            await grammars.compile(Grammar("regex", "d" * (number + 1)), caller=f"{number % 2}")
+    for _ in range(500):
+        if grammars._limiters:
+            await trio.sleep(0.01)
+    assert not grammars._limiters
+    assert compiler.compiled, "some came to a thread"
+
+
 async def test_a_client_that_leaves_waits_for_nothing() -> None:
     compiler = Compiler()
     with trio.move_on_after(0.05) as scope:
