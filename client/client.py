@@ -161,7 +161,8 @@ class Client:
         corrected least; None leaves it to the server. `encoding` is pcm16 (the default) at `sample_rate` (8,
         16, 24 or 48 kHz; 24,000 if not given), or pcmu or pcma at 8 kHz. `turn_detection` is server_vad or a
         mapping; None leaves the turns to `commit`. With `timestamp_granularities` finals carry words,
-        segments or both, with `utterance_end_ms` an event comes so long behind the last word of an utterance.
+        segments or both, with `utterance_end_ms` an event comes so long behind the last word of an utterance,
+        with `left_context_ms` they are made behind so much of what was said before, and better.
         `binary=False` sends audio as base64 in JSON, for servers that only take that. A connection that is
         lost is opened again and the session goes on where it was, where the server can do that, unless
         `resume=False`. Leaving the context discards what has not been answered.

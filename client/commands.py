@@ -144,6 +144,7 @@ def listen(
     model: str | None = None,
     delay: Delay | None = None,
     utterance_end_ms: int | None = None,
+    left_context_ms: int | None = None,
     audio_format: str | None = None,
     json: bool = False,
     base_url: str | None = None,
@@ -170,6 +171,8 @@ def listen(
         corrected less often; the server's default if not given.
     utterance_end_ms
         An utterance ends so long behind its last word (500 to 10000 ms): an empty line, an event in JSON.
+    left_context_ms
+        Hear turns behind so much of what was said before (at most 24000 ms; Whisper): fewer words are wrong.
     audio_format
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
@@ -191,6 +194,7 @@ def listen(
                 delay,
                 options,
                 utterance_end_ms=utterance_end_ms,
+                left_context_ms=left_context_ms,
                 audio_format=audio_format,
                 as_json=json,
             )

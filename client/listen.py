@@ -63,6 +63,7 @@ def listen_to(
     options: SpeechOptions,
     *,
     utterance_end_ms: int | None = None,
+    left_context_ms: int | None = None,
     audio_format: str | None = None,
     as_json: bool = False,
 ) -> int:
@@ -78,7 +79,12 @@ def listen_to(
         audio = _plain(source)
         chunks, sound, speed = audio.chunks(), {"sample_rate": audio.rate}, 1.0
     with client.realtime(
-        model, delay=delay, utterance_end_ms=utterance_end_ms, **sound, **options
+        model,
+        delay=delay,
+        utterance_end_ms=utterance_end_ms,
+        left_context_ms=left_context_ms,
+        **sound,
+        **options,
     ) as session:
         log = TurnLog(max_turns=_MAX_TURNS)
         live = JsonLines() if as_json else LiveText()

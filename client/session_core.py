@@ -40,6 +40,7 @@ _OF_TRANSCRIPTION: Final = (
     "delay",
     "timestamp_granularities",
     "utterance_end_ms",
+    "left_context_ms",
 )
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
@@ -59,6 +60,9 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
     utterance_end_ms
         An `UtteranceEnded` event comes so long behind the last word (500 to 10,000 ms), also where noise
         keeps its turn open; none if not given.
+    left_context_ms
+        Finals are heard behind so much of what was said before (at most 24,000 ms; Whisper): fewer words are
+        wrong, above all of short turns. Alone, as a file of the same audio would be, if not given.
     multichannel
         Every channel (`num_channels`) is heard for itself, and its events say which (`channel`, from 0);
         mixed if not given.
@@ -67,6 +71,7 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
     delay: Delay | None
     timestamp_granularities: Sequence[Granularity]
     utterance_end_ms: int | None
+    left_context_ms: int | None
     multichannel: bool
 
 

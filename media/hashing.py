@@ -36,9 +36,12 @@ def content_hash(array: npt.NDArray[Any], label: str = "") -> ContentHash:
     return ContentHash(digest.hexdigest())
 
 
-def to_features(array: npt.NDArray[np.float32], grid: tuple[int, int, int] | None = None) -> Features:
+def to_features(
+    array: npt.NDArray[np.float32], grid: tuple[int, int, int] | None = None, num_before: int = 0
+) -> Features:
     """The array as plain data, C order, for a message between actors."""
-    return Features(shape=array.shape, data=np.ascontiguousarray(array, dtype="<f4").tobytes(), grid=grid)
+    data = np.ascontiguousarray(array, dtype="<f4").tobytes()
+    return Features(shape=array.shape, data=data, grid=grid, num_before=num_before)
 
 
 def beginning_of(item: EncoderItem, num_frames: int) -> EncoderItem:
@@ -62,9 +65,14 @@ def encoder_item(
     modality: Modality = "audio",
     grid: tuple[int, int, int] | None = None,
     num_tokens: int = 0,
+    num_before: int = 0,
 ) -> EncoderItem:
-    """One unit of encoder work: features and their hash, which covers modality and grid too."""
+    """One unit of encoder work: features and their hash, which covers all that is said of them, too."""
     label = "" if modality == "audio" else f"{modality} {grid}"
+    if num_before:
+        label = f"{label} behind {num_before}"
     return EncoderItem(
-        content_hash=content_hash(array, label), features=to_features(array, grid), num_tokens=num_tokens
+        content_hash=content_hash(array, label),
+        features=to_features(array, grid, num_before),
+        num_tokens=num_tokens,
     )

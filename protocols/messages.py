@@ -44,6 +44,8 @@ class Features(msgspec.Struct, frozen=True):
     data: bytes
     grid: tuple[int, int, int] | None = None
     encoded: FloatType | None = None
+    num_before: int = 0
+    """So many frames in front, an even number, are heard, and not part of the encoding (Whisper)."""
 
 
 class ItemKey(msgspec.Struct, frozen=True):

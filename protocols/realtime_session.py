@@ -29,6 +29,8 @@ Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
 KeywordBoost = Annotated[float, Meta(ge=0.0, le=MAX_KEYWORD_BOOST)]
 UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
 """Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
+LeftContext = Annotated[int, Meta(ge=0, le=24_000)]
+"""Milliseconds: a model hears at most 30 s at once, the turn among them."""
 NumChannels = Annotated[int, Meta(ge=1, le=8)]
 """As many as a recording may have."""
 Prompt = Annotated[str, Meta(max_length=10_000)]
@@ -53,7 +55,8 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
     `languages`, `keywords` and how likely these are (`keyword_boost`, an extension) are bounded by
     `protocols/hints.py`. `numerals` is an extension, too, and so is
-    `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent.
+    `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent, and
+    `left_context_ms`: with a turn as much of what was in front of it is heard.
     """
 
     model: str | UnsetType | None = UNSET
@@ -66,6 +69,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     timestamp_granularities: list[Granularity] | UnsetType | None = UNSET
     numerals: Numerals | UnsetType | None = UNSET
     utterance_end_ms: UtteranceEnd | UnsetType | None = UNSET
+    left_context_ms: LeftContext | UnsetType | None = UNSET
 
 
 class ServerVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="server_vad"):
@@ -154,6 +158,7 @@ class TranscriptionView(Struct, frozen=True):
     numerals: Numerals | UnsetType = UNSET
     utterance_end_ms: int | UnsetType = UNSET
     keyword_boost: float | UnsetType = UNSET
+    left_context_ms: int | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

@@ -21,6 +21,8 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     spells_numbers: bool = False
     """Whether it can be told to write numbers as words."""
+    hears_before: bool = False
+    """Whether a turn can be heard behind what was before it."""
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):

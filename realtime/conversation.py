@@ -35,6 +35,7 @@ from ..protocols.transcript import Transcript, TranscriptionOptions
 from ..protocols.transcript_view import detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
+from .left_context import LeftContext
 from .outgoing import Teller, error_detail
 from .releases import ReleaseConfig
 from .transcript import TranscriptPolicy
@@ -52,6 +53,7 @@ class Item:
         "asked",
         "asked_end",
         "asked_speech_end",
+        "before",
         "covered_end",
         "end",
         "exact",
@@ -73,6 +75,8 @@ class Item:
         self.speech_start = speech_start
         self.speech_end = speech_start
         """Of the newest speech."""
+        self.before: tuple[int, ...] = ()
+        """Where earlier turns begin that it may be heard behind."""
         self.end: int | None = None
         self.asked: Transcribe | None = None
         """In flight."""
@@ -118,6 +122,7 @@ class Conversation:
         """The item that the next one comes behind."""
         self.options = TranscriptionOptions()
         self.utterances = Utterances(outgoing)
+        self.left_context = LeftContext()
         self.open: Item | None = None
         self.pending: deque[Item] = deque()
         self.num_corrected = 0
@@ -147,6 +152,7 @@ class Conversation:
         """Open an item whose audio starts at `start`, and its speech at `speech_start`."""
         assert self.open is None
         self.open = Item(ItemId(self._new_id("item")), start, speech_start, self.release)
+        self.open.before = self.left_context.before(start)
         return self.open
 
     def ask(self, item: Item, end: int, *, final: bool) -> None:
@@ -155,7 +161,7 @@ class Conversation:
         assert item.asked is None or (final and not item.asked.final)
         if item.options is None:
             item.options = self.options
-        item.asked = Transcribe(item.id, item.start, end, final)
+        item.asked = Transcribe(item.id, item.start, end, final, before=item.before)
         item.asked_end = end
         item.asked_speech_end = min(end, item.speech_end)
         if final and item.end is None:
@@ -167,6 +173,7 @@ class Conversation:
         item = self.open
         assert item is not None
         self.open = None
+        self.left_context.began(item.start)
         item.end = end
         item.answer = answer
         if item.exact is not None and item.exact[0] == end and answer is None:
@@ -278,9 +285,9 @@ class Conversation:
 
     def _answered(self, event: HypothesisReady | HypothesisFailed) -> Item | None:
         """The item whose question this answers, now with nothing in flight; None if there is none."""
-        question = Transcribe(event.item_id, event.start_sample, event.end_sample, event.final)
+        question = (event.item_id, event.start_sample, event.end_sample, event.final)
         for item in (*self.pending, *([self.open] if self.open is not None else [])):
-            if item.asked == question:
+            if item.asked is not None and item.asked.question == question:
                 item.asked = None
                 return item
         return None

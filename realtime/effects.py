@@ -42,7 +42,8 @@ class Transcribe(msgspec.Struct, frozen=True):
 
     Answered by one `HypothesisReady` or `HypothesisFailed` with the same four values, soon or late.
     `start_sample` is the same for every request of an item. `final`: the answer must be the exact
-    offline transcript of the range. There is at most one unanswered request per item.
+    offline transcript of the range, unless it is heard behind others. There is at most one unanswered
+    request per item.
     """
 
     item_id: ItemId
@@ -50,6 +51,14 @@ class Transcribe(msgspec.Struct, frozen=True):
     end_sample: int
     final: bool
     channel: int = 0
+    before: tuple[int, ...] = ()
+    """Where earlier turns begin that the item may be heard behind, ascending; the audio from there on is in
+    the store, too. The same for every request of an item."""
+
+    @property
+    def question(self) -> tuple[ItemId, int, int, bool]:
+        """What its answer repeats."""
+        return self.item_id, self.start_sample, self.end_sample, self.final
 
 
 class ForgetItem(msgspec.Struct, frozen=True):

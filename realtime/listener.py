@@ -64,6 +64,7 @@ class Listener:
         self._conversation = conversation
         self._outgoing = outgoing
         conversation.utterances.configure(settings.utterance_end_ms)
+        conversation.left_context.configure(ms_to_samples(settings.left_context_ms))
         self._detector = TurnDetector(settings.detector(config))
         self._buffer = Buffer()
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
@@ -164,6 +165,7 @@ class Listener:
         """The client drops what was not committed."""
         self._announce_stop(self._buffer.received)
         self._conversation.discard()
+        self._conversation.left_context.clear()
         self._detector.reset()
         self._buffer.clear()
         self._outgoing.do(ResetVoiceActivity())
@@ -188,6 +190,7 @@ class Listener:
         self._settings = settings
         self._conversation.release = RELEASES[settings.delay]
         self._conversation.utterances.configure(settings.utterance_end_ms)
+        self._conversation.left_context.configure(ms_to_samples(settings.left_context_ms))
         self._detector.reconfigure(settings.detector(self._config, self._ending))
         if item is not None and self._detecting and not was_detecting:
             if self._detector.speaking:
@@ -206,7 +209,7 @@ class Listener:
             self._buffer.slide(self._buffer.received - self._max_turn)
         keep_from = self._keep_from()
         if self._buffer.forget(keep_from):
-            self._outgoing.do(ForgetBefore(keep_from))
+            self._outgoing.do(ForgetBefore(self._conversation.left_context.keep_from(self._heard_from())))
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
@@ -357,12 +360,21 @@ class Listener:
         self._conversation.ask(item, end, final=False)
         self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
 
+    @property
+    def _oldest(self) -> Item | None:
+        """The first item without an answer."""
+        pending = self._conversation.pending
+        return next((item for item in pending if item.answer is None), self._conversation.open)
+
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""
-        for item in self._conversation.pending:
-            if item.answer is None:
-                return item.start
-        return self._turn_start()
+        return self._turn_start() if (item := self._oldest) is None else item.start
+
+    def _heard_from(self) -> int:
+        """The same, or the first that may be heard in front of it."""
+        start, item = self._keep_from(), self._oldest
+        before = self._conversation.left_context.before(start) if item is None else item.before
+        return before[0] if before else start
 
     def _turn_start(self) -> int:
         """Where the turn in progress begins, or one that is about to begin."""

@@ -79,6 +79,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     delay: Delay
     utterance_end_ms: int | None = None
     """None: utterances are not told."""
+    left_context_ms: int = 0
+    """So much of earlier turns may be heard in front of a turn."""
     turn_detection: TurnDetectionView | None = DEFAULT_VAD
     multichannel: bool = False
     """Channels are heard apart; else they are mixed."""
@@ -152,6 +154,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             self.options.numerals or UNSET,
             self.utterance_end_ms or UNSET,
             self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,
+            self.left_context_ms or UNSET,
         )
 
     def include_view(self) -> list[Include]:
@@ -179,10 +182,11 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         # There is no session without a transcription: null goes back to the server's defaults.
         options = TranscriptionOptions(logprobs=settings.options.logprobs)
         settings = msgspec.structs.replace(
-            settings, options=options, delay=config.delay, utterance_end_ms=None
+            settings, options=options, delay=config.delay, utterance_end_ms=None, left_context_ms=0
         )
     options = settings.options if wishes is UNSET or wishes is None else _options(settings.options, wishes)
-    _check_model(options, model)
+    left_context_ms = either(wishes.left_context_ms if wishes else UNSET, settings.left_context_ms, 0)
+    _check_model(options, model, left_context_ms)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
     audio_format = _format(settings.format, audio.format, config)
@@ -196,6 +200,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         utterance_end_ms=either(
             wishes.utterance_end_ms if wishes else UNSET, settings.utterance_end_ms, None
         ),
+        left_context_ms=left_context_ms,
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
         multichannel=multichannel,
     )
@@ -340,8 +345,11 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
     return msgspec.structs.replace(current, **changes)
 
 
-def _check_model(options: TranscriptionOptions, model: RealtimeModel) -> None:
+def _check_model(options: TranscriptionOptions, model: RealtimeModel, left_context_ms: int) -> None:
     """Refuse languages that the model does not know, and what else it cannot do."""
+    if left_context_ms and not model.hears_before:
+        where = f"{_TRANSCRIPTION}.left_context_ms"
+        raise _unsupported(where, f"is not served with the model {model.name!r}, but as 0")
     check_numerals(
         options.numerals,
         [options.language] if options.language else options.languages,

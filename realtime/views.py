@@ -19,6 +19,7 @@ CAPABILITIES: Final = (
     "binary_audio",
     "input_audio_buffer.backpressure",
     "input_audio_buffer.flush",
+    "left_context_ms",
     "multichannel",
     "pcm_rates",
     "pre_commit_deltas",

@@ -2,8 +2,8 @@
 
 Who may come in is decided as for live sessions, by key and origin; a secret of a browser opens no calls. A
 call's options are in its address, because a provider's frames have no place for them: `model`, `language`,
-`delay`, `utterance_end_ms`, `prompt`, `callback`, and `events=off` where the provider expects no frames of
-ours. The call itself is `actors/live/calls.py`.
+`delay`, `utterance_end_ms`, `left_context_ms`, `prompt`, `callback`, and `events=off` where the provider
+expects no frames of ours. The call itself is `actors/live/calls.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .service import Service, sent_key
 from .websocket import RealtimeSocket, close_code, has_place
 
 _OPTIONS: Final = frozenset(
-    {"model", "language", "delay", "utterance_end_ms", "prompt", "events", "callback"}
+    {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
 )
 _TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
 _DELAY: Final = "low"
@@ -160,9 +160,10 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     named: dict[str, object] = {
         name: asked[name] for name in ("language", "delay", "prompt") if name in asked
     }
-    if "utterance_end_ms" in asked:
-        text = asked["utterance_end_ms"]
-        named["utterance_end_ms"] = int(text) if text.isdecimal() and len(text) < 9 else text
+    for name in ("utterance_end_ms", "left_context_ms"):
+        if name in asked:
+            text = asked[name]
+            named[name] = int(text) if text.isdecimal() and len(text) < 9 else text
     sound: dict[str, object] = {"type": _TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate

@@ -245,7 +245,12 @@ class Service:
         return SessionConfig(
             model=transcriber,
             models=tuple(
-                RealtimeModel(name, served.transcriber.languages, served.transcriber.spells_numbers)
+                RealtimeModel(
+                    name,
+                    served.transcriber.languages,
+                    spells_numbers=served.transcriber.spells_numbers,
+                    hears_before=served.transcriber.hears_before,
+                )
                 for name, served in self.transcribing.items()
             ),
             initial=initial,

@@ -91,8 +91,12 @@ class LiveTurns:
         """
         turn = self._turns.get(effect.item_id)
         if turn is None:
-            model, options, start = self._models[self._model], self._options, effect.start_sample
-            turn = _Turn(lambda: model.live(read, options, start=start, caller=self.caller))
+            model, options = self._models[self._model], self._options
+            turn = _Turn(
+                lambda: model.live(
+                    read, options, start=effect.start_sample, before=effect.before, caller=self.caller
+                )
+            )
             self._turns[effect.item_id] = turn
         if turn.running is not None:
             turn.running.cancel()
@@ -131,7 +135,6 @@ class LiveTurns:
         self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool, is_behind: bool
     ) -> None:
         outcome: Outcome
-        where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
@@ -139,14 +142,14 @@ class LiveTurns:
                 transcript = await turn.live.hypothesis(
                     effect.end_sample, final=effect.final, is_pushed=is_pushed, is_behind=is_behind
                 )
-                outcome = HypothesisReady(*where, transcript)
+                outcome = HypothesisReady(*effect.question, transcript)
             except SensoriumError as error:
-                outcome = HypothesisFailed(*where, error)
+                outcome = HypothesisFailed(*effect.question, error)
             except Exception:
                 if scope.cancel_called:
                     return  # the turn was forgotten, and its audio with it, while a thread was reading that
                 logger.exception("session %s: a transcription failed", self._session_id)
-                outcome = HypothesisFailed(*where, InternalError("the transcription failed"))
+                outcome = HypothesisFailed(*effect.question, InternalError("the transcription failed"))
             finally:
                 if turn.running is scope:
                     turn.running = None

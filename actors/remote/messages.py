@@ -54,6 +54,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     shape: tuple[int, ...]
     grid: tuple[int, int, int] | None = None
     encoded: FloatType | None = None
+    num_before: int = 0
 
 
 class Hold(_Message, frozen=True):
@@ -196,7 +197,7 @@ def raised(failed: Failed) -> errors.SensoriumError:
 
 def shapes_of(features: Sequence[Features]) -> tuple[Supply, list[Buffer]]:
     """Features as a message and buffers."""
-    return Supply(tuple(Shape(each.shape, each.grid, each.encoded) for each in features)), [
+    return Supply(tuple(Shape(each.shape, each.grid, each.encoded, each.num_before) for each in features)), [
         each.data for each in features
     ]
 
@@ -204,7 +205,7 @@ def shapes_of(features: Sequence[Features]) -> tuple[Supply, list[Buffer]]:
 def features_of(supply: Supply, buffers: Sequence[bytes]) -> tuple[Features, ...]:
     """And back."""
     return tuple(
-        Features(each.shape, data, each.grid, each.encoded)
+        Features(each.shape, data, each.grid, each.encoded, each.num_before)
         for each, data in zip(supply.shapes, buffers, strict=True)
     )
 

@@ -60,13 +60,15 @@ class Asker:
         """The language of a range; None if it is silent."""
         async with self._asking[part]:
             if part not in self.memory.detected:
-                items = await self.recording.items(part)
+                items = await self._items(part)
                 if not items:
                     return None
                 known = self.family.facts.languages
                 codes = [check_language(each, known, param="languages") for each in self.options.languages]
                 request = self._request(part, None, session=self.recording.session(part))
                 detected = await self.family.language(items, codes, request)
+                if self._is_heard_alone(part):
+                    detected = replace(detected, is_provisional=True)
                 self.memory.detected[part] = detected
                 if not detected.is_speech:
                     self.recording.release(part)  # others come first
@@ -92,10 +94,19 @@ class Asker:
             answer = await self._ask(part, language, on_text, before)
             if answer.text and self.options.max_silence_s is not None:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
+            if self._is_heard_alone(part):
+                answer = replace(answer, is_provisional=True)
             self.memory.answers[key] = answer
             if language is None and answer.language is not None and answer.text:
                 self.memory.detected[part] = answer.language
         return self.memory.answers[key]
+
+    async def _items(self, part: Range) -> tuple[EncoderItem, ...]:
+        return await self.recording.items(part, may_grow=part == self.growing)
+
+    def _is_heard_alone(self, part: Range) -> bool:
+        """Whether it is for now, and will not be when it grows no more."""
+        return part == self.growing and self.recording.num_before(part) > 0
 
     @property
     def _may_take_back(self) -> bool:
@@ -106,7 +117,7 @@ class Asker:
         self, part: Range, language: str | None, on_text: Callable[[str], None] | None, before: str
     ) -> RangeAnswer:
         """What was said, asked without a context where that gave only itself, or nothing to rely on."""
-        items = await self.recording.items(part)
+        items = await self._items(part)
         if not items:
             return self.family.silence(part[1] - part[0])
         request = self._request(part, language, session=self.recording.session(part))
@@ -172,7 +183,7 @@ class Asker:
 
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
         """When the answer's words were said, from the range's start."""
-        items, samples = await self.recording.items(part), await self.recording.samples(part)
+        items, samples = await self._items(part), await self.recording.samples(part)
         speech = await self.recording.speech(part, padding=SPEECH_PADDING)
         within = [(start - part[0], end - part[0]) for start, end in speech]
         return await self.family.times(items, answer, self._request(part, language), samples, within)

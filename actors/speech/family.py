@@ -64,6 +64,9 @@ class FamilyFacts:
     """Whether it looks for what an answer left out where `RangeRequest.speech_s` says that it is little."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
+    behind: Callable[[Samples, int], tuple[EncoderItem, ...]] | None = None
+    """The items of samples whose first ones, so many, are only heard: what was said there is not answered.
+    Blocks for milliseconds: for a thread. None: a range is heard alone, whatever was in front of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ guess. So the cost of an update does not grow with the turn's age. Knows no turn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -42,17 +43,18 @@ class LiveTranscriber:
         options: TranscriptionOptions,
         *,
         start: int,
+        before: Sequence[int] = (),
         activity: VoiceActivityModel | None = None,
         caller: str = "",
         threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        """`threads` are those to look with."""
+        """`before`: see `SpeechModel.live`. `threads` are those to look with."""
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
         self._start = start
         self._caller = caller
-        self._recording = LiveRecording(family, read, activity, start=start, threads=threads)
+        self._recording = LiveRecording(family, read, activity, start=start, before=before, threads=threads)
         self._memory = Memory()
         self._pinned: tuple[int, str] | None = None
         """Where a range begins, and its language."""

@@ -5,7 +5,7 @@ Routes and sessions know only this. `actors/speech/transcriber.py` is how every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -71,6 +71,11 @@ class SpeechModel(Protocol):
         ...
 
     @property
+    def hears_before(self) -> bool:
+        """Whether a turn can be heard behind what was before it."""
+        ...
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """What it can do with speech."""
         ...
@@ -95,7 +100,18 @@ class SpeechModel(Protocol):
         ...
 
     def live(
-        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        before: Sequence[int] = (),
+        caller: str = "",
     ) -> LiveTurn:
-        """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes."""
+        """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes.
+
+        `before` are beginnings of earlier turns, ascending, from each of which on `read` gives audio: if
+        there are any, and the model can, final transcripts are made behind what is heard from the first of
+        them that there is room for, and may differ from those of the turn alone.
+        """
         ...

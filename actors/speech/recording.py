@@ -7,6 +7,7 @@ ranges are those of the file that holds the same samples. What is asked about th
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -65,6 +66,8 @@ class _KnownRange:
     """How long it was when it was last asked about."""
     features: GrowingFeatures | None = None
     items: tuple[EncoderItem, ...] = ()
+    behind: tuple[EncoderItem, ...] = ()
+    """Behind what was in front of it, if it was asked for like that and has not grown since."""
     session: SessionKey | None = None
     lock: trio.Lock = field(default_factory=trio.Lock)
 
@@ -78,10 +81,14 @@ class Recording:
         read: ReadAudio,
         activity: VoiceActivityModel | None = None,
         *,
+        before: Sequence[int] = (),
         threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        """Without `activity` whatever is no digital silence is speech. `threads` are those to look with."""
+        """Without `activity` whatever is no digital silence is speech. `before`: where ranges may begin to be
+        heard, in front of them, ascending; there is audio from the first on. `threads` are those to look
+        with."""
         self._family = family
+        self._before = before if family.facts.behind is not None else ()
         self._read = read
         self._activity = activity
         self._threads = threads
@@ -93,7 +100,14 @@ class Recording:
         await trio.lowlevel.checkpoint_if_cancelled()
         return self._read(*part)
 
-    async def items(self, part: Range) -> tuple[EncoderItem, ...]:
+    def num_before(self, part: Range) -> int:
+        """Samples in front of a range that it is heard behind once it grows no more: as many as there is room
+        for, from the beginning of an earlier turn on."""
+        size = self._family.facts.cut_rule.size
+        room = (place for place in self._before if part[1] - place <= size)
+        return part[0] - next(room, part[0])
+
+    async def items(self, part: Range, *, may_grow: bool = False) -> tuple[EncoderItem, ...]:
         """The range as the encoder takes it; () if nobody speaks in it.
 
         Of a range that has grown only new samples are looked at, in a thread; nothing is looked at twice
@@ -107,8 +121,16 @@ class Recording:
                 fresh = await self.samples((first, end))
                 look = partial(_look, known, self._family, fresh, first - start, end - start)
                 known.items = await trio.to_thread.run_sync(look, limiter=self._threads)
-                known.num_samples = end - start
-            return known.items
+                known.num_samples, known.behind = end - start, ()
+            num_before = 0 if may_grow else self.num_before(part)
+            if not known.items or not num_before:
+                return known.items
+            if not known.behind:
+                samples = await self.samples((start - num_before, end))
+                assert self._family.facts.behind is not None
+                behind = partial(self._family.facts.behind, samples, num_before)
+                known.behind = await trio.to_thread.run_sync(behind, limiter=self._threads)
+            return known.behind
 
     async def speech(
         self,
@@ -162,7 +184,7 @@ class Recording:
             known.session = None
         known.features = None
         if known.items:
-            known.items, known.num_samples = (), 0
+            known.items, known.behind, known.num_samples = (), (), 0
 
     def _at(self, start: int) -> _KnownRange:
         if start not in self._known:
@@ -180,9 +202,10 @@ class LiveRecording(Recording):
         activity: VoiceActivityModel | None = None,
         *,
         start: int,
+        before: Sequence[int] = (),
         threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        super().__init__(family, read, activity, threads=threads)
+        super().__init__(family, read, activity, before=before, threads=threads)
         self._rule = family.facts.cut_rule
         self._start = start
         self._cuts: list[int] = []

@@ -5,7 +5,7 @@ Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -55,6 +55,11 @@ class Transcriber:
     def tasks(self) -> tuple[Task, ...]:
         """What it can do with speech."""
         return self.family.facts.tasks
+
+    @property
+    def hears_before(self) -> bool:
+        """Whether a turn can be heard behind what was before it."""
+        return self.family.facts.behind is not None
 
     @property
     def spells_numbers(self) -> bool:
@@ -124,14 +129,21 @@ class Transcriber:
         return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
 
     def live(
-        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        before: Sequence[int] = (),
+        caller: str = "",
     ) -> LiveTranscriber:
-        """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes."""
+        """See `SpeechModel.live`."""
         return LiveTranscriber(
             self.family,
             read,
             options,
             start=start,
+            before=before,
             activity=self._activity,
             caller=caller,
             threads=self._live_threads,

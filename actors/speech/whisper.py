@@ -69,9 +69,9 @@ def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whi
 class _Window(IncrementalLogMel):
     """The features of one window as the encoder takes them."""
 
-    def items(self) -> tuple[EncoderItem, ...]:
-        """The one item of everything appended, padded with silence."""
-        return (encoder_item(self.features()),)
+    def items(self, num_before: int = 0) -> tuple[EncoderItem, ...]:
+        """The one item of everything appended, padded with silence; its first frames, so many, in front."""
+        return (encoder_item(self.features(), num_before=num_before),)
 
 
 class Whisper:
@@ -94,11 +94,19 @@ class Whisper:
             searches=True,
             goes_on=True,
             odd_languages=ODD_FOR_WHISPER,
+            behind=self._behind,
         )
 
     def features(self) -> _Window:
         """The features of a window, of which nothing is known yet."""
         return _Window(self._features)
+
+    def _behind(self, samples: Samples, num_before: int) -> tuple[EncoderItem, ...]:
+        """The window is encoded as a whole, and its positions before `num_before` are not attended to."""
+        hop = 2 * self._features.hop_length
+        window = _Window(self._features)
+        window.append(samples[num_before % hop :])
+        return window.items(num_before // hop * 2)
 
     def silence(self, num_samples: int) -> RangeAnswer:
         """No text; its time counts as input."""
@@ -370,8 +378,9 @@ def _refined(
     words: tuple[Word, ...], item: EncoderItem, num_samples: int, speech: Sequence[Range], is_rough: bool
 ) -> tuple[Word, ...]:
     """Milliseconds of computing: see `media/word_times.py`."""
-    features = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
-    return refine_words(words, log_mel_frames(features, num_samples), speech, is_rough=is_rough)
+    window = np.frombuffer(item.features.data, np.float32).reshape(item.features.shape)
+    frames = log_mel_frames(window[:, item.features.num_before :], num_samples)
+    return refine_words(words, frames, speech, is_rough=is_rough)
 
 
 def _effort(request: RangeRequest) -> int:

@@ -63,6 +63,7 @@ class StubModel:
 
     languages: tuple[str, ...] = ("en",)
     spells_numbers: bool = False
+    hears_before: bool = False
     tasks: tuple[Task, ...] = ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
@@ -80,7 +81,13 @@ class StubModel:
         return _transcript(len(samples))
 
     def live(
-        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        before: Sequence[int] = (),
+        caller: str = "",
     ) -> StubTurn:
         """A turn."""
         return StubTurn(read, start)

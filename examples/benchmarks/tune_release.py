@@ -45,7 +45,13 @@ from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionDelta,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.protocols.realtime_session import Delay
+from sensorium.protocols.realtime_session import (
+    AudioPatch,
+    Delay,
+    InputPatch,
+    SessionPatch,
+    TranscriptionPatch,
+)
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
@@ -103,10 +109,16 @@ class Listening:
         audio: Audio,
         answers: Answers,
         answer_ms: int,
+        left_context_ms: int,
     ) -> None:
         numbers = itertools.count()
+        wishes = TranscriptionPatch(left_context_ms=left_context_ms)
         config = SessionConfig(
-            model="model", models=(RealtimeModel("model"),), format=audio.format, max_session_s=1e6
+            model="model",
+            models=(RealtimeModel("model", hears_before=speech.hears_before),),
+            initial=SessionPatch(audio=AudioPatch(input=InputPatch(transcription=wishes))),
+            format=audio.format,
+            max_session_s=1e6,
         )
         self._machine = ListeningMachine(
             session_module.Session(config, lambda prefix: f"{prefix}_{next(numbers)}")
@@ -161,7 +173,10 @@ class Listening:
         if self._answers.path is not None and not is_final:
             end = start + (end - start) // GRID * GRID
         ask = partial(self._turns[question.item_id].hypothesis, end, final=is_final)
-        transcript = await self._answers.get(f"{'final' if is_final else 'partial'} {start} {end}", ask)
+        asked = f"{'final' if is_final else 'partial'} {start} {end}"
+        if is_final and question.before:
+            asked += f" behind {question.before}"
+        transcript = await self._answers.get(asked, ask)
         if is_final:
             samples = self._machine.tracks[0].store.copy(start, end)
             self._finals[question.item_id] = f"{start} {end}", samples, transcript.text
@@ -183,6 +198,7 @@ class Listening:
                             self._machine.tracks[0].store.copy,
                             TranscriptionOptions(),
                             start=effect.start_sample,
+                            before=effect.before,
                         )
                     self._due.append((now_ms + self._answer_ms, effect))
                 case ForgetItem(item_id) if item_id in self._turns:
@@ -245,7 +261,9 @@ async def tune(arguments: argparse.Namespace) -> str:
             RELEASES["medium"] = changed(PUBLISHED[delay], arguments.set)
             audio, spoken = read_wav(path), read_spoken_turns(path.with_suffix(".json"))
             answers = Answers(arguments.remember and arguments.remember / f"{path.stem}.json")
-            listening = Listening(loaded.speech, activity, audio, answers, arguments.answer_ms)
+            listening = Listening(
+                loaded.speech, activity, audio, answers, arguments.answer_ms, arguments.left_context_ms
+            )
             before = loaded.engine.statistics()
             name = f"{path.stem}, {delay}"
             try:
@@ -303,6 +321,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="fields of the policy, as settle_ms=350")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--answer-ms", type=int, default=40)
+    parser.add_argument("--left-context-ms", type=int, default=0)
     parser.add_argument("--remember", type=Path, metavar="FOLDER", help="keep the model's answers there")
     parser.add_argument("--verbose", action="store_true", help="show the corrected turns")
     print(trio.run(tune, parser.parse_args()))

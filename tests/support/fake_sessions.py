@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -51,6 +51,11 @@ class FakeModel:
         return False
 
     @property
+    def hears_before(self) -> bool:
+        """It says that it does."""
+        return True
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         return ("transcribe",)
 
@@ -81,7 +86,13 @@ class FakeModel:
         return transcript
 
     def live(
-        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        before: Sequence[int] = (),
+        caller: str = "",
     ) -> FakeTurn:
         return FakeTurn(self, read, start)
 

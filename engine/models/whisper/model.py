@@ -195,6 +195,8 @@ class WhisperModel:
             )
         if len(features.data) != 4 * mels * frames:
             raise ValueError(f"features of shape {features.shape} cannot have {len(features.data)} bytes")
+        if not 0 <= features.num_before < frames or features.num_before % 2:
+            raise ValueError(f"{features.num_before} of {frames} frames cannot be heard in front")
         # A sum is not finite where any value is not.
         if not bool(torch.isfinite(_to_tensor(features).sum())):
             raise ValueError("features hold values that are not finite")
@@ -227,7 +229,8 @@ class WhisperModel:
                 x = x.clamp(-limit, limit)
         normed = prepared(x, self._encoder_norm)
         keep = self._coded_key_values if self._codes_windows else self._cross_key_values
-        return [keep(each) for each in torch.split(normed, lengths)]
+        parts = zip(items, torch.split(normed, lengths), strict=True)
+        return [keep(each[item.num_before // 2 :]) for item, each in parts]
 
     def _cross_key_values(self, encoded: Tensor) -> CrossKeyValues:
         """encoded [positions, d_model] of one window."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import trio
@@ -96,7 +98,13 @@ class ThreadedTurn(FakeTurn):
 
 class ThreadedModel(FakeModel):
     def live(
-        self, read: ReadAudio, options: TranscriptionOptions, *, start: int, caller: str = ""
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        before: Sequence[int] = (),
+        caller: str = "",
     ) -> FakeTurn:
         return ThreadedTurn(self, read, start)
 

@@ -1,0 +1,43 @@
+"""What a turn may be heard behind: the sound of earlier ones, kept for that long after they were answered.
+
+A model hears a short turn better behind what was said just before it. It begins with the beginning of an
+earlier turn, for half a word is worse than none. Positions in samples of one channel's timeline; which audio
+is needed for turns themselves is the business of `listener.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class LeftContext:
+    """Where earlier turns of a channel begin, as far back as the client wants them heard."""
+
+    def __init__(self) -> None:
+        self._reach = 0
+        self._starts: deque[int] = deque()
+        self._kept_from = 0
+
+    def configure(self, reach: int) -> None:
+        """So many samples in front of a turn may be heard with it, of those that begin later; 0: none."""
+        self._reach = reach
+
+    def began(self, start: int) -> None:
+        """A turn that begins there is over."""
+        self._starts.append(start)
+
+    def clear(self) -> None:
+        """What was received so far is not to be heard any more."""
+        self._starts.clear()
+
+    def before(self, start: int) -> tuple[int, ...]:
+        """Where turns begin that one which begins at `start` may be heard behind, ascending."""
+        earliest = max(self._kept_from, start - self._reach)
+        return tuple(each for each in self._starts if earliest <= each < start)
+
+    def keep_from(self, sample: int) -> int:
+        """Nothing before `sample` is kept any more, nor before what was given here already."""
+        self._kept_from = max(self._kept_from, sample)
+        while self._starts and self._starts[0] < self._kept_from:
+            self._starts.popleft()
+        return self._kept_from
