@@ -16,7 +16,8 @@ class LeftContext:
     def __init__(self) -> None:
         self._reach = 0
         self._starts: deque[int] = deque()
-        self._kept_from = 0
+        self.kept_from = 0
+        """Audio before that is gone."""
 
     def configure(self, reach: int) -> None:
         """So many samples in front of a turn may be heard with it, of those that begin later; 0: none."""
@@ -32,12 +33,14 @@ class LeftContext:
 
     def before(self, start: int) -> tuple[int, ...]:
         """Where turns begin that one which begins at `start` may be heard behind, ascending."""
-        earliest = max(self._kept_from, start - self._reach)
+        earliest = max(self.kept_from, start - self._reach)
         return tuple(each for each in self._starts if earliest <= each < start)
 
-    def keep_from(self, sample: int) -> int:
-        """Nothing before `sample` is kept any more, nor before what was given here already."""
-        self._kept_from = max(self._kept_from, sample)
-        while self._starts and self._starts[0] < self._kept_from:
+    def forget(self, keep_from: int) -> bool:
+        """Note that audio before `keep_from` is not kept; True unless it was not before."""
+        if keep_from <= self.kept_from:
+            return False
+        self.kept_from = keep_from
+        while self._starts and self._starts[0] < keep_from:
             self._starts.popleft()
-        return self._kept_from
+        return True

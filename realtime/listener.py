@@ -207,9 +207,10 @@ class Listener:
         self._conversation.reach(self._understood_end)
         if not self._detecting and self._conversation.open is None:
             self._buffer.slide(self._buffer.received - self._max_turn)
-        keep_from = self._keep_from()
-        if self._buffer.forget(keep_from):
-            self._outgoing.do(ForgetBefore(self._conversation.left_context.keep_from(self._heard_from())))
+        if self._buffer.forget(self._keep_from()) and self._conversation.left_context.forget(
+            self._heard_from()
+        ):
+            self._outgoing.do(ForgetBefore(self._conversation.left_context.kept_from))
 
     def check(self) -> None:
         """Assert the invariants between inputs."""

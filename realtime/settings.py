@@ -177,15 +177,15 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         audio = InputPatch() if patch.audio.input is UNSET else patch.audio.input
     _check_unserved(audio, answers=config.dialogue is not None)
     model = _model(settings, audio.transcription, patch, config)
-    wishes = audio.transcription
-    if wishes is None:
+    wishes = audio.transcription or TranscriptionPatch()
+    if audio.transcription is None:
         # There is no session without a transcription: null goes back to the server's defaults.
         options = TranscriptionOptions(logprobs=settings.options.logprobs)
         settings = msgspec.structs.replace(
             settings, options=options, delay=config.delay, utterance_end_ms=None, left_context_ms=0
         )
-    options = settings.options if wishes is UNSET or wishes is None else _options(settings.options, wishes)
-    left_context_ms = either(wishes.left_context_ms if wishes else UNSET, settings.left_context_ms, 0)
+    options = _options(settings.options, wishes)
+    left_context_ms = either(wishes.left_context_ms, settings.left_context_ms, 0)
     _check_model(options, model, left_context_ms)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
@@ -196,10 +196,8 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         format=audio_format,
         model=model.name,
         options=options,
-        delay=either(wishes.delay if wishes else UNSET, settings.delay, config.delay),
-        utterance_end_ms=either(
-            wishes.utterance_end_ms if wishes else UNSET, settings.utterance_end_ms, None
-        ),
+        delay=either(wishes.delay, settings.delay, config.delay),
+        utterance_end_ms=either(wishes.utterance_end_ms, settings.utterance_end_ms, None),
         left_context_ms=left_context_ms,
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
         multichannel=multichannel,
@@ -322,7 +320,11 @@ def _model(
 
 def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:
     """The options after `wishes`; each field that is given replaces what was there."""
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {
+        "keyword_boost": either(wishes.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
+        "numerals": either(wishes.numerals, current.numerals, None),
+        "prompt": either(wishes.prompt, current.prompt, ""),
+    }
     if wishes.language is not UNSET:
         changes["language"] = parse_language(wishes.language or "", param=f"{_TRANSCRIPTION}.language")
     if wishes.languages is not UNSET:
@@ -331,13 +333,6 @@ def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> Trans
     if wishes.keywords is not UNSET:
         where = f"{_TRANSCRIPTION}.keywords"
         changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
-    if wishes.keyword_boost is not UNSET:
-        given = wishes.keyword_boost
-        changes["keyword_boost"] = KEYWORD_BOOST if given is None else given
-    if wishes.numerals is not UNSET:
-        changes["numerals"] = wishes.numerals
-    if wishes.prompt is not UNSET:
-        changes["prompt"] = wishes.prompt or ""
     if wishes.timestamp_granularities is not UNSET:
         wanted = wishes.timestamp_granularities or []
         changes["word_timestamps"] = "word" in wanted

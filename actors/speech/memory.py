@@ -23,6 +23,8 @@ class Memory:
     """By range, language, and whether it is timed."""
     regions: dict[Range, list[Range]] = field(default_factory=dict)
     """Where somebody speaks in a range."""
+    alone: set[Range] = field(default_factory=set)
+    """Ranges that are heard alone, though there is something in front of them."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
 
@@ -45,6 +47,7 @@ class Memory:
 
         self.detected = {key: value for key, value in self.detected.items() if kept(key)}
         self.regions = {key: value for key, value in self.regions.items() if kept(key)}
+        self.alone = {key for key in self.alone if kept(key)}
         self.answers = {key: value for key, value in self.answers.items() if kept(key[0])}
         self.words = {key: value for key, value in self.words.items() if kept(key[0])}
         self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}

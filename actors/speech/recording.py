@@ -101,14 +101,15 @@ class Recording:
         return self._read(*part)
 
     def num_before(self, part: Range) -> int:
-        """Samples in front of a range that it is heard behind once it grows no more: as many as there is room
-        for, from the beginning of an earlier turn on."""
+        """Samples in front of a range that it can be heard behind: as many as there is room for, from the
+        beginning of an earlier turn on."""
         size = self._family.facts.cut_rule.size
         room = (place for place in self._before if part[1] - place <= size)
         return part[0] - next(room, part[0])
 
-    async def items(self, part: Range, *, may_grow: bool = False) -> tuple[EncoderItem, ...]:
-        """The range as the encoder takes it; () if nobody speaks in it.
+    async def items(self, part: Range, *, is_behind: bool = False) -> tuple[EncoderItem, ...]:
+        """The range as the encoder takes it, alone or behind what is in front of it; () if nobody speaks in
+        it.
 
         Of a range that has grown only new samples are looked at, in a thread; nothing is looked at twice
         until the range is released.
@@ -122,10 +123,10 @@ class Recording:
                 look = partial(_look, known, self._family, fresh, first - start, end - start)
                 known.items = await trio.to_thread.run_sync(look, limiter=self._threads)
                 known.num_samples, known.behind = end - start, ()
-            num_before = 0 if may_grow else self.num_before(part)
-            if not known.items or not num_before:
+            if not known.items or not is_behind:
                 return known.items
             if not known.behind:
+                num_before = self.num_before(part)
                 samples = await self.samples((start - num_before, end))
                 assert self._family.facts.behind is not None
                 behind = partial(self._family.facts.behind, samples, num_before)

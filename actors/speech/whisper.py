@@ -55,6 +55,8 @@ NO_SPEECH_LOGPROB: Final = -1.0
 """Whisper's rule: silence if the no-speech probability is above the one and the mean below the other."""
 NUM_LIKELIEST: Final = 8
 """Tokens that are told of where a turn begins: whether its first word has a capital is asked of them."""
+LEAST_ROOM_S: Final = 20.0
+"""Models of shorter windows hear turns alone: the embedded one, of 8 s, repeats what was said before."""
 SEARCH_S: Final = 15.0
 """A window is cut at the best place of its last seconds: these, or a quarter of a window that is no longer
 than twice as much. Where nobody pauses, 8 s of people's speech have no gap that is one for certain in 9 of a
@@ -94,7 +96,7 @@ class Whisper:
             searches=True,
             goes_on=True,
             odd_languages=ODD_FOR_WHISPER,
-            behind=self._behind,
+            behind=self._behind if features.window_s >= LEAST_ROOM_S else None,
         )
 
     def features(self) -> _Window:

@@ -197,13 +197,17 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
     hints: SpeechOptions = {"languages": ["de", "en"], "keywords": ["Ada Lovelace"]}
     dialog = FakeDialog()
     with serve_realtime(lambda: dialog) as url:
-        assert commands.listen(recording, delay="low", utterance_end_ms=900, base_url=url, options=hints) == 0
+        code = commands.listen(
+            recording, delay="low", utterance_end_ms=900, left_context_ms=9_000, base_url=url, options=hints
+        )
+    assert code == 0
     update = dialog.received[0]
     assert isinstance(update, SessionUpdate)
     assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == {
         **hints,
         "delay": "low",
         "utterance_end_ms": 900,
+        "left_context_ms": 9_000,
     }
     with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
         url,

@@ -65,6 +65,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
         keywords=["Ada Lovelace"],
         delay="low",
         utterance_end_ms=1000,
+        left_context_ms=24_000,
         sample_rate=16_000,
         turn_detection={"type": "server_vad", "silence_duration_ms": 300},
         timestamp_granularities=["word"],
@@ -85,6 +86,7 @@ def test_opening_update_is_one_the_server_understands() -> None:
                     "delay": "low",
                     "timestamp_granularities": ["word"],
                     "utterance_end_ms": 1000,
+                    "left_context_ms": 24_000,
                 },
                 "turn_detection": {"type": "server_vad", "silence_duration_ms": 300},
             }

@@ -49,6 +49,9 @@ updates = st.fixed_dictionaries(
                 {"utterance_end_ms": 500},
                 {"utterance_end_ms": 1000},
                 {"utterance_end_ms": None},
+                {"left_context_ms": 2_000},
+                {"left_context_ms": 24_000},
+                {"left_context_ms": 0},
             ]
         ),
         "format": st.sampled_from([None, {"type": "audio/pcmu"}, {"type": "audio/pcm", "rate": 1}]),
@@ -242,9 +245,11 @@ TestSessionMachine.settings = settings(
 )
 
 
+@pytest.mark.parametrize("left_context_ms", [0, 24_000])
 @pytest.mark.parametrize("detection", [True, False])
-def test_a_long_session_keeps_no_state(detection: bool) -> None:
+def test_a_long_session_keeps_no_state(detection: bool, left_context_ms: int) -> None:
     dialog = Dialog(detection=detection, max_session_s=1e6)
+    dialog.update({"transcription": {"left_context_ms": left_context_ms}})
     for number in range(150):
         dialog.silence(300, "")
         dialog.speak(500, f"turn number {number}")
@@ -254,4 +259,4 @@ def test_a_long_session_keeps_no_state(detection: bool) -> None:
             dialog.silence(32, f"turn number {number}")
     assert dialog.session.conversation.num_tracked == 0
     assert len(dialog.of("completed")) == 150
-    assert dialog.num_samples - dialog.forgotten < 3 * 16_000
+    assert dialog.num_samples - dialog.forgotten < (3 + left_context_ms / 1000) * 16_000

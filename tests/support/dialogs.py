@@ -59,7 +59,7 @@ SHORT_NAMES = {
 
 def config(**changes: object) -> SessionConfig:
     """Two models; the first speaks three languages, the second any."""
-    models = (RealtimeModel("small", ("en", "de", "es")), RealtimeModel("other"))
+    models = (RealtimeModel("small", ("en", "de", "es"), hears_before=True), RealtimeModel("other"))
     return msgspec.convert({"model": "small", "models": models} | changes, SessionConfig)
 
 
@@ -84,6 +84,7 @@ class Dialog:
         """The newest question of each item that got an answer."""
         self._forgotten: Counter[int] = Counter()
         """By channel."""
+        self._cleared = 0
         self.num_samples = 0
         self._scored = 0
         self._heard: list[tuple[float, ...]] = []
@@ -117,7 +118,13 @@ class Dialog:
                 case Transcribe():
                     before = self.asked.get(effect.item_id)
                     assert before is None or (effect.final and not before.final)
-                    assert self._forgotten[effect.channel] <= effect.start_sample
+                    heard = (*effect.before, effect.start_sample)
+                    assert list(heard) == sorted(set(heard))
+                    assert self._forgotten[effect.channel] <= heard[0]
+                    assert before is None or effect.before == before.before
+                    assert (
+                        not effect.before or effect.start_sample < self._cleared or heard[0] >= self._cleared
+                    )
                     assert effect.start_sample < effect.end_sample <= self.num_samples
                     self.asked[effect.item_id] = effect
                 case ForgetItem():
@@ -183,6 +190,7 @@ class Dialog:
 
     def clear(self) -> None:
         """Send a clear."""
+        self._cleared = self.num_samples
         self.client({"type": "input_audio_buffer.clear"})
 
     def hear(self, num_samples: int, *probabilities: float) -> None:

@@ -40,6 +40,8 @@ class FakeModel:
         self.num_pushed = 0
         self.num_behind = 0
         """Of these about pushed audio."""
+        self.before: list[tuple[int, ...]] = []
+        """Of each turn."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -94,6 +96,7 @@ class FakeModel:
         before: Sequence[int] = (),
         caller: str = "",
     ) -> FakeTurn:
+        self.before.append(tuple(before))
         return FakeTurn(self, read, start)
 
 

@@ -72,6 +72,19 @@ async def test_of_a_channels_ends_one_has_precedence(autojump_clock: MockClock) 
     turns.close()
 
 
+async def test_a_turn_is_heard_behind_the_same_however_often_it_is_made(autojump_clock: MockClock) -> None:
+    model, outcomes = FakeModel(work_s=0.05), list[Outcome]()
+    turns = make(model, outcomes)
+    async with trio.open_nursery() as nursery:
+        turns.start(Transcribe(ITEM, 8_000, 12_000, False, before=(0, 4_000)), nursery, SECOND.copy)
+        await trio.sleep(0.1)
+        turns.park()
+        turns.start(Transcribe(ITEM, 8_000, 16_000, True, before=(0, 4_000)), nursery, SECOND.copy)
+    assert len(outcomes) == 2
+    assert model.before == [(0, 4_000)] * 2
+    turns.close()
+
+
 async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_given_back(
     autojump_clock: MockClock,
 ) -> None:

@@ -117,9 +117,10 @@ def test_features_travel_as_they_are() -> None:
         Features((2, 3), bytes(24)),
         Features((4, 1), bytes(16), (1, 2, 2)),
         Features((4, 2), bytes(16), (1, 4, 4), "bfloat16"),
+        Features((2, 4), bytes(32), num_before=2),
     )
     supply, buffers = messages.shapes_of(features)
-    assert [data is each.data for data, each in zip(buffers, features, strict=True)] == 3 * [True]
+    assert [data is each.data for data, each in zip(buffers, features, strict=True)] == 4 * [True]
     assert messages.features_of(supply, [bytes(each) for each in buffers]) == features
 
 

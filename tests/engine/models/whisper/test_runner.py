@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 from sensorium.engine.execution.runner import Runner
-from sensorium.engine.models.base import Listener, StepBatch
+from sensorium.engine.models.base import EncoderOutput, Listener, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.model import CrossKeyValues, WhisperModel
 from sensorium.engine.models.whisper.text import WhisperText
@@ -72,6 +72,13 @@ def kept(runner: Runner, slot: int) -> CrossKeyValues:
     return output
 
 
+def positions(output: EncoderOutput) -> torch.Tensor:
+    """Keys and values, numbers or what codes stand for, by position."""
+    assert isinstance(output, CrossKeyValues)
+    numbers = decode(output.memory) if output.memory.dtype is torch.uint8 else output.memory
+    return numbers.movedim(3, 0)[: output.num_positions]
+
+
 def test_windows_announce_their_bytes(runner: Runner) -> None:
     """Of the default shape: 2 layers, width 32, 100 positions, float32."""
     result = runner.execute(Plan(0, encodes=(EncodeStep(1, to_features(window())),)))
@@ -87,6 +94,27 @@ def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runne
         together, alone = kept(runner, slot), kept(runner, 99)
         assert together.memory.shape[3] == lengths[slot] // 2
         torch.testing.assert_close(together.memory, alone.memory, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+@pytest.mark.parametrize("num_before", [2, 60, 198])
+@torch.inference_mode()
+def test_what_is_in_front_is_heard_and_not_kept(folder: Path, num_before: int, kv_dtype: KvDtype) -> None:
+    model = load(folder, kv_dtype=kv_dtype)
+    whole, other = to_features(window()), to_features(window(1)[:, :40])
+    behind = msgspec.structs.replace(whole, num_before=num_before)
+    model.check_features(behind)
+    outputs = model.encode([whole, behind, other])
+    full, part, beside = (positions(each) for each in outputs)
+    assert torch.equal(full[num_before // 2 :], part)
+    assert torch.equal(beside, positions(model.encode([other])[0]))
+
+
+@pytest.mark.parametrize("num_before", [-2, 3, 200, 202])
+def test_what_cannot_be_in_front(folder: Path, num_before: int) -> None:
+    features = msgspec.structs.replace(to_features(window()), num_before=num_before)
+    with pytest.raises(ValueError, match="cannot be heard in front"):
+        load(folder).check_features(features)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
