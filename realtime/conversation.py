@@ -125,6 +125,7 @@ class Conversation:
         self.left_context = LeftContext()
         self.open: Item | None = None
         self.pending: deque[Item] = deque()
+        self._counted: tuple[int, int] | None = None
         self.num_corrected = 0
         self.num_withheld = 0
         """Hypotheses that had new text and released none of it."""
@@ -137,16 +138,12 @@ class Conversation:
     @property
     def backlog(self) -> int:
         """Committed samples of all items that no hypothesis covers yet."""
-        return sum(
-            max(0, item.end - item.covered_end)
-            for item in self.pending
-            if item.answer is None and item.end is not None
-        )
+        return self._waiting()[0]
 
     @property
     def crowded(self) -> bool:
         """As many committed items are being transcribed as may be at a time."""
-        return self._num_in_flight() >= self._max_in_flight
+        return self._waiting()[1] >= self._max_in_flight
 
     def begin(self, start: int, speech_start: int) -> Item:
         """Open an item whose audio starts at `start`, and its speech at `speech_start`."""
@@ -162,6 +159,7 @@ class Conversation:
         if item.options is None:
             item.options = self.options
         item.asked = Transcribe(item.id, item.start, end, final, before=item.before)
+        self._counted = None
         item.asked_end = end
         item.asked_speech_end = min(end, item.speech_end)
         if final and item.end is None:
@@ -179,6 +177,7 @@ class Conversation:
         if item.exact is not None and item.exact[0] == end and answer is None:
             item.answer = item.exact[1]
         self.pending.append(item)
+        self._counted = None
         previous, self.last_item_id = self.last_item_id, item.id
         self._outgoing.send(
             InputAudioBufferCommitted(
@@ -244,15 +243,17 @@ class Conversation:
         """Answer every committed item that is still waiting with `error`."""
         for item in self.pending:
             item.answer = item.answer or error
+        self._counted = None
         self.settle()
 
     def settle(self) -> None:
         """Send the answers that are due, in order, and ask for the finals that are missing."""
         while self.pending and self.pending[0].answer is not None:
             self._send_answer(self.pending.popleft())
+            self._counted = None
         if (head := self._head()) is not None:
             self._release(head, "")
-        places = self._max_in_flight - self._num_in_flight()
+        places = self._max_in_flight - self._waiting()[1]
         for item in self.pending:
             if item.answer is not None or (item.asked is not None and item.asked.final):
                 continue
@@ -266,6 +267,7 @@ class Conversation:
     def check(self) -> None:
         """Assert the invariants between inputs."""
         assert self.open is None or self.open.end is None
+        assert self._counted in (None, self._count())
         position = 0
         for item in self.pending:
             assert item.end is not None
@@ -277,8 +279,20 @@ class Conversation:
         head = self._head()
         assert head is None or head.withheld == ""
 
-    def _num_in_flight(self) -> int:
-        return sum(1 for item in self.pending if item.asked is not None)
+    def _waiting(self) -> tuple[int, int]:
+        """The backlog, and the committed items that are being transcribed; counted where they have changed,
+        for whoever speaks asks with each frame, and there may be many."""
+        if self._counted is None:
+            self._counted = self._count()
+        return self._counted
+
+    def _count(self) -> tuple[int, int]:
+        backlog = num_in_flight = 0
+        for item in self.pending:
+            num_in_flight += item.asked is not None
+            if item.answer is None and item.end is not None:
+                backlog += max(0, item.end - item.covered_end)
+        return backlog, num_in_flight
 
     def _head(self) -> Item | None:
         return self.pending[0] if self.pending else self.open
@@ -288,7 +302,7 @@ class Conversation:
         question = (event.item_id, event.start_sample, event.end_sample, event.final)
         for item in (*self.pending, *([self.open] if self.open is not None else [])):
             if item.asked is not None and item.asked.question == question:
-                item.asked = None
+                item.asked = self._counted = None
                 return item
         return None
 
