@@ -243,6 +243,25 @@ def test_the_work_of_an_update_does_not_grow_with_the_turn(
     assert max(lengths) <= 40 * len(word)
 
 
+def test_what_contradicts_for_minutes_is_not_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def counted(text: str) -> list[str]:
+        lengths.append(len(text))
+        return units(text)
+
+    policy = policy_after(" word" * 100, " word" * 100)
+    released = policy.released
+    monkeypatch.setattr(transcript, "units", counted)
+    for num_words in range(101, 2000):
+        assert policy.observe(" word" * 98 + " wrong" + " word" * (num_words - 99), LATE) == ""
+    assert max(lengths) < 3000
+    lengths.clear()
+    for _ in range(2):  # and is, where it comes back to what was said
+        policy.observe(" word" * 2000, LATE)
+    assert policy.released == " word" * 1999 != released
+
+
 @given(configs, texts)
 def test_a_repeated_hypothesis_withholds_only_its_end(config: ReleaseConfig, text: str) -> None:
     policy = TranscriptPolicy(config)
