@@ -35,8 +35,8 @@ REPLACEMENT: Final = "\ufffd"
 _NUM_KEPT: Final = 16
 """Released pieces that are still looked at: where a text is cut follows from the pieces next to it."""
 _LONG: Final = 2000
-"""Characters that are looked at though they contradict what was released: the next hypothesis may not. Those of
-a turn of a quarter of an hour would take 7 to 25 ms each time."""
+"""Characters that are looked at though they contradict what was released: the next hypothesis may not. All
+of a turn of a quarter of an hour would take 7 to 25 ms each time."""
 
 
 class TranscriptPolicy:

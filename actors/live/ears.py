@@ -5,6 +5,8 @@ Voice activity is `actors/live/hearing.py`, decoding `actors/live/sound.py`; bot
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...protocols.container_format import ContainerFormat, InputFormat
 from ..speech.model import Samples
 from .hearing import OpenEar
@@ -14,10 +16,11 @@ from .sound import Decoded, OpenSound, Sound
 class Ears:
     """Of one session. Cancelling a wait loses what was being heard."""
 
-    def __init__(self, open_ear: OpenEar, open_sound: OpenSound, num_channels: int) -> None:
-        self._open_ear = open_ear
+    def __init__(self, open_ear: OpenEar, open_sound: OpenSound, num_channels: int, *, caller: str) -> None:
+        """`caller` is that of its lanes."""
+        self._open_ear = partial(open_ear, caller)
         self._open_sound = open_sound
-        self._ears = [open_ear() for _ in range(num_channels)]
+        self._ears = [self._open_ear() for _ in range(num_channels)]
         self._sound: Sound | None = None
 
     @property

@@ -4,7 +4,7 @@ A session's `Ear` cuts its audio into frames and asks for their scores; the acto
 every session that waits, runs them through the network in one worker thread, and meanwhile collects the next
 batch. So a lone frame is heard at once, and many together cost the loop one hop. **Fair**: who has more
 frames than the others goes on in the next batch, behind those that came meanwhile; pushed audio
-(`realtime/arrival.py`) is heard one session at a time. **Bounded**: a session
+(`realtime/arrival.py`) is heard one session at a time, of each caller in turn. **Bounded**: a session
 waits for one piece of audio at a time (`actors/live/audio.py`). The frames of one stream follow each other,
 each with the state that the one before left, so scores do not depend on the batches.
 """
@@ -22,6 +22,7 @@ import trio
 from ...media.voice_activity import FloatArray, FrameCutter, VoiceActivityModel, new_state, positioned
 from ...protocols.errors import InternalError
 from ..kernel.actor import Handle, Inbox, Reply
+from ..kernel.fair_lock import FairLock
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Ear(Protocol):
         ...
 
 
-OpenEar = Callable[[], Ear]
+OpenEar = Callable[[str], Ear]
+"""A new stream of a caller (`Lane.caller`)."""
 
 
 class _Frames:
@@ -85,11 +87,11 @@ class VoiceActivityActor:
         self._inbox = Inbox[_Frames]("voice activity", _INBOX_CAPACITY)
         self._handle = Handle(self._inbox)
         self._thread = trio.CapacityLimiter(1)
-        self._pushed = trio.Lock()
+        self._pushed = FairLock()
 
-    def open_ear(self) -> Ear:
+    def open_ear(self, caller: str = "") -> Ear:
         """A new stream. It holds nothing here while it does not wait for scores."""
-        return _BatchedEar(self._handle, self._pushed)
+        return _BatchedEar(self._handle, self._pushed, caller)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then whoever waits gets UnavailableError."""
@@ -126,9 +128,10 @@ class VoiceActivityActor:
 class _BatchedEar:
     """One stream, scored by the actor."""
 
-    def __init__(self, actor: Handle[_Frames], pushed: trio.Lock) -> None:
+    def __init__(self, actor: Handle[_Frames], pushed: FairLock, caller: str) -> None:
         self._actor = actor
         self._pushed = pushed
+        self._caller = caller
         self._cutter = FrameCutter()
         self._state = new_state()
 
@@ -136,7 +139,7 @@ class _BatchedEar:
         """See `Ear.hear`. Raises UnavailableError when the actor stops."""
         if not is_pushed:
             return await self._hear(samples)
-        async with self._pushed:
+        async with self._pushed.held_by(self._caller):
             began = trio.current_time()
             scores = await self._hear(samples)
             await trio.sleep(min(_MAX_REST_S, _REST * (trio.current_time() - began)))

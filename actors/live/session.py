@@ -92,11 +92,11 @@ class SessionActor:
         has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """`open_answers` is for a session that answers, as its `config` says; `shares_as` is the
-        `Lane.caller` of what it transcribes; `has_room` tells whether so many more channels may be heard
+        `Lane.caller` of what it hears; `has_room` tells whether so many more channels may be heard
         apart, all of a new session's included."""
         session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
-        self._ears = Ears(open_ear, open_sound, session.num_channels)
+        self._ears = Ears(open_ear, open_sound, session.num_channels, caller=shares_as)
         self._arrival = Arrival()
         self.id = session.id
         """Public id of the session."""

@@ -16,7 +16,7 @@ import soundfile
 import soxr
 import trio
 from sensorium.actors.live import hearing
-from sensorium.actors.live.hearing import Ear, VoiceActivityActor
+from sensorium.actors.live.hearing import Ear, OpenEar, VoiceActivityActor
 from sensorium.actors.speech.model import Samples
 from sensorium.media.voice_activity import (
     FRAME_SAMPLES,
@@ -142,6 +142,25 @@ async def test_a_backlog_delays_nobody_by_more_than_a_batch() -> None:
         model.let()
         await until(lambda: len(done) == num_backlogs + 1)
         assert max(map(len, model.rows)) <= num_backlogs + 1
+
+
+async def test_callers_push_in_turn() -> None:
+    """However many sessions of one of them do."""
+    model = SteppedModel()
+    async with running(model) as actor, trio.open_nursery() as nursery:
+        done: list[str] = []
+
+        async def push(name: str, mark: int) -> None:
+            await actor.open_ear(name).hear(marked(mark, 2), is_pushed=True)
+            done.append(name)
+
+        for mark in range(1, 9):
+            nursery.start_soon(push, "ada", mark)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(push, "bob", 9)
+        await wait_all_tasks_blocked()
+        model.let()
+    assert done == ["ada", "ada", "bob", *["ada"] * 6]
 
 
 async def test_pushed_audio_is_heard_one_session_at_a_time_and_beside_what_is_spoken() -> None:
@@ -286,12 +305,12 @@ def deeds(speech: Samples) -> Iterator[Event | bytes]:
             yield {"type": f"input_audio_buffer.{deed}"}
 
 
-async def events_of(open_ear: Callable[[], Ear], script: Iterator[Event | bytes]) -> list[str]:
+async def events_of(open_ear: OpenEar, script: Iterator[Event | bytes]) -> list[str]:
     """What a client reads that waits behind each deed until nothing happens any more."""
     ears: list[WatchedEar] = []
 
-    def open_watched() -> Ear:
-        ears.append(WatchedEar(open_ear()))
+    def open_watched(caller: str) -> Ear:
+        ears.append(WatchedEar(open_ear(caller)))
         return ears[-1]
 
     sessions = Sessions(work_s=0.0, open_ear=open_watched)
@@ -323,7 +342,7 @@ async def test_a_session_hears_the_same_however_frames_are_batched(
     model: VoiceActivityModel, speech: Samples
 ) -> None:
     """Beside others that push, and with everything in the order in which the client did it."""
-    alone = await events_of(lambda: network_ear(model), deeds(speech))
+    alone = await events_of(lambda _: network_ear(model), deeds(speech))
     assert sum("completed" in event for event in alone) >= 8
     async with running(model) as actor, trio.open_nursery() as nursery:
 

@@ -170,7 +170,7 @@ class StuckEar:
 
 async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
     ear = StuckEar()
-    sessions = Sessions(work_s=1.0, open_ear=lambda: ear)
+    sessions = Sessions(work_s=1.0, open_ear=lambda _: ear)
     async with running(sessions) as nursery:
         session, socket = sessions.make(), FakeSocket()
         nursery.start_soon(sessions.registry.serve, sessions.line(socket, session))

@@ -1,0 +1,90 @@
+"""Who waits for it takes turns with other callers, and gives up a place or a turn that comes too late."""
+
+from __future__ import annotations
+
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensorium.actors.kernel.fair_lock import FairLock
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+
+async def test_callers_take_turns_and_each_keeps_its_order(autojump_clock: MockClock) -> None:
+    lock, done = FairLock(), list[str]()
+
+    async def work(name: str) -> None:
+        async with lock.held_by(name[0]):
+            await trio.sleep(1)
+            done.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
+            nursery.start_soon(work, name)
+            await wait_all_tasks_blocked()
+    assert done == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+async def test_a_failure_gives_it_back() -> None:
+    lock = FairLock()
+    for _ in range(2):
+        try:
+            async with lock.held_by("a"):
+                raise KeyError
+        except KeyError:
+            pass
+
+
+async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on() -> None:
+    lock, done = FairLock(), list[str]()
+
+    async def work(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            async with lock.held_by(name):
+                done.append(name)
+
+    async with trio.open_nursery() as nursery:
+        late = trio.CancelScope()
+        async with lock.held_by("a"):
+            nursery.start_soon(work, "b", late)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(work, "c", trio.CancelScope())
+            await wait_all_tasks_blocked()
+            late.cancel()
+    assert done == ["c"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 4), st.none() | st.integers(0, 12)
+        ),
+        max_size=12,
+    )
+)
+def test_one_at_a_time_and_nobody_is_forgotten(jobs: list[tuple[str, int, int, int | None]]) -> None:
+    lock, num_inside, num_ended = FairLock(), 0, 0
+
+    async def work(caller: str, start: int, length: int, patience: int | None) -> None:
+        nonlocal num_inside, num_ended
+        await trio.sleep(start)
+        with trio.move_on_after(float("inf") if patience is None else patience):
+            async with lock.held_by(caller):
+                num_inside += 1
+                assert num_inside == 1
+                try:
+                    await trio.sleep(length)
+                finally:
+                    num_inside -= 1
+        num_ended += 1
+
+    async def main() -> None:
+        with trio.fail_after(1000):
+            async with trio.open_nursery() as nursery:
+                for job in jobs:
+                    nursery.start_soon(work, *job)
+            async with lock.held_by("last"):
+                pass
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert num_ended == len(jobs)
