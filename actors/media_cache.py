@@ -1,6 +1,7 @@
 """What files came to, by their content: so that the same picture is decoded once, however often it is sent.
 
-Keeps features as they go to the encoder, the least recently used given up first. Contents are known by the
+Keeps features as they go to the encoder, the least recently used given up first: its own where a caller keeps
+much, so that it does not push out what others keep. Contents are known by the
 hash of all their bytes and by how the model wants them, never by a name; a client's own names (`uuid`) only
 point at contents. Everything is kept apart by `scope`, as the prefix cache keeps prompts apart: what one key
 has sent changes no answer of another, nor how long it takes. Opens nothing itself; read next:
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -23,6 +24,8 @@ _T = TypeVar("_T")
 
 _MAX_NAMES: Final = 16_384
 """Client's names in all, some 300 bytes each; the least recently used are forgotten first."""
+MUCH: Final = 0.25
+"""Of all: a caller that keeps more makes room for itself first. Whoever is alone keeps all there is."""
 _LEAST_BYTES: Final = 1024
 """What an entry counts beside its features."""
 _INLINE_BYTES: Final = 256 * 1024
@@ -37,6 +40,16 @@ class MediaKey:
     digest: str
     way: str
     """What is made of it: kind and configuration."""
+    caller: str = field(default="", compare=False)
+    """Who asks (`Lane.caller`)."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is kept for a caller that asked for it first, the least recently used in front."""
+
+    keys: OrderedDict[MediaKey, None] = field(default_factory=OrderedDict)
+    num_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +69,9 @@ class MediaCache(Generic[_T]):
     def __init__(self, max_bytes: int, size_of: Callable[[_T], int]) -> None:
         self.max_bytes = max_bytes
         self._size_of = size_of
-        self._kept: OrderedDict[MediaKey, _T] = OrderedDict()
+        self._kept: OrderedDict[MediaKey, tuple[_T, str]] = OrderedDict()
+        """Values, and for whom."""
+        self._shares: dict[str, _Share] = {}
         self._names: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Digests by scope and name."""
         self._making: dict[MediaKey, trio.Event] = {}
@@ -69,7 +84,8 @@ class MediaCache(Generic[_T]):
 
     def peek(self, key: MediaKey) -> _T | None:
         """What is kept, which counts as nothing."""
-        return self._kept.get(key)
+        found = self._kept.get(key)
+        return None if found is None else found[0]
 
     async def get(self, key: MediaKey, make: Callable[[], Awaitable[_T]]) -> _T:
         """What is kept, or else is made now: once, also for several who ask at the same time.
@@ -78,9 +94,10 @@ class MediaCache(Generic[_T]):
         """
         while (making := self._making.get(key)) is not None:
             await making.wait()
-        found = self._kept.get(key)
-        if found is not None:
+        if key in self._kept:
+            found, caller = self._kept[key]
             self._kept.move_to_end(key)
+            self._shares[caller].keys.move_to_end(key)
             self._counted.num_hits += 1
             return found
         self._counted.num_misses += 1
@@ -107,12 +124,24 @@ class MediaCache(Generic[_T]):
         size = self._size(value)
         if size > self.max_bytes // 2:
             return
-        self._kept[key] = value
+        share = self._shares.setdefault(key.caller, _Share())
+        share.keys[key] = None
+        share.num_bytes += size
+        self._kept[key] = value, key.caller
         self._counted.num_kept_bytes += size
         while self._counted.num_kept_bytes > self.max_bytes:
-            _, oldest = self._kept.popitem(last=False)
-            self._counted.num_kept_bytes -= self._size(oldest)
-            self._counted.num_evictions += 1
+            takes_much = share.num_bytes > self.max_bytes * MUCH
+            self._give_up(next(iter(share.keys if takes_much else self._kept)))
+
+    def _give_up(self, key: MediaKey) -> None:
+        value, caller = self._kept.pop(key)
+        size, share = self._size(value), self._shares[caller]
+        del share.keys[key]
+        share.num_bytes -= size
+        if not share.keys:
+            del self._shares[caller]
+        self._counted.num_kept_bytes -= size
+        self._counted.num_evictions += 1
 
     def _size(self, value: _T) -> int:
         return _LEAST_BYTES + self._size_of(value)

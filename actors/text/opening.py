@@ -130,6 +130,7 @@ class MediaOpening:
         sources: Mapping[str, Source] | None = None,
         *,
         scope: str | None = None,
+        caller: str = "",
         wishes: MediaWishes = NOTHING_WISHED,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
@@ -137,7 +138,7 @@ class MediaOpening:
         given = [
             _Given(part, (sources or {}).get(part.param, part.data), _closely(vision, part)) for part in parts
         ]
-        await _for_each(given, partial(self._recognise, scope))
+        await _for_each(given, partial(self._recognise, scope, caller))
         sizes = await _for_each(given, self._measure)
         async with self._budget.reserved(sum(sizes)) as reservation:
             media = await _for_each(given, self._open)
@@ -179,7 +180,7 @@ class MediaOpening:
         async with self._budget.reserved(size):
             yield await trio.to_thread.run_sync(patch_item, frames, pixels, "video")
 
-    async def _recognise(self, scope: str | None, given: _Given) -> None:
+    async def _recognise(self, scope: str | None, caller: str, given: _Given) -> None:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
         part, content = given.part, given.source
         if scope is not None and isinstance(content, bytes) and self._cache.max_bytes:
@@ -191,7 +192,7 @@ class MediaOpening:
             if part.name and content:
                 self._cache.call(scope, part.name, digest)
             way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
-            given.key = MediaKey(scope, digest, f"{part.kind} {way}")
+            given.key = MediaKey(scope, digest, f"{part.kind} {way}", caller)
             given.kept = self._cache.peek(given.key)
         if isinstance(content, bytes) and not content and part.name and given.kept is None:
             raise MediaError(

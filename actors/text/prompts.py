@@ -83,13 +83,15 @@ class Prompter:
 
         `sources` gives a part's content by its path where it does not hold the file itself. What files come
         to is kept for whoever has the same `scope`; without one it is not kept. `caller` is who has them
-        fetched (`Lane.caller`). Raises
-        BadRequestError, MediaError or TooLargeError naming the part, OverloadedError if there is no memory
-        for media now, and the opener's errors. Cancellation stops the opening of files.
+        fetched and kept (`Lane.caller`). Raises BadRequestError, MediaError or TooLargeError naming the part,
+        OverloadedError if there is no memory for media now, and the opener's errors. Cancellation stops the
+        opening of files.
         """
         async with (
             self.fetched(conversation, caller=caller) as whole,
-            self.opened(self.media_of(whole), sources, scope=scope, wishes=whole.media_wishes) as media,
+            self.opened(
+                self.media_of(whole), sources, scope=scope, caller=caller, wishes=whole.media_wishes
+            ) as media,
         ):
             yield await self.build(whole, media)
 

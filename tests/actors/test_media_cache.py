@@ -8,8 +8,8 @@ from sensorium.actors.media_cache import _MAX_NAMES, MediaCache, MediaKey, diges
 from sensorium.protocols.errors import MediaError
 
 
-def key(digest: str = "a", scope: str = "", way: str = "image") -> MediaKey:
-    return MediaKey(scope, digest, way)
+def key(digest: str = "a", scope: str = "", way: str = "image", caller: str = "") -> MediaKey:
+    return MediaKey(scope, digest, way, caller)
 
 
 class Maker:
@@ -87,6 +87,28 @@ async def test_bytes_are_bounded_and_the_oldest_goes_first(autojump_clock: trio.
     statistics = found.statistics()
     assert statistics.num_evictions == 1
     assert 6000 < statistics.num_kept_bytes <= 10_000
+
+
+async def test_who_keeps_much_makes_room_for_itself(autojump_clock: trio.abc.Clock) -> None:
+    """Alone it keeps all there is; others then take of the oldest."""
+    found, make = cache(max_bytes=40_000), Maker(size=3000 - 1024)
+    for number in range(13):
+        await found.get(key(f"a{number}", caller="ada"), make)
+    assert found.statistics().num_kept_bytes == 39_000
+    for number in range(3):
+        await found.get(key(f"b{number}", caller="bob"), make)
+    for number in range(13, 40):
+        await found.get(key(f"a{number}", caller="ada"), make)
+    kept = [name for name in (*(f"a{n}" for n in range(40)), "b0", "b1", "b2") if found.peek(key(name))]
+    assert kept == [*(f"a{number}" for number in range(30, 40)), "b0", "b1", "b2"]
+    for number in range(40):
+        await found.get(key(f"c{number}", caller=f"caller {number}"), make)
+    assert found.statistics().num_kept_bytes == 39_000
+    assert not any(found.peek(key(name)) for name in kept)
+    num_made = make.num_made
+    await found.get(key("c39", caller="ada"), make)
+    assert make.num_made == num_made, "who asks makes no other content of it"
+    assert len(found._shares) == 13
 
 
 async def test_what_is_larger_than_half_of_all_and_without_room_is_not_kept(
