@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
+from ...protocols.realtime_session import Delay
 from ..async_client import AsyncClient
 from ..audio import read_wav
 from ..errors import SDKError
@@ -88,6 +89,8 @@ class BenchPlan(msgspec.Struct, frozen=True):
     num_rounds: int = 3
     model: str | None = None
     language: str | None = None
+    delay: Delay | None = None
+    left_context_ms: int | None = None
     dialect: Dialect = "sensorium"
     manual_turns: bool = False
     api_key: str | None = None
@@ -113,6 +116,8 @@ async def measure(plan: BenchPlan) -> BenchResult:
             seconds=plan.seconds,
             model=plan.model,
             language=plan.language,
+            delay=plan.delay,
+            left_context_ms=plan.left_context_ms,
             dialect=plan.dialect,
             manual_turns=plan.manual_turns,
         )

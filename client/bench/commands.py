@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from ...protocols.realtime_session import Delay
 from ..terminal import guarded, usage
 from .bench import BenchPlan, measure
 from .realtime import Dialect
@@ -32,6 +33,8 @@ def bench(
     rounds: int = 3,
     model: str | None = None,
     language: str | None = None,
+    delay: Delay | None = None,
+    left_context_ms: int | None = None,
     dialect: Dialect = "sensorium",
     manual_turns: bool = False,
     json: Path | None = None,
@@ -66,6 +69,10 @@ def bench(
         One of the server's models; its default if not given.
     language
         Code, tag or name such as en, en-US or english; detected if not given.
+    delay
+        How long text waits in live sessions before it is shown; the server's default if not given.
+    left_context_ms
+        Live turns are heard behind so much of what was said before; alone if not given.
     dialect
         openai sends live audio as JSON for servers that take no binary frames; vllm speaks vLLM's own
         realtime events, and ends each spoken turn itself as --manual-turns does.
@@ -80,6 +87,8 @@ def bench(
         return usage("name at least one WAV file")
     if min([rounds, requests, seconds, *(streams or []), *(concurrency or [])]) <= 0:
         return usage("--rounds, --requests, --streams, --concurrency and --seconds are above 0")
+    if dialect == "vllm" and (delay is not None or left_context_ms is not None):
+        return usage("vLLM's events know neither --delay nor --left-context-ms")
     plan = BenchPlan(
         recordings=recordings,
         base_urls=base_url or [],
@@ -90,6 +99,8 @@ def bench(
         num_rounds=rounds,
         model=model,
         language=language,
+        delay=delay,
+        left_context_ms=left_context_ms,
         dialect=dialect,
         manual_turns=manual_turns,
         api_key=api_key,

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
+from ...protocols.realtime_session import Delay
 from ..async_client import AsyncClient
 from ..async_realtime import AsyncRealtimeSession
 from ..audio import Audio, Pacer, silence, varied
@@ -71,6 +72,8 @@ class RealtimePlan(msgspec.Struct, frozen=True):
     seconds: float
     model: str | None = None
     language: str | None = None
+    delay: Delay | None = None
+    left_context_ms: int | None = None
     dialect: Dialect = "sensorium"
     manual_turns: bool = False
     """The client commits after each spoken turn instead of the server detecting turns."""
@@ -160,6 +163,8 @@ def session_arguments(plan: RealtimePlan) -> dict[str, Any]:
     return {
         "model": plan.model,
         "language": plan.language,
+        "delay": plan.delay,
+        "left_context_ms": plan.left_context_ms,
         "sample_rate": plan.recording.audio.rate,
         "turn_detection": None if plan.manual_turns else "server_vad",
         "binary": plan.dialect == "sensorium",

@@ -34,11 +34,12 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert bench([]) == 2
     assert bench([tmp_path / "none.wav"]) == 2
     assert bench([tmp_path], rounds=0) == 2
+    assert bench([tmp_path], dialect="vllm", left_context_ms=6_000) == 2
     assert bench_text(rounds=0) == 2
     assert bench_text(max_token_id=300) == 2
     assert commands.transcribe([tmp_path / "none.wav"], base_url="nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 11
+    assert len(lines) == 12
     assert all(line.startswith("sensorium: ") for line in lines)
 
 

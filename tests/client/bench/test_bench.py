@@ -27,6 +27,7 @@ from sensorium.client.bench.realtime import GAP_S, RealtimeRound, Recording
 from sensorium.client.bench.report import report, table
 from sensorium.client.bench.statistics import WordErrors
 from sensorium.client.bench.turns import SpokenTurn
+from sensorium.protocols.realtime import SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 NOISE = Audio(array("h", range(16_000)).tobytes(), 16_000)
@@ -101,6 +102,18 @@ async def test_manual_turns_are_committed_after_the_last_word(recording: Path) -
     assert round_.num_drops == 0
     assert len(round_.final_s) == 2  # the turn, and what was left at the end
     assert len(round_.after_last_word_s) == 1
+
+
+@pytest.mark.slow
+async def test_sessions_are_opened_with_the_options_that_are_measured(recording: Path) -> None:
+    dialog = FakeDialog()
+    with serve_realtime(lambda: dialog) as url:
+        plan = BenchPlan([recording], [url], streams=[1], seconds=0.5, num_rounds=1)
+        await measure(msgspec.structs.replace(plan, language="en", delay="low", left_context_ms=6_000))
+    update = dialog.received[0]
+    assert isinstance(update, SessionUpdate)
+    wishes = msgspec.to_builtins(update.session)["audio"]["input"]["transcription"]
+    assert wishes == {"language": "en", "delay": "low", "left_context_ms": 6_000}
 
 
 @pytest.mark.slow
