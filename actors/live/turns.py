@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
 
 import trio
 
@@ -22,6 +24,9 @@ from ..speech.model import LiveTurn, ReadAudio, SpeechModel
 logger = logging.getLogger(__name__)
 
 Outcome = HypothesisReady | HypothesisFailed
+
+CLEAR_LANGUAGE: Final = 0.8
+"""What was said in a language that is less clear does not count for what is said next."""
 
 
 class _Turn:
@@ -66,6 +71,8 @@ class LiveTurns:
         self.caller = caller
         """Who takes turns with others in the engine, where it makes a difference."""
         self._turns: dict[ItemId, _Turn] = {}
+        self._spoken: dict[int, str] = {}
+        """By channel the language of what was said last, if that was clear."""
         self._is_parked = False
 
     @property
@@ -91,12 +98,16 @@ class LiveTurns:
         """
         turn = self._turns.get(effect.item_id)
         if turn is None:
-            model, options = self._models[self._model], self._options
-            turn = _Turn(
-                lambda: model.live(
-                    read, options, start=effect.start_sample, before=effect.before, caller=self.caller
-                )
+            make = partial(
+                self._models[self._model].live,
+                read,
+                self._options,
+                start=effect.start_sample,
+                before=effect.before,
+                spoken=self._spoken.get(effect.channel),
+                caller=self.caller,
             )
+            turn = _Turn(make)
             self._turns[effect.item_id] = turn
         if turn.running is not None:
             turn.running.cancel()
@@ -142,6 +153,8 @@ class LiveTurns:
                 transcript = await turn.live.hypothesis(
                     effect.end_sample, final=effect.final, is_pushed=is_pushed, is_behind=is_behind
                 )
+                if effect.final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
+                    self._spoken[effect.channel] = transcript.language
                 outcome = HypothesisReady(*effect.question, transcript)
             except SensoriumError as error:
                 outcome = HypothesisFailed(*effect.question, error)

@@ -44,11 +44,12 @@ class LiveTranscriber:
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         activity: VoiceActivityModel | None = None,
         caller: str = "",
         threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        """`before`: see `SpeechModel.live`. `threads` are those to look with."""
+        """`before`, `spoken`: see `SpeechModel.live`. `threads` are those to look with."""
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
@@ -60,6 +61,7 @@ class LiveTranscriber:
         """Where a range begins, and its language."""
         self._last: str | None = None
         """The language of the last hypothesis."""
+        self._spoken = None if options.languages and spoken not in options.languages else spoken
         self._lock = trio.Lock()
         self._is_closed = False
 
@@ -87,6 +89,8 @@ class LiveTranscriber:
                 if self._is_closed:
                     self._recording.close()
             self._learn_language(transcript)
+            if not final and transcript.language == self._spoken:
+                return msgspec.structs.replace(transcript, language_probability=1.0)  # it is no surprise
             return transcript
 
     def close(self) -> None:
@@ -107,7 +111,9 @@ class LiveTranscriber:
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
             return Prior(self._pinned[1], is_pinned=True)
-        return Prior(self._last, is_pinned=False) if self._last else None
+        spoken = None if final else self._spoken
+        expected = self._last or spoken
+        return Prior(expected, is_pinned=False, spoken=spoken) if expected else None
 
     def _learn_language(self, transcript: Transcript) -> None:
         self._last = transcript.language or None

@@ -106,12 +106,15 @@ class SpeechModel(Protocol):
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> LiveTurn:
         """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes.
 
         `before` are beginnings of earlier turns, ascending, from each of which on `read` gives audio: if
         there are any, and the model can, final transcripts are made behind what is heard from the first of
-        them that there is room for, and may differ from those of the turn alone.
+        them that there is room for, and may differ from those of the turn alone. `spoken` is the language
+        that was spoken last: as long as little was said hypotheses that are not final are in it, unless
+        another one is clear.
         """
         ...

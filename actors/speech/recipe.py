@@ -44,6 +44,8 @@ class Prior:
     """The last range is answered in it without asking, where a later answer will ask; that makes a partial
     result differ from the final one. Else it is answered in it while it is asked for, and again if it was
     wrong."""
+    spoken: str | None = None
+    """See `Settler.spoken`."""
 
 
 async def transcribe_ranges(
@@ -162,6 +164,7 @@ class _Work:
                 settler.pieces[index] = ((settler.ranges[index], prior.language),)
             elif settler.is_answered_ahead and not self.is_in_order:
                 expected = prior.language
+            settler.spoken = prior.spoken
         await settler.settle(index, expected)
 
     async def _answer_pieces(self, index: int) -> None:

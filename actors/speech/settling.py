@@ -16,7 +16,15 @@ from ...protocols.transcript import TranscriptionOptions
 from ..kernel.nursery import open_work
 from .asking import Asker
 from .family import Range, SpeechFamily
-from .languages import MIN_RANGE, Piece, clear_language, cut_at_pauses, likely_language, merged
+from .languages import (
+    MIN_RANGE,
+    Piece,
+    clear_language,
+    cut_at_pauses,
+    first_language,
+    likely_language,
+    merged,
+)
 
 
 @dataclass(slots=True)
@@ -27,6 +35,8 @@ class Settler:
     ranges: list[Range]
     named: str | None = None
     """The language of everything, where it needs no asking."""
+    spoken: str | None = None
+    """What was spoken before the recording: a first range that may still grow, and is short, is in it."""
     pieces: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
     """Of each range, once its languages are settled."""
     _base: str | None = None
@@ -88,6 +98,8 @@ class Settler:
             detected = await self.asker.language(part)
         if detected is None:
             return ((part, before),)
+        if self.spoken is not None and part == self.asker.growing and is_short and not index:
+            return ((part, first_language(detected, self.spoken)),)
         clear = detected.code if self._is_alone else clear_language(part, detected)
         if clear is not None and (self._is_alone or not self._may_change(index)):
             return ((part, clear),)

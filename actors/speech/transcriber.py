@@ -135,6 +135,7 @@ class Transcriber:
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> LiveTranscriber:
         """See `SpeechModel.live`."""
@@ -144,6 +145,7 @@ class Transcriber:
             options,
             start=start,
             before=before,
+            spoken=spoken,
             activity=self._activity,
             caller=caller,
             threads=self._live_threads,

@@ -87,6 +87,7 @@ class StubModel:
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> StubTurn:
         """A turn."""

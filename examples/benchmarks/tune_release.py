@@ -32,6 +32,7 @@ import numpy as np
 import trio
 from sensorium.actors.config import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
+from sensorium.actors.live.turns import CLEAR_LANGUAGE
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
 from sensorium.client.audio import Audio, cut, read_wav, silence
@@ -132,6 +133,7 @@ class Listening:
         self._due: list[tuple[int, Transcribe]] = []
         self.items: dict[str, Heard] = {}
         self._finals: dict[str, tuple[str, Samples, str]] = {}
+        self._spoken: str | None = None
         self.num_questions = 0
 
     async def run(self) -> None:
@@ -177,6 +179,8 @@ class Listening:
         if is_final and question.before:
             asked += f" behind {question.before}"
         transcript = await self._answers.get(asked, ask)
+        if is_final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
+            self._spoken = transcript.language
         if is_final:
             samples = self._machine.tracks[0].store.copy(start, end)
             self._finals[question.item_id] = f"{start} {end}", samples, transcript.text
@@ -199,6 +203,7 @@ class Listening:
                             TranscriptionOptions(),
                             start=effect.start_sample,
                             before=effect.before,
+                            spoken=self._spoken,
                         )
                     self._due.append((now_ms + self._answer_ms, effect))
                 case ForgetItem(item_id) if item_id in self._turns:

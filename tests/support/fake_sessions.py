@@ -94,6 +94,7 @@ class FakeModel:
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> FakeTurn:
         self.before.append(tuple(before))

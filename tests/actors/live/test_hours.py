@@ -45,6 +45,7 @@ class Listener(FakeModel):
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> FakeTurn:
         return ListenerTurn(self, read, start)

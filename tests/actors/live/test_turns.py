@@ -117,6 +117,7 @@ class ThreadedModel(FakeModel):
         *,
         start: int,
         before: Sequence[int] = (),
+        spoken: str | None = None,
         caller: str = "",
     ) -> FakeTurn:
         return ThreadedTurn(self, read, start)
