@@ -42,6 +42,10 @@ class FakeModel:
         """Of these about pushed audio."""
         self.before: list[tuple[int, ...]] = []
         """Of each turn."""
+        self.spoken: list[str | None] = []
+        """Of each turn, the language before it."""
+        self.language = "en"
+        self.language_probability = 1.0
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -98,6 +102,7 @@ class FakeModel:
         caller: str = "",
     ) -> FakeTurn:
         self.before.append(tuple(before))
+        self.spoken.append(spoken)
         return FakeTurn(self, read, start)
 
 
@@ -122,7 +127,12 @@ class FakeTurn:
         self._model.num_behind += is_behind
         await trio.sleep(self._model.work_s)
         text = f"from {self._start} to {end}"
-        return Transcript(text=text, language="en", duration=(end - self._start) / 16_000)
+        return Transcript(
+            text=text,
+            language=self._model.language,
+            duration=(end - self._start) / 16_000,
+            language_probability=self._model.language_probability,
+        )
 
     def close(self) -> None:
         if self._is_open:

@@ -85,6 +85,31 @@ async def test_a_turn_is_heard_behind_the_same_however_often_it_is_made(autojump
     turns.close()
 
 
+async def test_the_language_of_an_end_counts_for_what_is_said_next(autojump_clock: MockClock) -> None:
+    """Of the same channel, if it is clear."""
+    model, outcomes = FakeModel(work_s=0.05), list[Outcome]()
+    turns = make(model, outcomes)
+
+    async def say(
+        language: str, probability: float = 1.0, *, final: bool = True, channel: int = 0
+    ) -> str | None:
+        model.language, model.language_probability = language, probability
+        name = ItemId(f"item {len(model.spoken)}")
+        async with trio.open_nursery() as nursery:
+            turns.start(Transcribe(name, 0, 16_000, final, channel), nursery, SECOND.copy)
+        turns.forget(name)
+        return model.spoken[-1]
+
+    assert await say("de", final=False) is None
+    assert await say("de") is None
+    assert await say("zh", 0.7) == "de"
+    assert await say("es", channel=1) is None
+    assert await say("fr", 0.8) == "de"
+    assert await say("fr") == "fr"
+    assert await say("es", channel=1) == "es"
+    turns.close()
+
+
 async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_given_back(
     autojump_clock: MockClock,
 ) -> None:

@@ -183,6 +183,35 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
     assert family.previous == [(), (0, 16_000), (0, 25_000), (0, 26_000), (0, 28_000)]
 
 
+@pytest.mark.parametrize(
+    ("probability", "spoken", "allowed", "partial", "is_sure"),
+    [
+        (0.6, "en", (), "en", True),
+        (0.79, "en", ("de", "en"), "en", True),
+        (0.81, "en", (), "de", False),
+        (0.6, "de", (), "de", True),
+        (0.6, "en", ("de", "fr"), "de", False),
+        (0.6, None, (), "de", False),
+    ],
+)
+async def test_a_turn_begins_in_the_language_that_was_spoken_before(
+    probability: float, spoken: str | None, allowed: tuple[str, ...], partial: str, is_sure: bool
+) -> None:
+    """Its end, and what is longer, is asked for its own as ever."""
+    family = ScriptedFamily(("de", "Ja."), language_from="detection", probability=lambda _: probability)
+    family.facts = replace(family.facts, cut_rule=CutRule(8 * RANGE_SAMPLES, 0))
+    audio, options = scripted_audio(1, 1, 1, 1), TranscriptionOptions(languages=allowed)
+    live = Transcriber(family).live(lambda a, b: audio[a:b], options, start=0, spoken=spoken)
+    for end in (8_000, 20_000):
+        said = await live.hypothesis(end, final=False)
+        assert said.language == family.asked[-1][1] == partial
+        assert said.language_probability == (1.0 if is_sure else probability)
+    assert (await live.hypothesis(50_000, final=False)).language == "de"
+    final = await live.hypothesis(20_000, final=True)
+    assert (final.language, final.language_probability) == ("de", probability)
+    live.close()
+
+
 async def test_who_goes_before_whom() -> None:
     family = ScriptedFamily(("en", "a"), ("en", "b"), ("en", "c"))
     audio = scripted_audio(1, 2, 3)
