@@ -61,7 +61,7 @@ class LiveTranscriber:
         """Where a range begins, and its language."""
         self._last: str | None = None
         """The language of the last hypothesis."""
-        self._spoken = None if options.languages and spoken not in options.languages else spoken
+        self._spoken = spoken if spoken in (options.languages or family.facts.languages) else None
         self._lock = trio.Lock()
         self._is_closed = False
 

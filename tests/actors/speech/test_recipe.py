@@ -192,6 +192,7 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
         (0.6, "de", (), "de", True),
         (0.6, "en", ("de", "fr"), "de", False),
         (0.6, None, (), "de", False),
+        (0.6, "xx", (), "de", False),
     ],
 )
 async def test_a_turn_begins_in_the_language_that_was_spoken_before(
