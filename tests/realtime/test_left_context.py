@@ -74,6 +74,19 @@ def test_commits_of_a_client_are_turns_too() -> None:
     assert [each.before for each in dialog.answered.values()] == [(), (0,), (0, 16_000)]
 
 
+def test_commits_of_nothing_are_not_counted() -> None:
+    dialog = listening(24_000, detection=False)
+    dialog.speak(1000, "one")
+    for _ in range(100):
+        dialog.commit()
+    dialog.silence(32, "one")
+    dialog.speak(1000, "two")
+    dialog.commit()
+    dialog.silence(32, "two")
+    before = list(dialog.answered.values())[-1].before
+    assert before == (0, 16_000)
+
+
 def test_a_turn_that_has_begun_keeps_what_it_is_heard_behind() -> None:
     dialog = listening(24_000)
     first, _ = turn(dialog, "one")
@@ -124,7 +137,7 @@ def test_starts_are_in_reach_kept_and_ascending(reach: int, steps: list[tuple[in
         assert all(max(now - reach, kept, cleared) <= each < now for each in before)
         now += length
         match step:
-            case "turn" if length:
+            case "turn":
                 context.began(now - length)
             case "clear":
                 context.clear()
