@@ -79,10 +79,10 @@ def test_commits_of_nothing_are_not_counted() -> None:
     dialog.speak(1000, "one")
     for _ in range(100):
         dialog.commit()
-    dialog.silence(32, "one")
-    dialog.speak(1000, "two")
-    dialog.commit()
-    dialog.silence(32, "two")
+    for text in ("two", "three"):
+        dialog.speak(1000, text)
+        dialog.commit()
+        dialog.silence(32, text)
     before = list(dialog.answered.values())[-1].before
     assert before == (0, 16_000)
 
