@@ -361,21 +361,20 @@ class Listener:
         self._conversation.ask(item, end, final=False)
         self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
 
-    @property
-    def _oldest(self) -> Item | None:
-        """The first item without an answer."""
-        pending = self._conversation.pending
-        return next((item for item in pending if item.answer is None), self._conversation.open)
-
     def _keep_from(self) -> int:
         """The first sample that may still be asked for."""
-        return self._turn_start() if (item := self._oldest) is None else item.start
+        for item in self._conversation.pending:
+            if item.answer is None:
+                return item.start
+        return self._turn_start()
 
     def _heard_from(self) -> int:
-        """The same, or the first that may be heard in front of it."""
-        start, item = self._keep_from(), self._oldest
-        before = self._conversation.left_context.before(start) if item is None else item.before
-        return before[0] if before else start
+        """The same, or the first that may be heard in front of that: of several turns a later one may reach
+        further back, where the client has changed its mind."""
+        conversation, start = self._conversation, self._keep_from()
+        befores = [item.before for item in (*conversation.pending, conversation.open) if item is not None]
+        before = befores or [conversation.left_context.before(start)]
+        return min((start, *(each[0] for each in before if each)))
 
     def _turn_start(self) -> int:
         """Where the turn in progress begins, or one that is about to begin."""

@@ -98,6 +98,24 @@ def test_a_turn_that_has_begun_keeps_what_it_is_heard_behind() -> None:
     assert turn(dialog, "three")[1] == ()
 
 
+def test_of_several_turns_a_later_one_may_reach_further_back() -> None:
+    dialog = listening(24_000, detection=False)
+    for number in range(12):
+        dialog.speak(1000, f"turn {number}")
+        dialog.commit()
+        dialog.silence(32, f"turn {number}")
+    dialog.update({"transcription": {"left_context_ms": 2_000}})
+    dialog.speak(1000)
+    dialog.commit()
+    dialog.update({"transcription": {"left_context_ms": 24_000}})
+    dialog.speak(1000)
+    dialog.commit()
+    dialog.speak(1000)
+    unanswered = list(dialog.asked.values())[-3:]
+    assert [len(each.before) for each in unanswered] == [1, 13, 14]
+    assert dialog.forgotten == 0
+
+
 def test_audio_that_is_gone_when_it_is_asked_for_is_not_heard() -> None:
     dialog = Dialog()
     turn(dialog, "one")
