@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from sensorium.client import Completed
 from support.raw_socket import pcm, raw_session, silence
 from support.running_speech import random_folder
 from support.server import Server, make_config, running_server
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +62,29 @@ def test_it_is_shown_and_may_be_taken_back(server: Server, lights: bytes) -> Non
             assert session.until("completed")["transcript"]
             session.events.clear()
         assert "left_context_ms" in updated["session"]["capabilities"]
+
+
+def said_in_a_call(server: Server, audio: bytes, left_context_ms: int) -> list[str]:
+    query = f"model=random-0&language=en&left_context_ms={left_context_ms}"
+    texts = []
+    with connect(f"{server.realtime.replace('/realtime', '/calls')}?{query}", open_timeout=60) as socket:
+        socket.send(json.dumps({"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}))
+        for at in range(0, len(audio), 640):
+            socket.send(audio[at : at + 640])
+        socket.send(json.dumps({"event": "stop"}))
+        for frame in socket:
+            event = json.loads(frame)
+            assert event["event"] != "error", event
+            texts += [event["text"]] if event["event"] == "transcript.completed" else []
+    return texts
+
+
+def test_a_call_takes_it_in_its_address(server: Server, lights: bytes) -> None:
+    audio = (pcm(lights) + silence(1.0)) * 2
+    alone, behind = (said_in_a_call(server, audio, length_ms) for length_ms in (0, 24_000))
+    assert len(alone) == len(behind) == 2
+    assert alone[0] == behind[0]
+    assert alone[1] != behind[1]
 
 
 def test_a_model_that_hears_turns_alone_refuses_it_by_name(server: Server) -> None:
