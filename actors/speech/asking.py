@@ -73,7 +73,7 @@ class Asker:
                 request = self._request(part, None, session=self.recording.session(part))
                 detected = await self.family.language(items, codes, request)
                 if self._is_behind(part) and detected.probability < CLEAR_BEHIND:
-                    self.memory.alone.add(part)
+                    self.memory.hear_alone(part)
                     detected = await self.family.language(await self._items(part), codes, request)
                 self.memory.detected[part] = self._for_now(part, detected)
                 if not detected.is_speech:
@@ -96,13 +96,13 @@ class Asker:
     ) -> RangeAnswer:
         """What was said in a range, behind what was said `before`, unless that is known already."""
         key = (part, language)
-        if key not in self.memory.answers:
+        while key not in self.memory.answers:
             is_behind = self._is_behind(part)
             answer = await self._ask(part, language, on_text, before)
-            if is_behind and not self._is_behind(part):  # its language has been asked for meanwhile
-                answer = await self._ask(part, language, on_text, before)
             if answer.text and self.options.max_silence_s is not None:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
+            if is_behind != self._is_behind(part):
+                continue  # its language has been asked for meanwhile
             self.memory.answers[key] = answer = self._for_now(part, answer)
             if language is None and answer.language is not None and answer.text:
                 self.memory.detected[part] = answer.language

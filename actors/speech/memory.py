@@ -28,6 +28,13 @@ class Memory:
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
 
+    def hear_alone(self, part: Range) -> None:
+        """What was answered about the range so far was heard behind something, and does not count."""
+        self.alone.add(part)
+        self.answers = {key: value for key, value in self.answers.items() if key[0] != part}
+        self.words = {key: value for key, value in self.words.items() if key[0] != part}
+        self.parts = {key: value for key, value in self.parts.items() if key[0] != part}
+
     def forget_provisional(self) -> None:
         """Forget what was answered about ranges that might grow and did not, but for their last answers."""
         self.detected = {key: value for key, value in self.detected.items() if not value.is_provisional}

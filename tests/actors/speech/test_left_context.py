@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+import trio
 from sensorium.actors.speech import whisper as whisper_family
 from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
 from sensorium.actors.speech.model import Samples
@@ -169,6 +170,30 @@ async def test_where_the_language_is_not_clear_behind_others_a_turn_is_heard_alo
         ]
         assert behind != alone
         assert final.text == (alone if probability < 0.7 else behind)
+
+
+async def test_an_answer_that_came_before_its_language_was_not_clear_does_not_count() -> None:
+    """Answers are asked for beside the language, as expected; which is there first changes nothing."""
+    audio, options = sound(END, seed=10), TranscriptionOptions()
+    async with running_speech() as whisper:
+        engine: Any = whisper.engine
+        complete, delays_s = engine.complete, [0.0]
+        english = whisper.whisper().text.language_ids["en"]
+
+        async def unsure(request: Generate) -> TextGenerated:
+            await trio.sleep(delays_s[0])
+            answer: TextGenerated = await complete(request)
+            return msgspec.structs.replace(answer, token_ids=(english,), logprobs=(math.log(0.5),))
+
+        engine.complete = unsure
+        texts = set()
+        for delays_s[0] in (0.0, 1.0):
+            live = whisper.speech.live(partial(between, audio), options, start=TURN, before=(0,))
+            await live.hypothesis(TURN + 9_000, final=False)
+            texts.add((await live.hypothesis(END, final=True)).text)
+            live.close()
+        alone = whisper.speech.live(partial(between, audio), options, start=TURN)
+        assert texts == {(await alone.hypothesis(END, final=True)).text}
 
 
 async def test_a_model_of_short_windows_hears_a_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
