@@ -171,7 +171,8 @@ class Conversation:
         item = self.open
         assert item is not None
         self.open = None
-        self.left_context.began(item.start)
+        if answer is None:
+            self.left_context.began(item.start)
         item.end = end
         item.answer = answer
         if item.exact is not None and item.exact[0] == end and answer is None:

@@ -24,9 +24,8 @@ class LeftContext:
         self._reach = reach
 
     def began(self, start: int) -> None:
-        """A turn that begins there is over; several that nothing was said in may begin in one place."""
-        if not self._starts or start > self._starts[-1]:
-            self._starts.append(start)
+        """A turn that begins there, behind the others, is over."""
+        self._starts.append(start)
 
     def clear(self) -> None:
         """What was received so far is not to be heard any more."""

@@ -113,7 +113,7 @@ class Asker:
 
     def _is_behind(self, part: Range) -> bool:
         """Whether the range is heard behind what is in front of it: once it grows no more."""
-        is_alone = part == self.growing or part in self.memory.alone
+        is_alone = part == self.growing or self.memory.is_alone(part)
         return not is_alone and self.recording.num_before(part) > 0
 
     def _for_now(self, part: Range, found: Found) -> Found:

@@ -29,11 +29,15 @@ class Memory:
     """Last answer about the range that starts at a sample, however long it was."""
 
     def hear_alone(self, part: Range) -> None:
-        """What was answered about the range so far was heard behind something, and does not count."""
+        """What was answered about it so far was heard behind something, and does not count."""
         self.alone.add(part)
-        self.answers = {key: value for key, value in self.answers.items() if key[0] != part}
-        self.words = {key: value for key, value in self.words.items() if key[0] != part}
-        self.parts = {key: value for key, value in self.parts.items() if key[0] != part}
+        self.answers = {key: value for key, value in self.answers.items() if not _overlap(key[0], part)}
+        self.words = {key: value for key, value in self.words.items() if not _overlap(key[0], part)}
+        self.parts = {key: value for key, value in self.parts.items() if not _overlap(key[0], part)}
+
+    def is_alone(self, part: Range) -> bool:
+        """Whether it, or a piece of it, is to be heard alone."""
+        return any(_overlap(each, part) for each in self.alone)
 
     def forget_provisional(self) -> None:
         """Forget what was answered about ranges that might grow and did not, but for their last answers."""
@@ -59,3 +63,7 @@ class Memory:
         self.words = {key: value for key, value in self.words.items() if kept(key[0])}
         self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}
         self.previous = {key: value for key, value in self.previous.items() if key in starts}
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

@@ -87,6 +87,17 @@ def test_commits_of_nothing_are_not_counted() -> None:
     assert before == (0, 16_000)
 
 
+def test_a_commit_in_silence_is_no_turn() -> None:
+    """Its sound is there only while earlier turns wait for their answers."""
+    dialog = listening(24_000)
+    start, _ = turn(dialog, "one")
+    dialog.commit()
+    dialog.silence(2_000, "")
+    dialog.commit()
+    dialog.silence(500, "")
+    assert turn(dialog, "two")[1] == (start,)
+
+
 def test_a_turn_that_has_begun_keeps_what_it_is_heard_behind() -> None:
     dialog = listening(24_000)
     first, _ = turn(dialog, "one")
@@ -155,7 +166,7 @@ def test_starts_are_in_reach_kept_and_ascending(reach: int, steps: list[tuple[in
         assert all(max(now - reach, kept, cleared) <= each < now for each in before)
         now += length
         match step:
-            case "turn":
+            case "turn" if length:
                 context.began(now - length)
             case "clear":
                 context.clear()

@@ -14,6 +14,8 @@ import torch
 import trio
 from sensorium.actors.speech import whisper as whisper_family
 from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
+from sensorium.actors.speech.family import RangeAnswer
+from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.model import Samples
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import EncoderItem, Generate, TextGenerated
@@ -209,3 +211,17 @@ async def test_other_families_hear_it_alone() -> None:
         live = partial(asr.speech.live, partial(between, audio), ENGLISH, start=TURN)
         finals = [await live(before=before).hypothesis(END, final=True) for before in ((), (0,))]
         assert finals[0] == finals[1]
+
+
+def test_what_is_heard_alone_is_so_in_all_its_pieces() -> None:
+    memory = Memory()
+    for part in ((0, 10), (10, 20), (0, 20)):
+        memory.answers[part, "en"] = RangeAnswer(text="heard behind something")
+    memory.hear_alone((0, 10))
+    assert list(memory.answers) == [((10, 20), "en")]
+    assert [memory.is_alone(part) for part in ((0, 10), (3, 5), (0, 20), (10, 20))] == [
+        True,
+        True,
+        True,
+        False,
+    ]
