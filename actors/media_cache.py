@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 _MAX_NAMES: Final = 16_384
 """Client's names in all, some 300 bytes each; the least recently used are forgotten first."""
-MUCH: Final = 0.25
+_MUCH: Final = 0.25
 """Of all: a caller that keeps more makes room for itself first. Whoever is alone keeps all there is."""
 _LEAST_BYTES: Final = 1024
 """What an entry counts beside its features."""
@@ -130,7 +130,7 @@ class MediaCache(Generic[_T]):
         self._kept[key] = value, key.caller
         self._counted.num_kept_bytes += size
         while self._counted.num_kept_bytes > self.max_bytes:
-            takes_much = share.num_bytes > self.max_bytes * MUCH
+            takes_much = share.num_bytes > self.max_bytes * _MUCH
             self._give_up(next(iter(share.keys if takes_much else self._kept)))
 
     def _give_up(self, key: MediaKey) -> None:

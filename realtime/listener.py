@@ -372,9 +372,10 @@ class Listener:
         """The same, or the first that may be heard in front of that: of several turns a later one may reach
         further back, where the client has changed its mind."""
         conversation, start = self._conversation, self._keep_from()
-        befores = [item.before for item in (*conversation.pending, conversation.open) if item is not None]
-        before = befores or [conversation.left_context.before(start)]
-        return min((start, *(each[0] for each in before if each)))
+        items = (*conversation.pending, conversation.open)
+        befores = [item.before for item in items if item is not None]
+        befores = befores or [conversation.left_context.before(start)]
+        return min((start, *(each[0] for each in befores if each)))
 
     def _turn_start(self) -> int:
         """Where the turn in progress begins, or one that is about to begin."""

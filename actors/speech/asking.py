@@ -36,8 +36,8 @@ from .unheard import silences, without_unheard
 
 CLEAR_BEHIND: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
-alone: of 13 turns of people in another language each four were at most 0.56 sure and misheard, the others at
-least 0.9; of 180 turns in one language four were below 0.8."""
+alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 sure and misheard, the others
+at least 0.9; of 180 turns of one language 3 are less sure than this."""
 SPEECH_PADDING: Final = INTERNAL_RATE // 5
 """Words begin and end so many samples around where voice activity is sure of speech, at most."""
 Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
