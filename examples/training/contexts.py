@@ -36,7 +36,7 @@ def drawn_context(text: str, words: OpenText, rng: random.Random) -> str:
     draw = rng.random()
     keywords: list[str] = []
     if draw < KEYWORDS_SHARE:
-        others = [_other(words, rng) for _ in range(rng.randint(0, MAX_OTHERS))]
+        others = [other_word(words, rng) for _ in range(rng.randint(0, MAX_OTHERS))]
         keywords = [*said, *others]
         rng.shuffle(keywords)
     prompt = ""
@@ -66,7 +66,8 @@ def with_words(sentence: str, said: Sequence[str], rng: random.Random) -> str:
     return " ".join(parts)
 
 
-def _other(words: OpenText, rng: random.Random) -> str:
+def other_word(words: OpenText, rng: random.Random) -> str:
+    """A word that nobody needs to have said; half of them are invented."""
     draw = rng.random()
     if draw < 0.5:
         return words.invented.word(rng, held_out=False)

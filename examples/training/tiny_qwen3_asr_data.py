@@ -18,6 +18,7 @@ import torch
 from checkpoint_files import MESSAGE_END, MESSAGE_START
 from contexts import drawn_context
 from open_text import KINDS, Kind, OpenText
+from recall import recall_batch
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, Frames, Shard, read_shard, shard_path
 from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
@@ -223,6 +224,7 @@ class Batches:
             torch.tensor([audio + [False] * (longest - len(audio)) for _, _, audio in rows]),
             torch.tensor([letter for row in letters for letter in row]),
             torch.tensor([len(row) for row in letters]),
+            recall_batch(self._texts, self._around, self._encoded, rng),
         )
 
     def _row(
@@ -230,18 +232,25 @@ class Batches:
     ) -> tuple[list[int], list[int], list[bool]]:
         language = utterance.language
         context = drawn_context(utterance.text, self._texts[language or "en"], rng)
-        name = LANGUAGE_NAMES[language] if language else "None"
-        head = [*self._ids(MESSAGE_START, "system\n"), *self._encoded(context)]
-        head += self._ids(MESSAGE_END, "\n", MESSAGE_START, "user\n", AUDIO_START)
+        head, middle = self._around(context, language)
         pad = self._ids(AUDIO_PAD) * num_rows
-        middle = self._ids(AUDIO_END, MESSAGE_END, "\n", MESSAGE_START, "assistant\n")
-        header, text = self._ids(f"language {name}", TEXT_TAG), self._encoded(utterance.text)
-        answer = [*header, *text, *self._ids(MESSAGE_END)]
+        text = self._encoded(utterance.text)
+        answer = [*self._header(language), *text, *self._ids(MESSAGE_END)]
         # inputs lack the answer's last token, labels are what follows each input.
-        inputs = [*head, *pad, *middle, *header, *self._misleading(text, rng)]
+        inputs = [*head, *pad, *middle, *self._misleading(text, rng)]
         labels = [-100] * (len(inputs) - len(answer)) + answer
         audio = [False] * len(head) + [True] * len(pad) + [False] * (len(inputs) - len(head) - len(pad))
         return inputs, labels, audio
+
+    def _around(self, context: str, language: Language | None) -> tuple[list[int], list[int]]:
+        """What stands before the audio and between it and the text."""
+        head = [*self._ids(MESSAGE_START, "system\n"), *self._encoded(context)]
+        head += self._ids(MESSAGE_END, "\n", MESSAGE_START, "user\n", AUDIO_START)
+        middle = self._ids(AUDIO_END, MESSAGE_END, "\n", MESSAGE_START, "assistant\n")
+        return head, [*middle, *self._header(language)]
+
+    def _header(self, language: Language | None) -> list[int]:
+        return self._ids(f"language {LANGUAGE_NAMES[language] if language else 'None'}", TEXT_TAG)
 
     def _misleading(self, text: list[int], rng: random.Random) -> list[int]:
         """The tokens of a text, in some texts with a few others among them."""

@@ -20,6 +20,7 @@ from checkpoint_files import (
     write_tokenizer,
 )
 from grouped_attention import GROUPED
+from recall import RecallBatch
 from safetensors.torch import save_file
 from speech_grammar import Language
 from tiny_whisper_data import NUM_MELS
@@ -118,7 +119,7 @@ class AsrBatch:
     """One step's rows. `chunks` [chunks, mels, 100] of all windows in order; `window_chunks` how many
     of them each window has; `window_rows` its rows that are real; `inputs` and `labels` [rows, length];
     `audio_mask` marks the positions of audio rows in `inputs`. `letters`, `num_letters` and
-    `utterance_windows` (windows of each utterance) serve the CTC loss."""
+    `utterance_windows` (windows of each utterance) serve the CTC loss; `recall` has no audio."""
 
     chunks: torch.Tensor
     window_chunks: list[int]
@@ -129,6 +130,7 @@ class AsrBatch:
     audio_mask: torch.Tensor
     letters: torch.Tensor
     num_letters: torch.Tensor
+    recall: RecallBatch
 
 
 class TrainedAsr(nn.Module):
@@ -163,6 +165,23 @@ class TrainedAsr(nn.Module):
             ctc_logits = self.ctc(rows.detach() if ctc_alone else rows)
         loss = functional.cross_entropy(logits.float(), batch.labels[predicted])
         return loss, self._ctc_loss(ctc_logits.float(), batch)
+
+    def recalled(self, batch: RecallBatch) -> torch.Tensor:
+        """Cross entropy of how the prompt's words go on, a mean."""
+        model = cast(Any, self.asr.model)
+        length = batch.inputs.shape[1]
+        # Given, because `transformers` would take what is behind a gap of the positions for another text.
+        mask = torch.full((length, length), -1e4).triu(1)[None, None]
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = model.language_model(
+                inputs_embeds=model.get_input_embeddings()(batch.inputs),
+                position_ids=batch.positions,
+                attention_mask=mask,
+                use_cache=False,
+            ).last_hidden_state
+            predicted = batch.labels != -100
+            logits = self.asr.lm_head(hidden[predicted])
+        return functional.cross_entropy(logits.float(), batch.labels[predicted])
 
     def _encoded(self, batch: AsrBatch) -> torch.Tensor:
         """The tower's rows [windows, longest, width] before the projector; those behind the real ones are

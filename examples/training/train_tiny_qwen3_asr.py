@@ -39,7 +39,7 @@ from word_lists import DEFAULT_FOLDER, build, load_words
 
 NUM_TOKENIZER_TEXTS = 10_000
 """Of each language."""
-CTC_WEIGHT = 0.4
+CTC_WEIGHT, RECALL_WEIGHT = 0.4, 0.3
 CTC_ALONE_STEPS = 60
 """With --start: an exported folder lacks the CTC head, which must not shake a tower that hears."""
 LOG_EVERY, SAVE_EVERY_S = 20, 240
@@ -137,7 +137,7 @@ class Trainer:
             size = sum(p.numel() for p in self._model.asr.parameters()) / 1e6
             print(f"{size:.2f} M parameters", flush=True)
         saved_at = begun = time.monotonic()
-        sums = torch.zeros(4)
+        sums = torch.zeros(5)
         options = self._options
         batches = made_ahead(
             self._batches.batch,
@@ -149,17 +149,20 @@ class Trainer:
         for batch in batches:
             ctc_alone = options.start is not None and training.step < CTC_ALONE_STEPS
             loss, ctc_loss = self._model(batch, ctc_alone=ctc_alone)
-            training.take(loss + CTC_WEIGHT * ctc_loss)
-            sums += torch.tensor([loss.item(), ctc_loss.item(), 100.0 * len(batch.chunks), 1.0])
+            recall_loss = self._model.recalled(batch.recall)
+            training.take(loss + CTC_WEIGHT * ctc_loss + RECALL_WEIGHT * recall_loss)
+            losses = (loss.item(), ctc_loss.item(), recall_loss.item())
+            sums += torch.tensor([*losses, 100.0 * len(batch.chunks), 1.0])
             if self._rank > 0:
                 continue
             if training.step % LOG_EVERY == 0:
-                mean_loss, mean_ctc, frames, _ = (sums / sums[-1]).tolist()
+                mean_loss, mean_ctc, mean_recall, frames, _ = (sums / sums[-1]).tolist()
                 sums.zero_()
                 elapsed_s = time.monotonic() - begun
                 print(
                     f"{training.step:6d} {elapsed_s:6.0f} s  loss {mean_loss:.3f}  ctc {mean_ctc:.3f}"
-                    f"  {frames:.0f} frames  rate {training.rate(training.step):.1e}",
+                    f"  recall {mean_recall:.3f}  {frames:.0f} frames"
+                    f"  rate {training.rate(training.step):.1e}",
                     flush=True,
                 )
             is_last = training.step == options.num_steps
