@@ -71,8 +71,8 @@ class LiveTurns:
         self.caller = caller
         """Who takes turns with others in the engine, where it makes a difference."""
         self._turns: dict[ItemId, _Turn] = {}
-        self._spoken: dict[int, str] = {}
-        """By channel the language of what was said last, if that was clear."""
+        self._spoken: dict[int, tuple[int, str]] = {}
+        """By channel the last turn whose language was clear: its first sample, and that language."""
         self._is_parked = False
 
     @property
@@ -104,7 +104,7 @@ class LiveTurns:
                 self._options,
                 start=effect.start_sample,
                 before=effect.before,
-                spoken=self._spoken.get(effect.channel),
+                spoken=self._spoken[effect.channel][1] if effect.channel in self._spoken else None,
                 caller=self.caller,
             )
             turn = _Turn(make)
@@ -154,7 +154,7 @@ class LiveTurns:
                     effect.end_sample, final=effect.final, is_pushed=is_pushed, is_behind=is_behind
                 )
                 if effect.final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
-                    self._spoken[effect.channel] = transcript.language
+                    self._learn_language(effect, transcript.language)
                 outcome = HypothesisReady(*effect.question, transcript)
             except SensoriumError as error:
                 outcome = HypothesisFailed(*effect.question, error)
@@ -170,3 +170,9 @@ class LiveTurns:
                         turn.release()
         if not scope.cancel_called:
             await self._report(outcome)
+
+    def _learn_language(self, effect: Transcribe, language: str) -> None:
+        """A long turn may be answered behind a short one that came after it, and is not what was said last."""
+        last = self._spoken.get(effect.channel)
+        if last is None or last[0] <= effect.start_sample:
+            self._spoken[effect.channel] = (effect.start_sample, language)

@@ -27,6 +27,8 @@ class Memory:
     """Ranges that are heard alone, though there is something in front of them."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
+    _closed: frozenset[Range] = frozenset()
+    """Ranges that could not grow any more when they were last looked at."""
 
     def hear_alone(self, part: Range) -> None:
         """What was answered about it so far was heard behind something, and does not count."""
@@ -48,13 +50,18 @@ class Memory:
         self.parts = {key: value for key, value in self.parts.items() if key[:2] not in passed}
 
     def keep_only(self, ranges: Sequence[Range]) -> None:
-        """Forget what is no range of `ranges`, nor a piece of one that cannot grow."""
-        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        """Forget what is no range of `ranges`, nor a piece of one that could not grow before either: what
+        a range was while it grew is no piece of it, though it lies within."""
+        starts = [start for start, _ in ranges]
+        closed = frozenset(ranges[:-1])
+        stays, self._closed = closed & self._closed, closed
 
         def kept(part: Range) -> bool:
             index = bisect.bisect_right(starts, part[0]) - 1
-            is_closed = index + 1 < len(ranges)
-            return index >= 0 and (part == ranges[index] or (is_closed and part[1] <= ends[index]))
+            if index < 0:
+                return False
+            whole = ranges[index]
+            return part == whole or (whole in stays and part[1] <= whole[1])
 
         self.detected = {key: value for key, value in self.detected.items() if kept(key)}
         self.regions = {key: value for key, value in self.regions.items() if kept(key)}

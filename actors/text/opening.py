@@ -189,10 +189,10 @@ class MediaOpening:
                 digest = await digest_of(content) + ("" if part.embeds is None else f" {part.embeds}")
             else:
                 digest = self._cache.named(scope, part.name) or ""
-            if part.name and content:
-                self._cache.call(scope, part.name, digest)
             way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
             given.key = MediaKey(scope, digest, f"{part.kind} {way}", caller)
+            if part.name and content:
+                self._cache.call(given.key, part.name)
             given.kept = self._cache.peek(given.key)
         if isinstance(content, bytes) and not content and part.name and given.kept is None:
             raise MediaError(

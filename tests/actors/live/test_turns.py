@@ -110,6 +110,18 @@ async def test_the_language_of_an_end_counts_for_what_is_said_next(autojump_cloc
     turns.close()
 
 
+async def test_said_last_is_what_began_last_not_what_was_answered_last(autojump_clock: MockClock) -> None:
+    model, outcomes = FakeModel(work_s=0.05), list[Outcome]()
+    turns = make(model, outcomes)
+    for number, (start, language) in enumerate([(8_000, "en"), (0, "de"), (12_000, "de")]):
+        model.language = language
+        async with trio.open_nursery() as nursery:
+            question = Transcribe(ItemId(str(number)), start, 16_000, True)
+            turns.start(question, nursery, SECOND.copy)
+    assert model.spoken == [None, "en", "en"]
+    turns.close()
+
+
 async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_given_back(
     autojump_clock: MockClock,
 ) -> None:

@@ -14,7 +14,7 @@ import torch
 import trio
 from sensorium.actors.speech import whisper as whisper_family
 from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
-from sensorium.actors.speech.family import RangeAnswer
+from sensorium.actors.speech.family import DetectedLanguage, RangeAnswer
 from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.model import Samples
 from sensorium.media.voice_activity import VoiceActivityModel
@@ -198,6 +198,36 @@ async def test_an_answer_that_came_before_its_language_was_not_clear_does_not_co
         assert texts == {(await alone.hypothesis(END, final=True)).text}
 
 
+async def test_an_unclear_pause_of_a_long_turn_counts_for_nothing_behind_it() -> None:
+    """What is asked on the way, or not, changes no final: a range that grew is no piece of what it became."""
+    start, pause, end = 16_000, 6 * 16_000, 10 * 16_000
+    audio = sound(20 * 16_000, seed=3)
+    async with running_speech(random_folder(window_s=8)) as whisper:
+        engine: Any = whisper.engine
+        complete, probability = engine.complete, [0.99]
+        english = whisper.whisper().text.language_ids["en"]
+
+        async def as_sure(request: Generate) -> TextGenerated:
+            answer: TextGenerated = await complete(request)
+            sure = {"token_ids": (english,), "logprobs": (math.log(probability[0]),)}
+            return msgspec.structs.replace(answer, **sure, probe_probability=0.0)
+
+        engine.complete = as_sure
+        texts = list[str]()
+        for asked_in_the_pause in (False, True):
+            live = whisper.speech.live(
+                partial(between, audio), TranscriptionOptions(), start=start, before=(start - 8000,)
+            )
+            if asked_in_the_pause:
+                probability[0] = 0.5
+                await live.hypothesis(pause, final=True)
+                probability[0] = 0.99
+            texts.append((await live.hypothesis(end, final=True)).text)
+            live.close()
+        alone = whisper.speech.live(partial(between, audio), TranscriptionOptions(), start=start)
+        assert texts[0] == texts[1] != (await alone.hypothesis(end, final=True)).text
+
+
 async def test_a_model_of_short_windows_hears_a_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     async with running_speech() as whisper:
@@ -225,3 +255,17 @@ def test_what_is_heard_alone_is_so_in_all_its_pieces() -> None:
         True,
         False,
     ]
+
+
+def test_what_a_range_was_while_it_grew_is_no_piece_of_it() -> None:
+    memory = Memory()
+    memory.keep_only([(0, 12)])
+    memory.hear_alone((0, 12))
+    memory.detected[0, 12] = DetectedLanguage("en", 0.5)
+    memory.keep_only([(0, 15), (15, 20)])
+    assert not memory.alone
+    assert not memory.detected
+    for part in ((0, 15), (3, 9)):
+        memory.detected[part] = DetectedLanguage("en", 0.9)
+    memory.keep_only([(0, 15), (15, 22)])
+    assert set(memory.detected) == {(0, 15), (3, 9)}, "but of what cannot grow pieces are kept"
