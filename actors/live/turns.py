@@ -172,7 +172,7 @@ class LiveTurns:
             await self._report(outcome)
 
     def _learn_language(self, effect: Transcribe, language: str) -> None:
-        """A long turn may be answered behind a short one that came after it, and is not what was said last."""
+        """A long turn may be answered behind a short one that came after it, and was not said last."""
         last = self._spoken.get(effect.channel)
         if last is None or last[0] <= effect.start_sample:
             self._spoken[effect.channel] = (effect.start_sample, language)

@@ -1,4 +1,4 @@
-"""A bound that is shared: alone one keeps everything, beside others nobody's few give way to another's many."""
+"""A shared bound: alone one keeps everything, beside others nobody's few give way to another's many."""
 
 from __future__ import annotations
 
