@@ -3,8 +3,8 @@
 Keeps features as they go to the encoder, shared fairly between callers (`actors/kernel/fair_lru.py`).
 Contents are known by the hash of all their bytes and by how the model wants them, never by a name; a client's
 own names (`uuid`) only point at contents. Everything is kept apart by `scope`, as the prefix cache keeps
-prompts apart: what one key has sent changes no answer of another, nor how long it takes. Opens nothing itself;
-read next: `actors/text/prompts.py`.
+prompts apart: what one key has sent changes no answer of another, nor how long it takes. Opens nothing
+itself; read next: `actors/text/prompts.py`.
 """
 
 from __future__ import annotations
