@@ -112,10 +112,10 @@ class LiveTurns:
         if turn.running is not None:
             turn.running.cancel()
         others = (each for each in self._turns.values() if each is not turn)
-        is_behind = effect.final and any(each.is_ending(effect.channel) for each in others)
+        is_queued = effect.final and any(each.is_ending(effect.channel) for each in others)
         turn.asked = effect
         turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
-        nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed, is_behind)
+        nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed, is_queued)
 
     def forget(self, item_id: ItemId) -> None:
         """Cancel what runs for the item and give back what is kept for it."""
@@ -143,7 +143,7 @@ class LiveTurns:
             self.forget(item_id)
 
     async def _transcribe(
-        self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool, is_behind: bool
+        self, effect: Transcribe, turn: _Turn, scope: trio.CancelScope, is_pushed: bool, is_queued: bool
     ) -> None:
         outcome: Outcome
         with scope:
@@ -151,7 +151,7 @@ class LiveTurns:
             try:
                 turn.live = turn.live or turn.make()
                 transcript = await turn.live.hypothesis(
-                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_behind=is_behind
+                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_queued=is_queued
                 )
                 if effect.final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
                     self._learn_language(effect, transcript.language)

@@ -92,13 +92,14 @@ class Asker:
         language: str | None,
         on_text: Callable[[str], None] | None = None,
         *,
-        before: str = "",
+        said_before: str = "",
     ) -> RangeAnswer:
-        """What was said in a range, behind what was said `before`, unless that is known already."""
+        """What was said in a range, of which a model may be told what was `said_before`, unless that is known
+        already."""
         key = (part, language)
         while key not in self.memory.answers:
             is_behind = self._is_behind(part)
-            answer = await self._ask(part, language, on_text, before)
+            answer = await self._ask(part, language, on_text, said_before)
             if answer.text and self.options.max_silence_s is not None:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
             if is_behind != self._is_behind(part):
@@ -127,14 +128,14 @@ class Asker:
         return may_be_replaced(self.options) or self.options.max_silence_s is not None
 
     async def _ask(
-        self, part: Range, language: str | None, on_text: Callable[[str], None] | None, before: str
+        self, part: Range, language: str | None, on_text: Callable[[str], None] | None, said_before: str
     ) -> RangeAnswer:
         """What was said, asked without a context where that gave only itself, or nothing to rely on."""
         items = await self._items(part)
         if not items:
             return self.family.silence(part[1] - part[0])
         request = self._request(part, language, session=self.recording.session(part))
-        request = replace(request, before=before)
+        request = replace(request, said_before=said_before)
         if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
             on_text = None
         answer = await best_answer(self.family, items, request, on_text)
@@ -142,9 +143,9 @@ class Asker:
         if can_go_on and says_little(answer.text, (part[1] - part[0]) / INTERNAL_RATE):
             answer = await self._more(part, items, request, answer)
         is_echo = await self.recording.is_echo(answer.text, self.context, part)
-        is_doubtful = bool(before) and not is_trustworthy(answer)
-        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {before}")):
-            answer = await self._ask_alone(items, request, answer)
+        is_doubtful = bool(said_before) and not is_trustworthy(answer)
+        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {said_before}")):
+            answer = await self._ask_untold(items, request, answer)
         self.memory.previous[part[0]] = answer
         if is_echo or await self._is_invented(answer, part, language):
             return self.family.silence(part[1] - part[0])
@@ -162,15 +163,15 @@ class Asker:
         request = replace(request, speech_s=speech_s, previous=answer)
         return await best_answer(self.family, items, request)
 
-    async def _ask_alone(
+    async def _ask_untold(
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
     ) -> RangeAnswer:
         """The same without any context, unless `answer` says that, too."""
-        request = replace(request, is_told=False, before="", previous=None)
-        alone = await best_answer(self.family, items, request)
-        compare = partial(is_alike, answer.text, alone.text)
-        size = len(answer.text) + len(alone.text)
-        return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else alone
+        request = replace(request, is_told=False, said_before="", previous=None)
+        untold = await best_answer(self.family, items, request)
+        compare = partial(is_alike, answer.text, untold.text)
+        size = len(answer.text) + len(untold.text)
+        return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else untold
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
         """Whether it is no answer one would expect, and hardly anybody speaks."""

@@ -55,7 +55,7 @@ class FamilyFacts:
     language_from: LanguageSource
     cut_rule: CutRule
     takes_previous_text: bool = False
-    """Whether `RangeRequest.before` means anything to it."""
+    """Whether `RangeRequest.said_before` means anything to it."""
     spells_numbers: bool = False
     """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
     searches: bool = False
@@ -125,7 +125,7 @@ class RangeRequest:
     changes nothing."""
     is_told: bool = True
     """Whether the model is told the prompt and the words to expect; likelier these are in any case."""
-    before: str = ""
+    said_before: str = ""
     """What was said just before the range, as far as it can be relied on."""
     may_grow: bool = False
     """More of the range will be asked about soon: a cheaper answer will do until then."""

@@ -66,7 +66,7 @@ class LiveTranscriber:
         self._is_closed = False
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         """The transcript of `[start, end)`; see `LiveTurn`."""
         async with self._lock:
@@ -81,7 +81,7 @@ class LiveTranscriber:
                     ranges,
                     self._memory,
                     self._options,
-                    lane=self._lane(end, final=final, is_pushed=is_pushed, is_behind=is_behind),
+                    lane=self._lane(end, final=final, is_pushed=is_pushed, is_queued=is_queued),
                     prior=self._prior(final=final),
                     is_timed=final,
                 )
@@ -98,11 +98,11 @@ class LiveTranscriber:
         self._is_closed = True
         self._recording.close()
 
-    def _lane(self, end: int, *, final: bool, is_pushed: bool, is_behind: bool) -> Lane:
+    def _lane(self, end: int, *, final: bool, is_pushed: bool, is_queued: bool) -> Lane:
         lane = LIVE_PARTIAL
         if is_pushed:
             lane = FILE
-        elif final and not is_behind:
+        elif final and not is_queued:
             lane = LIVE_FINAL
         elif not final and end - self._start < FIRST_S * INTERNAL_RATE:
             lane = LIVE_FIRST

@@ -37,12 +37,12 @@ class LiveTurn(Protocol):
     """One turn while it is being spoken. One call at a time."""
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         """The transcript of the turn's audio up to sample `end`; times count from the turn's start.
 
         Where the audio is pushed, and nobody is speaking it now, the question comes behind those who do. A
-        final one that `is_behind` another of its session, which is answered first, has no precedence.
+        final one that `is_queued` behind another of its session has no precedence.
 
         A final one is exactly what `transcribe` gives for the same samples; its tokens are there even if
         nobody asked for them, for they say how sure the model was. A partial one may keep a

@@ -174,7 +174,7 @@ class _Work:
         for part, language in pieces:
             if language != self._before_in:
                 self._before, self._before_in = "", language
-            answer = await self.asker.answer(part, language, feeder, before=self._before)
+            answer = await self.asker.answer(part, language, feeder, said_before=self._before)
             texts.append((answer.text, language if answer.language is None else answer.language.code))
             if self.is_in_order and answer.text:
                 said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()

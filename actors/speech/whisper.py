@@ -185,13 +185,13 @@ class Whisper:
             language=request.language,
             task=options.task,
             previous_text=_previous_text(options) if request.is_told else "",
-            before=request.before,
+            before=request.said_before,
             temperature=options.temperature,
             seed=options.seed,
             spells_numbers=options.numerals == "words",
             likelier=likelier_words(options),
         )
-        asked = await off_loop(ask, size=size_of_hints(options) + len(request.before))
+        asked = await off_loop(ask, size=size_of_hints(options) + len(request.said_before))
         sampling = asked.sampling
         if limit is not None and limit < sampling.max_tokens:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)

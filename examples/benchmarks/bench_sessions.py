@@ -102,7 +102,7 @@ class StubTurn:
         self._start = self._end = start
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         """At once."""
         await trio.lowlevel.checkpoint()

@@ -38,7 +38,7 @@ class FakeModel:
         self.num_held = 0
         self.num_asked = 0
         self.num_pushed = 0
-        self.num_behind = 0
+        self.num_queued = 0
         """Of these about pushed audio."""
         self.before: list[tuple[int, ...]] = []
         """Of each turn."""
@@ -117,14 +117,14 @@ class FakeTurn:
         model.num_held += 1
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
         self._model.num_asked += 1
         self._model.num_pushed += is_pushed
-        self._model.num_behind += is_behind
+        self._model.num_queued += is_queued
         await trio.sleep(self._model.work_s)
         text = f"from {self._start} to {end}"
         return Transcript(

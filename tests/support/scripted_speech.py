@@ -91,7 +91,7 @@ class ScriptedFamily:
         )
         self.asked: list[tuple[int, str | None]] = []
         """Place in the script and language of every answer."""
-        self.before: dict[int, list[str]] = {}
+        self.said_before: dict[int, list[str]] = {}
         """By place in the script, what it was asked with."""
         self.misled: dict[int, str] = {}
         """What is said instead, with something before."""
@@ -139,8 +139,8 @@ class ScriptedFamily:
         self.lanes.append(request.lane)
         self.sessions.update([request.session] if request.session else [])
         language, text = self.said[place]
-        self.before.setdefault(place, []).append(request.before)
-        if request.before or (request.is_told and request.options.prompt):
+        self.said_before.setdefault(place, []).append(request.said_before)
+        if request.said_before or (request.is_told and request.options.prompt):
             text = self.misled.get(place, text)
         text += self.left_out if request.speech_s else ""
         for letter in text if on_text is not None else ():

@@ -55,7 +55,7 @@ class ListenerTurn(FakeTurn):
     """One turn: the words that begin in it and are not silent."""
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         said = await super().hypothesis(end, final=final)
         first = -(-self._start // WORD)

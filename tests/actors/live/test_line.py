@@ -110,7 +110,7 @@ async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_on
 
     class StubbornTurn(FakeTurn):
         async def hypothesis(
-            self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+            self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
         ) -> Transcript:
             try:
                 return await super().hypothesis(end, final=final)

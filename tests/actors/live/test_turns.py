@@ -53,10 +53,10 @@ async def test_of_a_channels_ends_one_has_precedence(autojump_clock: MockClock) 
     turns = make(model, outcomes)
 
     async def ask(name: str, *, final: bool = True, channel: int = 0) -> int:
-        num_before = model.num_behind
+        num_before = model.num_queued
         turns.start(Transcribe(ItemId(name), 0, 16_000, final, channel), nursery, SECOND.copy)
         await trio.sleep(0.1)
-        return model.num_behind - num_before
+        return model.num_queued - num_before
 
     async with trio.open_nursery() as nursery:
         assert await ask("partial", final=False) == 0
@@ -139,7 +139,7 @@ class ThreadedTurn(FakeTurn):
     """Reads its audio where no cancellation reaches, as a worker thread does."""
 
     async def hypothesis(
-        self, end: int, *, final: bool, is_pushed: bool = False, is_behind: bool = False
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         with trio.CancelScope(shield=True):
             await trio.sleep(1.0)
