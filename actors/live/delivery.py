@@ -58,6 +58,12 @@ class Delivery:
         """Number of the newest event that is kept."""
         return self._replay.last_seq
 
+    async def room(self) -> None:
+        """Wait while much is on its way to the client: who asks for many large items at once gets them one
+        after the other. Where nothing is read the line ends (`Outbox.watch`), and the waiting with it."""
+        if self.line is not None:
+            await self.line.outbox.room()
+
     def send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None = None) -> None:
         """Say one event, or what stands for it in the flat dialect. Raises SlowReaderError."""
         self._newest = event.server_event_seq

@@ -27,9 +27,18 @@ class Outbox:
         self._num_bytes = 0
         self._close: tuple[int, str] | None = None
         self._wake = trio.Event()
+        self._less = trio.Event()
+        self._is_open = True
         self._sending_since = float("inf")
         self.close_code: int | None = None
         """The code sent (or to be sent) to the client, if the server ends the session."""
+
+    async def room(self) -> None:
+        """Wait while a quarter of the bytes wait to be read: for whoever can, which costs nothing but time.
+
+        Returns, too, when nothing will be sent any more."""
+        while self._is_open and self._close is None and self._num_bytes > self._max_bytes // 4:
+            await self._less.wait()
 
     def put(self, frame: str) -> None:
         """Queue one frame. Raises SlowReaderError at a bound; after `close` it does nothing."""
@@ -50,23 +59,30 @@ class Outbox:
         self._close = (code, reason)
         self.close_code = code
         self._wake.set()
+        self._less.set()
 
     async def run(
         self, send: Callable[[str], Awaitable[None]], close: Callable[[int, str], Awaitable[None]]
     ) -> None:
         """Send until closed. A send that the transport gives up simply returns: the reader sees the end."""
-        while True:
-            while self._frames:
-                frame = self._frames.popleft()
-                self._num_bytes -= len(frame)
-                self._sending_since = trio.current_time()
-                await send(frame)
-                self._sending_since = float("inf")
-            if self._close is not None:
-                await close(*self._close)
-                return
-            self._wake = trio.Event()
-            await self._wake.wait()
+        try:
+            while True:
+                while self._frames:
+                    frame = self._frames.popleft()
+                    self._num_bytes -= len(frame)
+                    self._less.set()
+                    self._less = trio.Event()
+                    self._sending_since = trio.current_time()
+                    await send(frame)
+                    self._sending_since = float("inf")
+                if self._close is not None:
+                    await close(*self._close)
+                    return
+                self._wake = trio.Event()
+                await self._wake.wait()
+        finally:
+            self._is_open = False
+            self._less.set()
 
     async def watch(self) -> None:
         """Raise SlowReaderError when one send has taken too long; runs until then."""

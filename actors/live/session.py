@@ -290,6 +290,7 @@ class SessionActor:
             self._stepped = trio.Event()
         if self._machine.session.closed:
             raise trio.EndOfChannel
+        await self.delivery.room()
         return await self._intake.receive()
 
     async def _perform(self, effect: LiveEffect) -> None:

@@ -90,6 +90,19 @@ def test_a_bad_picture_is_refused_and_the_talk_goes_on(text_server: Server) -> N
         assert words_of(talk.ask()) == chat(text_server, "vision", as_messages([text("Hello")]))["text"]
 
 
+def test_who_asks_for_many_large_items_at_once_gets_them_one_after_the_other(text_server: Server) -> None:
+    """More than may wait for a reader (4 MiB), of which none would be read before all were asked for."""
+    with live_talk(text_server) as talk:
+        talk.add(text("What is it? " * 25_000, id="large"))
+        for _ in range(40):
+            talk.session.send({"type": "conversation.item.retrieve", "item_id": "large"})
+        found = [talk.session.until("conversation.item.retrieved") for _ in range(40)]
+        assert sum(len(str(event["item"])) for event in found) > 2.5 * 2**22
+        talk.session.send({"type": "conversation.item.delete", "item_id": "large"})
+        talk.add(text("Hello"))
+        assert words_of(talk.ask())
+
+
 def test_cancelled_answers_are_over_at_once(text_server: Server) -> None:
     engine = text_server.service.models["text"].engine
     with live_talk(text_server, "text", max_output_tokens="inf") as talk:

@@ -101,3 +101,40 @@ async def test_waiting_with_nothing_to_send_is_not_slow(autojump_clock: MockCloc
             await box.watch()
         nursery.cancel_scope.cancel()
     assert line.sent == ["read at once"]
+
+
+@pytest.mark.parametrize("end", ["sent", "closed", "lost"])
+async def test_whoever_can_waits_while_much_is_to_be_read(autojump_clock: MockClock, end: str) -> None:
+    """Until it was sent, or nothing will be any more."""
+    line, box, waited = Line(), outbox(), trio.Event()
+
+    async def wait() -> None:
+        await box.room()
+        waited.set()
+
+    box.put("x" * 25)
+    await box.room()
+    box.put("x" * 25)
+    async with trio.open_nursery() as nursery:
+        writing = trio.CancelScope()
+
+        async def write() -> None:
+            with writing:
+                await box.run(line.send, line.close)
+
+        nursery.start_soon(write)
+        await trio.sleep(1)  # the first frame is on its way
+        box.put("x")
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        assert not waited.is_set()
+        if end == "sent":
+            line.open.set()
+        elif end == "closed":
+            box.close(1000, "bye", drop=True)
+        else:
+            writing.cancel()
+        await trio.sleep(1)
+        assert waited.is_set()
+        await box.room()
+        nursery.cancel_scope.cancel()
