@@ -39,7 +39,7 @@ from word_lists import DEFAULT_FOLDER, build, load_words
 
 NUM_TOKENIZER_TEXTS = 10_000
 """Of each language."""
-CTC_WEIGHT, RECALL_WEIGHT = 0.4, 0.3
+CTC_WEIGHT, RECALL_WEIGHT = 0.4, 1.5
 CTC_ALONE_STEPS = 60
 """With --start: an exported folder lacks the CTC head, which must not shake a tower that hears."""
 LOG_EVERY, SAVE_EVERY_S = 20, 240

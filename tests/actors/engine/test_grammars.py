@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from sensorium.protocols.errors import BadRequestError, OverloadedError
 from sensorium.protocols.messages import Generate, Grammar
 from support.fake_engine import make_fake_engine, request
 from support.fake_runner import answer_alone
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 pytestmark = pytest.mark.slow
 
@@ -166,3 +168,25 @@ async def test_models_without_grammars_say_so() -> None:
         await GrammarCompiler(None).compile(FINE)
     assert caught.value.param == "response_format"
     await GrammarCompiler(None).compile(None)
+
+
+async def test_one_given_up_while_its_thread_begins_leaves_once(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """It had left its place before the thread that would leave it had come to anything."""
+    begun_late = list[Callable[[], object]]()
+
+    async def never(work: Callable[[], object], **_: object) -> None:
+        begun_late.append(work)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", never)
+    compiler = Compiler()
+    found = GrammarCompiler(compiler, timeout_s=1)
+    with pytest.raises(OverloadedError):
+        await found.compile(FINE, caller="ada")
+    (work,) = begun_late
+    work()
+    await wait_all_tasks_blocked()
+    assert compiler.compiled == [FINE]
+    await found.compile(FINE, caller="ada")
