@@ -80,10 +80,9 @@ class FairLru(Generic[_K, _V]):
 
     def _first_to_go(self, new: _K) -> _K:
         """The oldest of who keeps most, or of all; never what is new, behind which there is another one."""
-        largest = max(self._large.values(), key=lambda share: share.size, default=None)
-        if largest is not None and (oldest := next(iter(largest.keys))) != new:
-            return oldest
-        return next(iter(self._entries))
+        large = [share for share in self._large.values() if next(iter(share.keys)) != new]
+        keys = max(large, key=lambda share: share.size).keys if large else self._entries
+        return next(iter(keys))
 
     def _give_up(self, key: _K) -> None:
         entry = self._entries.pop(key)

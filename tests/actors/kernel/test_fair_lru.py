@@ -74,6 +74,14 @@ def test_what_is_new_is_never_given_up() -> None:
     assert kept.size == 98
 
 
+def test_for_one_that_is_large_and_new_who_keeps_much_gives_way_too() -> None:
+    kept = lru()
+    keep(kept, "bob", 2)
+    keep(kept, "mallory", 49)
+    assert kept.keep("large", "", "ada", 50) == 1
+    assert (num_of(kept, "bob"), num_of(kept, "mallory")) == (2, 48)
+
+
 def test_a_key_is_kept_once_for_the_last_who_kept_it() -> None:
     kept = lru()
     kept.keep("x", "1", "ada", 50)
