@@ -27,7 +27,7 @@ class Memory:
     """Ranges that are heard alone, though there is something in front of them."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
-    _closed: frozenset[Range] = frozenset()
+    _closed: frozenset[Range] = field(default=frozenset(), init=False)
     """Ranges that could not grow any more when they were last looked at."""
 
     def hear_alone(self, part: Range) -> None:

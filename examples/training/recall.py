@@ -1,7 +1,7 @@
 """Rows without audio that teach the decoder to go on with a word as its prompt has it.
 
 Of audio with contexts alone it is not learnt: too little of an answer gets likelier by it. Of these rows it
-is, and nearly all at once: alone after 7 000 of them, beside audio after some 25 000. How a word begins is
+is, and nearly all at once: alone after 7 000 of them, beside audio after some 28 000. How a word begins is
 given, since only audio can tell which word is said; what is to be predicted is how words of the prompt go on.
 """
 
@@ -56,9 +56,9 @@ def recall_batch(
         positions = [index + gap * (index >= len(before)) for index in range(len(tokens))]
         rows.append((tokens[:-1], positions[:-1], labels))
     return RecallBatch(
-        _padded([inputs for inputs, _, _ in rows], 0),
-        _padded([positions for _, positions, _ in rows], 0),
-        _padded([labels for _, _, labels in rows], -100),
+        in_rows([inputs for inputs, _, _ in rows], 0),
+        in_rows([positions for _, positions, _ in rows], 0),
+        in_rows([labels for _, _, labels in rows], -100),
     )
 
 
@@ -77,6 +77,7 @@ def _drawn(words: OpenText, rng: random.Random) -> tuple[str, list[tuple[str, bo
     return text, answer
 
 
-def _padded(rows: Sequence[list[int]], value: int) -> torch.Tensor:
+def in_rows(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    """[rows, longest], with `value` behind the shorter ones."""
     longest = max(map(len, rows))
-    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])

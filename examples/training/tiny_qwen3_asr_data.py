@@ -18,7 +18,7 @@ import torch
 from checkpoint_files import MESSAGE_END, MESSAGE_START
 from contexts import drawn_context
 from open_text import KINDS, Kind, OpenText
-from recall import recall_batch
+from recall import in_rows, recall_batch
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, Frames, Shard, read_shard, shard_path
 from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
@@ -213,15 +213,14 @@ class Batches:
                 window_rows.append(rows_of(min(left, WINDOW_CHUNKS * CHUNK_FRAMES)))
             rows.append(self._row(utterance, rows_of(num_frames), rng))
             letters.append([_LETTERS[letter] for letter in normalised(utterance.text)])
-        longest = max(len(inputs) for inputs, _, _ in rows)
         return AsrBatch(
             torch.stack(chunks),
             window_chunks,
             window_rows,
             utterance_windows,
-            torch.tensor([inputs + [0] * (longest - len(inputs)) for inputs, _, _ in rows]),
-            torch.tensor([labels + [-100] * (longest - len(labels)) for _, labels, _ in rows]),
-            torch.tensor([audio + [False] * (longest - len(audio)) for _, _, audio in rows]),
+            in_rows([inputs for inputs, _, _ in rows], 0),
+            in_rows([labels for _, labels, _ in rows], -100),
+            in_rows([audio for _, _, audio in rows], False),
             torch.tensor([letter for row in letters for letter in row]),
             torch.tensor([len(row) for row in letters]),
             recall_batch(self._texts, self._around, self._encoded, rng),

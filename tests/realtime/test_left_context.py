@@ -30,6 +30,14 @@ def turn(dialog: Dialog, text: str, *, pause_ms: float = 1000) -> tuple[int, tup
     return asked[-1].start_sample, asked[-1].before
 
 
+def commit_turns(dialog: Dialog, count: int) -> None:
+    """Turns of a second that the client ends."""
+    for number in range(count):
+        dialog.speak(1000, f"turn {number}")
+        dialog.commit()
+        dialog.silence(32, f"turn {number}")
+
+
 def test_turns_are_heard_alone_unless_it_is_asked_for() -> None:
     dialog = Dialog()
     assert [turn(dialog, "one")[1], turn(dialog, "two")[1]] == [(), ()]
@@ -67,10 +75,7 @@ def test_what_was_cleared_is_not_heard_any_more() -> None:
 
 def test_commits_of_a_client_are_turns_too() -> None:
     dialog = listening(24_000, detection=False)
-    for number in range(3):
-        dialog.speak(1000, f"turn {number}")
-        dialog.commit()
-        dialog.silence(32, f"turn {number}")
+    commit_turns(dialog, 3)
     assert [each.before for each in dialog.answered.values()] == [(), (0,), (0, 16_000)]
 
 
@@ -79,10 +84,7 @@ def test_commits_of_nothing_are_not_counted() -> None:
     dialog.speak(1000, "one")
     for _ in range(100):
         dialog.commit()
-    for text in ("two", "three"):
-        dialog.speak(1000, text)
-        dialog.commit()
-        dialog.silence(32, text)
+    commit_turns(dialog, 2)
     before = list(dialog.answered.values())[-1].before
     assert before == (0, 16_000)
 
@@ -111,10 +113,7 @@ def test_a_turn_that_has_begun_keeps_what_it_is_heard_behind() -> None:
 
 def test_of_several_turns_a_later_one_may_reach_further_back() -> None:
     dialog = listening(24_000, detection=False)
-    for number in range(12):
-        dialog.speak(1000, f"turn {number}")
-        dialog.commit()
-        dialog.silence(32, f"turn {number}")
+    commit_turns(dialog, 12)
     dialog.update({"transcription": {"left_context_ms": 2_000}})
     dialog.speak(1000)
     dialog.commit()
