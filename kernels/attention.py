@@ -1,9 +1,10 @@
 """Dense attention softmax(q kᵀ / √d) v of encoders: the rows of an item attend to all of that item.
 
 On a CPU float32 has our own way (`cpu/attend_many.h`). In bfloat16 there are several: ours is the fastest
-where products of bfloat16 are instructions on vectors, torch's fused attention where they are instructions on
-matrices, and elsewhere that of float32. Those are defaults: an encoder says with `attention_choice` what it
-will ask for, so that it can be measured (`choice.py`). None of them holds all scores at once.
+where products of bfloat16 are instructions on vectors, or on tiles, of which heads must be whole ones;
+torch's fused attention for other heads beside those, and elsewhere that of float32. Those are defaults: an
+encoder says with `attention_choice` what it will ask for, so that it can be measured (`choice.py`). None of
+them holds all scores at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from .choice import Choice, Run, shared_choice
 from .native import CODES, native_for
 
 _MEASURED_ROWS: Final = (128, 299, 750, 1500)
+_TILE: Final = 32
+"""Dimensions to a tile, where products of tiles are instructions."""
 
 
 def attend_items(vectors: Sequence[Tensor], lengths: Sequence[int], choice: Choice | None = None) -> Tensor:
@@ -53,7 +56,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, choice: Choice | None = No
 
 def _default(dim: int) -> str:
     if torch.cpu._is_amx_tile_supported():
-        return "fused"
+        return "c" if dim % _TILE == 0 and _has_c(dim) else "fused"
     return "c" if torch.cpu._is_avx512_bf16_supported() and _has_c(dim) else "in float32"
 
 

@@ -236,6 +236,7 @@ INLINE void end_many(const int bf16, const Call *call, long first_row, long rows
     }
 }
 
+#include "attend_tiles.h"
 #ifdef __AVX512BF16__
 /* Raises what weights are relative to by the scores of the first `count` positions. */
 INLINE void look(const Call *call, const Pairs *pairs, long count, long wide, Scratch *s) {
@@ -312,6 +313,12 @@ INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row,
  * if they see the same), and one key-value head. */
 INLINE void attend(const int bf16, const int coded, const Call *call, const int32_t *table, long first_row,
                    long rows, long position, long kv_head, Scratch *s) {
+#ifdef HAS_TILES
+    if (takes_tiles(bf16, coded, call->dim)) {
+        attend_tiles(call, table, first_row, rows, position, kv_head, s);
+        return;
+    }
+#endif
 #ifdef __AVX512BF16__
     if (bf16 && !coded) {
         attend_pairs(call, table, first_row, rows, position, kv_head, s);

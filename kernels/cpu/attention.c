@@ -3,7 +3,7 @@
  * behind a projection, for which each item is a sequence of one block; and of answers over encodings, each of
  * them a block that lies somewhere.
  *
- * An item of work is one sequence, one or more of its key-value heads, and up to SPAN query vectors (rows
+ * An item of work is one sequence, one or more of its key-value heads, and up to `span` query vectors (rows
  * times the heads of a group) that read them; threads take items as they come. Items of few vectors go
  * through attend_few.h, or attend_codes.h where the cache is of 8 bits, others through attend_many.h.
  */
@@ -13,12 +13,14 @@
 #include "calls.h"
 #define PIECE 256 /* positions laid together at once; even */
 
+static long span_of(int bf16, int coded, long dim) { return takes_tiles(bf16, coded, dim) ? TILED_SPAN : SPAN; }
+
 /* Rows of a sequence that share a reading. Where heads share no keys, as in Whisper, the rows of a draft are summed
  * as they are alone: what is answered does not hang on what was guessed. */
 static long rows_at_once(const Call *call, long rows) {
     long group = call->heads / call->kv_heads;
     if (group == 1 && rows <= ALIKE && !call->keys) return FEW;
-    return group >= SPAN ? 1 : SPAN / group;
+    return group >= call->span ? 1 : call->span / group;
 }
 
 /* As how many a step's vectors read keys and values once, where they lie in one piece: their number, or the
@@ -120,7 +122,7 @@ void sensorium_attention(int bf16, int coded, const void *query, long query_stri
                          long block_size, long window, int causal, float scale, void *out,
                          int threads) {
     Call call = {query, cache, out, tables, query_starts, contexts, table_width, query_stride, heads,
-                 kv_heads, dim, block_size, window, causal, scale, 0, 0, 0};
+                 kv_heads, dim, block_size, window, causal, scale, 0, 0, 0, span_of(bf16, coded, dim)};
     run_all(bf16, coded, &call, sequences, threads);
 }
 
@@ -132,7 +134,7 @@ void sensorium_cross_attention(int bf16, int coded, const void *query, long quer
                                void *out, int threads) {
     const int32_t block = 0;
     Call call = {query, 0, out, &block, query_starts, contexts, 0, query_stride,
-                 heads, heads, dim, 0, 0, 0, scale, memories, 0, 0};
+                 heads, heads, dim, 0, 0, 0, scale, memories, 0, 0, span_of(bf16, coded, dim)};
     run_all(bf16, coded, &call, sequences, threads);
 }
 
@@ -145,6 +147,8 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
                                   int threads) {
     long size = bf16 ? 2 : 4, vector = dim * size, pieces = (context + PIECE - 1) / PIECE;
     long padded = (dim + LANES - 1) / LANES * LANES, pairs = bf16 ? (context + 1) / 2 : context;
+    const int turned = takes_tiles(bf16, 0, dim); /* then a row of values is a dimension */
+    if (turned) pairs = (pairs + LANES - 1) / LANES * LANES;
     long key_bytes = context * vector, value_bytes = pairs * padded * 4;
     char *keys = malloc((size_t)(items * heads * key_bytes)), *values = malloc((size_t)(items * heads * value_bytes));
 #pragma omp parallel for num_threads(threads)
@@ -155,14 +159,23 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
         for (long i = 0; i < count; i++)
             memcpy(keys + head * key_bytes + (first + i) * vector, from + i * key_stride * size, (size_t)vector);
         from = (const char *)value + (row * value_stride + head % heads * dim) * size;
-        uint32_t *to = (uint32_t *)(values + head * value_bytes) + (bf16 ? first / 2 : first) * padded;
+        uint32_t *to = (uint32_t *)(values + head * value_bytes);
+#ifdef HAS_TILES
+        if (turned) {
+            uint32_t laid[PIECE / 2 * padded] __attribute__((aligned(64)));
+            pair_values(1, from, value_stride * size, dim, 0, count, laid, padded);
+            turn_values(laid, padded, dim, (count + 1) / 2, to + first / 2, pairs);
+            continue;
+        }
+#endif
+        to += (bf16 ? first / 2 : first) * padded;
         pair_values(bf16, from, value_stride * size, dim, 0, count, to, padded);
     }
     int32_t *numbers = malloc((size_t)(3 * items + 1) * sizeof *numbers), *starts = numbers + 2 * items;
     for (long i = 0; i < items; i++) numbers[i] = (int32_t)i, numbers[items + i] = (int32_t)context;
     for (long i = 0; i <= items; i++) starts[i] = (int32_t)(i * rows);
     Call call = {query, 0, out, numbers, starts, numbers + items, 1, query_stride,
-                 heads, heads, dim, context, 0, 0, scale, 0, keys, values};
+                 heads, heads, dim, context, 0, 0, scale, 0, keys, values, span_of(bf16, 0, dim)};
     run_all(bf16, 0, &call, items, threads);
     free(numbers);
     free(keys);

@@ -9,6 +9,7 @@
 #include "activation.h"
 #include "calls.h"
 #include "rows.h"
+#include "tiles.h"
 #define WIDTH 64
 #define AMX_WORDS 16
 #define AMX_ROWS 3 /* 3 × 8 sums and what meets them fit AVX-512's 32 registers */
@@ -118,6 +119,62 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
     }
 }
 
+#ifdef HAS_TILES
+#define TILE (16 * 16)  /* words of a register */
+#define LINES_OF_TILES 32 /* cache lines that two of them are */
+
+/* Rows as tiles [in / 32, 16 rows each], one behind the other. */
+INLINE void lay_row(const uint32_t *from, long n, long row, long tiles, uint32_t *to) {
+    for (long k = 0; k < n; k += 16) memcpy(to + (k / 16 * tiles + row / 16) * TILE + row % 16 * 16, from + k, 64);
+}
+
+/* One or two tiles of rows times 32 outputs; what comes `ahead` bytes later is fetched meanwhile. */
+INLINE void some_tiles(const int two, const uint32_t *x, long x_step, const uint32_t *w, long stride, long n, long ahead,
+                       float *sums) {
+    clear_tile(0);
+    clear_tile(1);
+    if (two) {
+        clear_tile(2);
+        clear_tile(3);
+    }
+    for (long k = 0; k < n; k += 16, x += x_step, w += 16 * stride) {
+        if (ahead)
+#pragma GCC unroll 32
+            for (int l = 0; l < LINES_OF_TILES; l++) __builtin_prefetch((const char *)w + ahead + l * 64, 0, 2);
+        load_tile(4, x, 16);
+        load_tile(6, w, stride);
+        add_tiles(0, 4, 6);
+        load_tile(7, w + LANES, stride);
+        add_tiles(1, 4, 7);
+        if (two) {
+            load_tile(5, x + TILE, 16);
+            add_tiles(2, 5, 6);
+            add_tiles(3, 5, 7);
+        }
+    }
+    store_tile(0, sums, WIDTH);
+    store_tile(1, sums + LANES, WIDTH);
+    if (two) {
+        store_tile(2, sums + 16 * WIDTH, WIDTH);
+        store_tile(3, sums + 16 * WIDTH + LANES, WIDTH);
+    }
+}
+
+/* As `one_amx_tile`, of rows that lie as tiles, with sums of whole ones. */
+static __attribute__((noinline)) void all_tiles(long tiles, const uint32_t *x, Tiles w, float *sums) {
+    for (long half = 0; half < 2; half++)
+        for (long t = 0; t < tiles; t += 2) {
+            const uint32_t *from = x + t * TILE, *weights = w.from + half * w.half;
+            float *to = sums + t * 16 * WIDTH + half * WIDTH / 2;
+            long ahead = t ? 0 : 4 * LINES_OF_TILES * 64;
+            if (t + 1 < tiles)
+                some_tiles(1, from, tiles * TILE, weights, w.stride, w.n, ahead, to);
+            else
+                some_tiles(0, from, tiles * TILE, weights, w.stride, w.n, ahead, to);
+        }
+}
+#endif
+
 /* The sums of `rows` rows with `width` outputs each as they are stored. */
 INLINE void finish(const int bf16, int activation, long rows, long width, const float *sums, const void *bias,
                    const void *residual, long residual_stride, void *y, long stride) {
@@ -187,7 +244,13 @@ INLINE long words_apart(const int kind, long elements) { return kind == PAIRS ? 
 INLINE void run(const int kind, const int bf16, const Call *c) {
     long rows = c->rows, tile = c->tile, words = words_of(kind, c->depth) * WIDTH;
     long half = tile == WIDTH ? WIDTH / 2 : words / 2, tiles = (c->out + WIDTH - 1) / WIDTH;
-    int as_amx = kind == PAIRS && tile < WIDTH, is_wide = bf16 && (as_amx || IS_WIDENED(kind));
+    int as_amx = kind == PAIRS && tile < WIDTH;
+    long row_tiles = 0; /* where rows are multiplied as tiles: how many of them */
+#ifdef HAS_TILES
+    if (as_amx && rows > AMX_ROWS && c->in % 32 == 0 && tiles_allowed()) row_tiles = (rows + 15) / 16;
+#endif
+    int is_wide = bf16 && ((as_amx && !row_tiles) || IS_WIDENED(kind));
+    uint32_t *laid = row_tiles ? calloc((size_t)(row_tiles * 16 * c->in), 2) : 0;
     float *wide = is_wide ? malloc((size_t)(rows * c->in) * sizeof *wide) : 0;
     char *ready = c->before.how ? malloc((size_t)(rows * c->in) * (bf16 ? 2 : 4)) : 0;
     const void *x = wide ? (const void *)wide : ready ? ready : c->x;
@@ -195,20 +258,37 @@ INLINE void run(const int kind, const int bf16, const Call *c) {
 #pragma omp parallel num_threads(c->threads)
     {
         if (ready || wide) make_ready(bf16, c, ready, wide);
+#ifdef HAS_TILES
+        if (laid) {
+#pragma omp for schedule(static)
+            for (long row = 0; row < rows; row++)
+                lay_row((const uint32_t *)x + row * stride, c->in / 2, row, row_tiles, laid);
+            begin_tiles();
+        }
+#endif
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
-            float sums[rows * WIDTH];
+            float sums[(row_tiles ? row_tiles * 16 : rows) * WIDTH];
             Tiles own = {(const uint32_t *)c->w + t * words, words_of(kind, c->in), tile, half, words};
             if (as_amx && c->out - t * WIDTH <= tile) own.half = 0; /* there are no second 32 */
+#ifdef HAS_TILES
+            if (laid)
+                all_tiles(row_tiles, laid, own, sums);
+            else
+#endif
             if (as_amx)
                 one_amx_tile(rows, wide, c->in, own, sums);
             else
                 one_tile(kind, rows, x, stride, own, sums);
             finish_tile(bf16, c, 0, rows, t, sums);
         }
+#ifdef HAS_TILES
+        if (laid) end_tiles();
+#endif
     }
     free(wide);
     free(ready);
+    free(laid);
 }
 
 /* Towards the core while a block is multiplied: what is added to it, of which each row lies elsewhere. */

@@ -33,9 +33,12 @@ def test_argmax_of_a_large_vocabulary() -> None:
     assert argmax(x)[1] == 4095
 
 
+@pytest.mark.parametrize("few", [1, 16, 1024])
 @pytest.mark.parametrize("seed", range(3))
-def test_draws_equal_the_reference(seed: int) -> None:
-    """Every row wants something else; some tokens are forbidden, many are equally likely."""
+def test_draws_equal_the_reference(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row wants something else; some tokens are forbidden, many are equally likely; those that are kept
+    fit what is gathered, or do not."""
+    monkeypatch.setattr("sensorium.kernels.triton_sampling._FEW", few)
     rng, rows, vocab = random.Random(seed), 16, 60
     logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
     logits[::3] = logits[::3].round()

@@ -87,13 +87,17 @@ class Recorder:
         print(self._kernel.fn.__name__)
 
 
+CALLED = ("_sequence_of", "_below", "_pattern", "_distance", "_choose")
+"""Kernels that are called by others, and never launched."""
+
+
 def record() -> Iterator[str]:
     """Put a recorder in the place of every kernel that is launched (others are called from those)."""
     jitted = type(triton_silu_mul._silu_mul)
     for module in MODULES:
         source = importlib.import_module(module.__name__)
         for name, value in list(vars(source).items()):
-            if isinstance(value, jitted) and name not in ("_sequence_of", "_below", "_pattern"):
+            if isinstance(value, jitted) and name not in CALLED:
                 setattr(source, name, Recorder(value))
                 yield name
 

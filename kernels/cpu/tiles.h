@@ -1,0 +1,78 @@
+/* Registers of 16 × 16 words and their products, which some processors have (AMX): bfloat16 pairs times bfloat16 pairs,
+ * added to floats. With WRITTEN_OUT they are plain C, so that what is built on them can be checked anywhere.
+ */
+#pragma once
+#include <math.h>
+#include "tile.h"
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+#define HAS_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The system saves these registers only for processes that have asked (Linux: ARCH_REQ_XCOMP_PERM, XTILEDATA). */
+static int tiles_allowed(void) {
+    static int answer; /* 0: not asked yet */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (!known) {
+        known = syscall(SYS_arch_prctl, 0x1023, 18) ? -1 : 1;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known > 0;
+}
+
+/* All eight registers are whole ones, until `end_tiles`. */
+INLINE void begin_tiles(void) {
+    const struct {
+        uint8_t palette, start, none[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shapes = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shapes);
+}
+
+#define end_tiles() _tile_release()
+#define clear_tile(c) _tile_zero(c)
+#define load_tile(c, from, stride) _tile_loadd(c, from, (stride) * 4)
+#define store_tile(c, to, stride) _tile_stored(c, to, (stride) * 4)
+#define add_tiles(c, a, b) _tile_dpbf16ps(c, a, b)
+
+#elif defined(WRITTEN_OUT) && defined(__AVX512BF16__)
+#define HAS_TILES
+#define tiles_allowed() 1
+#define begin_tiles() ((void)0)
+#define end_tiles() ((void)0)
+static __thread uint32_t tiles_there[8][16][16];
+
+static void clear_tile(int c) { memset(tiles_there[c], 0, sizeof tiles_there[c]); }
+
+static void load_tile(int c, const void *from, long stride) {
+    for (int i = 0; i < 16; i++) memcpy(tiles_there[c][i], (const uint32_t *)from + i * stride, 64);
+}
+
+static void store_tile(int c, void *to, long stride) {
+    for (int i = 0; i < 16; i++) memcpy((uint32_t *)to + i * stride, tiles_there[c][i], 64);
+}
+
+static float half_of(uint32_t pair, int upper) {
+    union {
+        uint32_t bits;
+        float number;
+    } half = {upper ? pair & 0xFFFF0000u : pair << 16};
+    return half.number;
+}
+
+/* The first and the second of each pair are summed apart, and then added: so the instruction does. */
+static void add_tiles(int c, int a, int b) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            float sum, parts[2] = {};
+            for (int k = 0; k < 16; k++)
+                for (int half = 0; half < 2; half++)
+                    parts[half] = fmaf(half_of(tiles_there[a][i][k], half), half_of(tiles_there[b][k][j], half), parts[half]);
+            memcpy(&sum, &tiles_there[c][i][j], 4);
+            sum += parts[0] + parts[1];
+            memcpy(&tiles_there[c][i][j], &sum, 4);
+        }
+}
+#endif
