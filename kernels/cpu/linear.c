@@ -123,9 +123,15 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
 #define TILE (16 * 16)  /* words of a register */
 #define LINES_OF_TILES 32 /* cache lines that two of them are */
 
-/* Rows as tiles [in / 32, 16 rows each], one behind the other. */
+/* A row of `n` words, or zeros, among those that lie as tiles [n / 16, tiles, 16 rows, 16]. */
 INLINE void lay_row(const uint32_t *from, long n, long row, long tiles, uint32_t *to) {
-    for (long k = 0; k < n; k += 16) memcpy(to + (k / 16 * tiles + row / 16) * TILE + row % 16 * 16, from + k, 64);
+    for (long k = 0; k < n; k += 16) {
+        uint32_t *words = to + (k / 16 * tiles + row / 16) * TILE + row % 16 * 16;
+        if (from)
+            memcpy(words, from + k, 64);
+        else
+            memset(words, 0, 64);
+    }
 }
 
 /* One or two tiles of rows times 32 outputs; what comes `ahead` bytes later is fetched meanwhile. */
@@ -250,7 +256,7 @@ INLINE void run(const int kind, const int bf16, const Call *c) {
     if (as_amx && rows > AMX_ROWS && c->in % 32 == 0 && tiles_allowed()) row_tiles = (rows + 15) / 16;
 #endif
     int is_wide = bf16 && ((as_amx && !row_tiles) || IS_WIDENED(kind));
-    uint32_t *laid = row_tiles ? calloc((size_t)(row_tiles * 16 * c->in), 2) : 0;
+    uint32_t *laid = row_tiles ? malloc((size_t)(row_tiles * 16 * c->in * 2)) : 0;
     float *wide = is_wide ? malloc((size_t)(rows * c->in) * sizeof *wide) : 0;
     char *ready = c->before.how ? malloc((size_t)(rows * c->in) * (bf16 ? 2 : 4)) : 0;
     const void *x = wide ? (const void *)wide : ready ? ready : c->x;
@@ -261,8 +267,8 @@ INLINE void run(const int kind, const int bf16, const Call *c) {
 #ifdef HAS_TILES
         if (laid) {
 #pragma omp for schedule(static)
-            for (long row = 0; row < rows; row++)
-                lay_row((const uint32_t *)x + row * stride, c->in / 2, row, row_tiles, laid);
+            for (long row = 0; row < row_tiles * 16; row++)
+                lay_row(row < rows ? (const uint32_t *)x + row * stride : 0, c->in / 2, row, row_tiles, laid);
             begin_tiles();
         }
 #endif
