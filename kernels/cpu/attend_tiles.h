@@ -23,6 +23,7 @@ INLINE void turn_values(const uint32_t *from, long padded, long dim, long pairs,
 /* c [32, 16 or 32] = or += a [32 rows, 16 `steps` words] · b [16 `steps` words, columns]; rows of `a` in two halves. */
 INLINE void multiply_tiles(const int two, const int add, const uint32_t *upper, const uint32_t *lower, long a_stride,
                            const uint32_t *b, long wide, long steps, float *c) {
+    before_loading();
     if (add) {
         load_tile(0, c, wide);
         load_tile(1, c + 16 * wide, wide);

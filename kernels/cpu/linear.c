@@ -137,6 +137,7 @@ INLINE void lay_row(const uint32_t *from, long n, long row, long tiles, uint32_t
 /* One or two tiles of rows times 32 outputs; what comes `ahead` bytes later is fetched meanwhile. */
 INLINE void some_tiles(const int two, const uint32_t *x, long x_step, const uint32_t *w, long stride, long n, long ahead,
                        float *sums) {
+    before_loading();
     clear_tile(0);
     clear_tile(1);
     if (two) {

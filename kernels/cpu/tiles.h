@@ -21,9 +21,9 @@ static int tiles_allowed(void) {
     return known > 0;
 }
 
-/* All eight registers are whole ones, until `end_tiles`. */
+/* All eight registers are whole ones, until `end_tiles`. Static, since compilers see the first bytes read only. */
 INLINE void begin_tiles(void) {
-    const struct {
+    static const struct {
         uint8_t palette, start, none[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
@@ -32,6 +32,8 @@ INLINE void begin_tiles(void) {
 }
 
 #define end_tiles() _tile_release()
+/* Compilers do not know that `load_tile` reads memory: what was written before must have been. */
+#define before_loading() __asm__ volatile("" ::: "memory")
 #define clear_tile(c) _tile_zero(c)
 #define load_tile(c, from, stride) _tile_loadd(c, from, (stride) * 4)
 #define store_tile(c, to, stride) _tile_stored(c, to, (stride) * 4)
@@ -42,6 +44,7 @@ INLINE void begin_tiles(void) {
 #define tiles_allowed() 1
 #define begin_tiles() ((void)0)
 #define end_tiles() ((void)0)
+#define before_loading() ((void)0)
 static __thread uint32_t tiles_there[8][16][16];
 
 static void clear_tile(int c) { memset(tiles_there[c], 0, sizeof tiles_there[c]); }
