@@ -23,6 +23,7 @@ from ..engine.models.source import ModelSource
 from ..engine.models.weights import free_bytes
 from ..engine.planning.limits import SchedulerConfig
 from ..engine.planning.presence import Presence
+from ..kernels import triton_jit
 from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
@@ -143,7 +144,7 @@ def open_engine(
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
-    _check_graphs(name, source, config)
+    records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
     choices = replace(
@@ -167,7 +168,7 @@ def open_engine(
             memory,
             num_threads,
             grammars,
-            choices.max_running if config.cuda_graphs else 0,
+            choices.max_running if records else 0,
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=_scheduler_config(
@@ -210,15 +211,21 @@ def _scheduler_config(
     )
 
 
-def _check_graphs(name: str, source: ModelSource, config: EngineConfig) -> None:
-    if config.cuda_graphs and not source.info.replayable:
+def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:
+    """Whether decode steps are recorded. Raises ModelLoadError where that is asked for and impossible."""
+    on_gpu = source.device.type == "cuda"
+    if config.cuda_graphs == "on" and not source.info.replayable:
         raise ModelLoadError(
-            f"{name}: --cuda-graphs is set, but the steps of a {source.info.family} model cannot be recorded"
+            f"{name}: --cuda-graphs is on, but the steps of a {source.info.family} model cannot be recorded"
         )
-    if config.cuda_graphs and source.device.type != "cuda":
+    if config.cuda_graphs == "on" and not on_gpu:
         raise ModelLoadError(
-            f"{name}: --cuda-graphs is set, but the model runs on {source.device}; allowed: cuda"
+            f"{name}: --cuda-graphs is on, but the model runs on {source.device}; allowed: cuda"
         )
+    if config.cuda_graphs == "auto":
+        is_plain = source.cache_dtype is source.dtype
+        return on_gpu and source.info.replayable and is_plain and triton_jit.is_installed()
+    return config.cuda_graphs == "on"
 
 
 def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:

@@ -47,11 +47,12 @@ def jit_varying(*names: str) -> Callable[[Callable[..., object]], Kernel]:
 
 def has_triton(x: Tensor) -> bool:
     """Whether a tensor's device is computed on by Triton's kernels."""
-    return x.is_cuda and _is_installed()
+    return x.is_cuda and is_installed()
 
 
 @functools.cache
-def _is_installed() -> bool:
+def is_installed() -> bool:
+    """Whether there is Triton; the log says so once if not."""
     found = importlib.util.find_spec("triton") is not None
     if not found:
         logger.warning("triton is not installed, torch's operations are used instead: slower")

@@ -15,11 +15,11 @@ def config(*options: str, names: tuple[str, ...] = ()) -> ServerConfig:
 
 def test_they_hold_for_their_model_and_the_others_for_all() -> None:
     found = config(
-        "tiny-whisper:kv-memory=1GiB", "Qwen/Qwen3-0.6B:dtype=float32", "Qwen/Qwen3-0.6B:cuda_graphs=true"
+        "tiny-whisper:kv-memory=1GiB", "Qwen/Qwen3-0.6B:dtype=float32", "Qwen/Qwen3-0.6B:cuda_graphs=off"
     )
     whisper, qwen = map(found.engine_of, MODELS)
     assert (whisper.kv_memory, whisper.dtype, whisper.max_context) == ("1GiB", "auto", 512)
-    assert (qwen.kv_memory, qwen.dtype, qwen.cuda_graphs) == ("auto", "float32", True)
+    assert (qwen.kv_memory, qwen.dtype, qwen.cuda_graphs) == ("auto", "float32", "off")
 
 
 def test_a_name_is_the_public_one_and_may_have_colons() -> None:

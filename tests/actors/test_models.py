@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 import trio
 from msgspec.structs import replace as replace_fields
 from sensorium.actors import models as models_module
@@ -19,9 +20,11 @@ from sensorium.actors.config import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.loaded import LoadedModel
 from sensorium.actors.logs import LogConfig
-from sensorium.actors.models import load_model, open_engine, open_next
+from sensorium.actors.models import load_model, open_engine, open_next, records_steps
 from sensorium.actors.remote.orders import ModelOrder, Orders
+from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
+from sensorium.kernels import triton_jit
 from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.generation import SamplingDefaults
@@ -161,9 +164,24 @@ def test_the_checkpoints_own_sampling_is_the_default(folder: Path, tmp_path: Pat
 
 def test_cuda_graphs_of_a_model_that_has_none_are_refused() -> None:
     with pytest.raises(ModelLoadError, match="the steps of a whisper model cannot be recorded"):
-        load_model("random", str(random_folder()), replace(CONFIG, cuda_graphs=True))
+        load_model("random", str(random_folder()), replace(CONFIG, cuda_graphs="on"))
+
+
+def test_decode_steps_are_recorded_by_default_where_they_can_be(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_jit, "is_installed", lambda: True)
+    card, asked = torch.device("cuda"), replace(CONFIG, cuda_graphs="off")
+    dense, whisper = (open_model(str(each), dtype="float32") for each in (folder, random_folder()))
+    assert not records_steps("random", dense, CONFIG), "on a CPU"
+    assert records_steps("random", replace(dense, device=card), CONFIG)
+    assert not records_steps("random", replace(dense, device=card), asked)
+    assert not records_steps("random", replace(dense, device=card, kv_dtype="int8"), CONFIG)
+    assert not records_steps("random", replace(whisper, device=card), CONFIG)
+    monkeypatch.setattr(triton_jit, "is_installed", lambda: False)
+    assert not records_steps("random", replace(dense, device=card), CONFIG)
 
 
 def test_cuda_graphs_need_cuda(folder: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"^random: --cuda-graphs is set, but the model runs on cpu"):
-        load_model("random", str(folder), replace(CONFIG, cuda_graphs=True))
+    with pytest.raises(ModelLoadError, match=r"^random: --cuda-graphs is on, but the model runs on cpu"):
+        load_model("random", str(folder), replace(CONFIG, cuda_graphs="on"))

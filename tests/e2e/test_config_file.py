@@ -49,7 +49,7 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path
         ("port = '8000'\n", "port is '8000': Expected `int`"),
         ("port = true\n", "port is True: Expected `int`"),
         ("drain-s = 'soon'\n", "drain-s is 'soon': Expected `float`"),
-        ("cuda-graphs = 'yes'\n", "cuda-graphs is 'yes': Expected `bool`"),
+        ("cuda-graphs = 'yes'\n", "cuda-graphs is 'yes': Invalid enum value"),
         ("device = 'gpu'\n", "device is 'gpu': Invalid enum value"),
         ("[transcribe]\nfiles = [5]\n", "[transcribe] files is [5]: Expected `str`, got `int`"),
         ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),

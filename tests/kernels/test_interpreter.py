@@ -89,12 +89,12 @@ def test_without_triton_the_log_says_so_once(
         assert name == "triton"
 
     monkeypatch.setattr(importlib.util, "find_spec", not_found)
-    triton_jit._is_installed.cache_clear()
+    triton_jit.is_installed.cache_clear()
     try:
         assert not triton_jit.has_triton(OnGpu())  # type: ignore[arg-type]
         assert not triton_jit.has_triton(OnGpu())  # type: ignore[arg-type]
     finally:
-        triton_jit._is_installed.cache_clear()
+        triton_jit.is_installed.cache_clear()
     assert len(caplog.records) == 1
 
 
