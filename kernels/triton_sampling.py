@@ -185,18 +185,22 @@ def _choose(
     row: tl.tensor,
     found: tl.tensor,
     size: tl.tensor,
-    highest: tl.tensor,
-    total: tl.tensor,
-    temperature: tl.tensor,
-    lowest: tl.tensor,
-    top_k: tl.tensor,
-    top_p: tl.tensor,
-    uniform: tl.tensor,
+    numbers: tl.tensor,
+    facts: tl.tensor,
+    num_rows: tl.tensor,
     vocab: tl.constexpr,
     block: tl.constexpr,
     gathered: tl.constexpr,
 ) -> tl.tensor:
-    """The place of the token drawn among `size`; `total` is the mass of the row they are gathered from."""
+    """The place of the token drawn among `size`, of a row or gathered from it; `numbers` and `facts` are its
+    own."""
+    temperature = tl.load(numbers).to(tl.float32)
+    lowest = tl.load(numbers + num_rows).to(tl.float32)
+    top_k = tl.load(numbers + 2 * num_rows)
+    top_p = tl.load(numbers + 3 * num_rows)
+    uniform = tl.load(numbers + 4 * num_rows)
+    highest = tl.load(facts).to(tl.float32)
+    total = tl.load(facts + 2 * num_rows)
     place = tl.arange(0, block)
     # The smallest pattern such that enough tokens are at or above it; 0x7F800000 is infinity.
     limit = tl.full((), 0x7F800000, tl.int32)
@@ -277,48 +281,15 @@ def _draw(
     index = tl.program_id(0)
     row = logits + index.to(tl.int64) * row_stride
     found += index * 2 * most
-    temperature = tl.load(numbers + index).to(tl.float32)
-    lowest = tl.load(numbers + num_rows + index).to(tl.float32)
-    top_k = tl.load(numbers + 2 * num_rows + index)
-    top_p = tl.load(numbers + 3 * num_rows + index)
-    uniform = tl.load(numbers + 4 * num_rows + index)
-    highest = tl.load(facts + index).to(tl.float32)
-    count = tl.load(facts + num_rows + index).to(tl.int32)
-    total = tl.load(facts + 2 * num_rows + index)
+    numbers += index
+    facts += index
+    count = tl.load(facts + num_rows).to(tl.int32)
     if count >= 0:
-        chosen = _choose(
-            row,
-            found,
-            count,
-            highest,
-            total,
-            temperature,
-            lowest,
-            top_k,
-            top_p,
-            uniform,
-            vocab,
-            most,
-            True,  # gathered
-        )
+        chosen = _choose(row, found, count, numbers, facts, num_rows, vocab, most, gathered=True)
         tl.store(out + index, tl.load(found + most + chosen).to(tl.int64))
     else:
         size = tl.full((), vocab, tl.int32)
-        chosen = _choose(
-            row,
-            found,
-            size,
-            highest,
-            total,
-            temperature,
-            lowest,
-            top_k,
-            top_p,
-            uniform,
-            vocab,
-            block,
-            False,  # gathered
-        )
+        chosen = _choose(row, found, size, numbers, facts, num_rows, vocab, block, gathered=False)
         tl.store(out + index, chosen.to(tl.int64))
 
 

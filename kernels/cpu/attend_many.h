@@ -313,13 +313,11 @@ INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row,
  * if they see the same), and one key-value head. */
 INLINE void attend(const int bf16, const int coded, const Call *call, const int32_t *table, long first_row,
                    long rows, long position, long kv_head, Scratch *s) {
-#ifdef HAS_TILES
+#ifdef __AVX512BF16__
     if (takes_tiles(bf16, coded, call->dim)) {
         attend_tiles(call, table, first_row, rows, position, kv_head, s);
         return;
     }
-#endif
-#ifdef __AVX512BF16__
     if (bf16 && !coded) {
         attend_pairs(call, table, first_row, rows, position, kv_head, s);
         return;

@@ -7,10 +7,16 @@
 #pragma once
 #include "attend_pairs.h"
 #include "tiles.h"
-#ifdef HAS_TILES
 
-/* Whether heads are made of whole tiles, and the system lets us use those. */
-static int takes_tiles(int bf16, int coded, long dim) { return bf16 && !coded && dim % 32 == 0 && tiles_allowed(); }
+/* Whether heads are made of whole tiles, and there are any that the system lets us use. */
+static int takes_tiles(int bf16, int coded, long dim) {
+#ifdef __AVX512BF16__
+    return bf16 && !coded && dim % 32 == 0 && tiles_allowed();
+#else
+    (void)bf16, (void)coded, (void)dim;
+    return 0;
+#endif
+}
 
 /* Pairs of positions [pairs, padded] become [dim, stride]; what is missing of sixteen pairs is 0. */
 INLINE void turn_values(const uint32_t *from, long padded, long dim, long pairs, uint32_t *to, long stride) {
@@ -20,6 +26,7 @@ INLINE void turn_values(const uint32_t *from, long padded, long dim, long pairs,
                  pairs - pair < LANES ? pairs - pair : LANES);
 }
 
+#ifdef __AVX512BF16__
 /* c [32, 16 or 32] = or += a [32 rows, 16 `steps` words] · b [16 `steps` words, columns]; rows of `a` in two halves. */
 INLINE void multiply_tiles(const int two, const int add, const uint32_t *upper, const uint32_t *lower, long a_stride,
                            const uint32_t *b, long wide, long steps, float *c) {
@@ -169,6 +176,4 @@ static __attribute__((noinline)) void attend_tiles(const Call *call, const int32
     end_tiles();
     end_many(1, call, first_row, rows, kv_head, wide, s);
 }
-#else
-static int takes_tiles(int bf16, int coded, long dim) { return bf16 & coded & (int)dim & 0; }
 #endif

@@ -160,14 +160,12 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
             memcpy(keys + head * key_bytes + (first + i) * vector, from + i * key_stride * size, (size_t)vector);
         from = (const char *)value + (row * value_stride + head % heads * dim) * size;
         uint32_t *to = (uint32_t *)(values + head * value_bytes);
-#ifdef HAS_TILES
         if (turned) {
             uint32_t laid[PIECE / 2 * padded] __attribute__((aligned(64)));
             pair_values(1, from, value_stride * size, dim, 0, count, laid, padded);
             turn_values(laid, padded, dim, (count + 1) / 2, to + first / 2, pairs);
             continue;
         }
-#endif
         to += (bf16 ? first / 2 : first) * padded;
         pair_values(bf16, from, value_stride * size, dim, 0, count, to, padded);
     }

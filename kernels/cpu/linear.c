@@ -119,7 +119,6 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
     }
 }
 
-#ifdef HAS_TILES
 #define TILE (16 * 16)  /* words of a register */
 #define LINES_OF_TILES 32 /* cache lines that two of them are */
 
@@ -180,7 +179,6 @@ static __attribute__((noinline)) void all_tiles(long tiles, const uint32_t *x, T
                 some_tiles(0, from, tiles * TILE, weights, w.stride, w.n, ahead, to);
         }
 }
-#endif
 
 /* The sums of `rows` rows with `width` outputs each as they are stored. */
 INLINE void finish(const int bf16, int activation, long rows, long width, const float *sums, const void *bias,
@@ -253,9 +251,7 @@ INLINE void run(const int kind, const int bf16, const Call *c) {
     long half = tile == WIDTH ? WIDTH / 2 : words / 2, tiles = (c->out + WIDTH - 1) / WIDTH;
     int as_amx = kind == PAIRS && tile < WIDTH;
     long row_tiles = 0; /* where rows are multiplied as tiles: how many of them */
-#ifdef HAS_TILES
     if (as_amx && rows > AMX_ROWS && c->in % 32 == 0 && tiles_allowed()) row_tiles = (rows + 15) / 16;
-#endif
     int is_wide = bf16 && ((as_amx && !row_tiles) || IS_WIDENED(kind));
     uint32_t *laid = row_tiles ? malloc((size_t)(row_tiles * 16 * c->in * 2)) : 0;
     float *wide = is_wide ? malloc((size_t)(rows * c->in) * sizeof *wide) : 0;
@@ -265,33 +261,26 @@ INLINE void run(const int kind, const int bf16, const Call *c) {
 #pragma omp parallel num_threads(c->threads)
     {
         if (ready || wide) make_ready(bf16, c, ready, wide);
-#ifdef HAS_TILES
         if (laid) {
 #pragma omp for schedule(static)
             for (long row = 0; row < row_tiles * 16; row++)
                 lay_row(row < rows ? (const uint32_t *)x + row * stride : 0, c->in / 2, row, row_tiles, laid);
             begin_tiles();
         }
-#endif
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
             float sums[(row_tiles ? row_tiles * 16 : rows) * WIDTH];
             Tiles own = {(const uint32_t *)c->w + t * words, words_of(kind, c->in), tile, half, words};
             if (as_amx && c->out - t * WIDTH <= tile) own.half = 0; /* there are no second 32 */
-#ifdef HAS_TILES
             if (laid)
                 all_tiles(row_tiles, laid, own, sums);
-            else
-#endif
-            if (as_amx)
+            else if (as_amx)
                 one_amx_tile(rows, wide, c->in, own, sums);
             else
                 one_tile(kind, rows, x, stride, own, sums);
             finish_tile(bf16, c, 0, rows, t, sums);
         }
-#ifdef HAS_TILES
         if (laid) end_tiles();
-#endif
     }
     free(wide);
     free(ready);

@@ -1,12 +1,12 @@
 /* Registers of 16 × 16 words and their products, which some processors have (AMX): bfloat16 pairs times bfloat16 pairs,
- * added to floats. With WRITTEN_OUT they are plain C, so that what is built on them can be checked anywhere.
+ * added to floats. With WRITTEN_OUT they are plain C, so that what is built on them can be checked anywhere; else there
+ * are none, `tiles_allowed` says so, and the rest does nothing.
  */
 #pragma once
 #include <math.h>
 #include "tile.h"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
-#define HAS_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -39,25 +39,24 @@ INLINE void begin_tiles(void) {
 #define store_tile(c, to, stride) _tile_stored(c, to, (stride) * 4)
 #define add_tiles(c, a, b) _tile_dpbf16ps(c, a, b)
 
-#elif defined(WRITTEN_OUT) && defined(__AVX512BF16__)
-#define HAS_TILES
+#elif defined(WRITTEN_OUT)
 #define tiles_allowed() 1
 #define begin_tiles() ((void)0)
 #define end_tiles() ((void)0)
 #define before_loading() ((void)0)
 static __thread uint32_t tiles_there[8][16][16];
 
-static void clear_tile(int c) { memset(tiles_there[c], 0, sizeof tiles_there[c]); }
+INLINE void clear_tile(int c) { memset(tiles_there[c], 0, sizeof tiles_there[c]); }
 
-static void load_tile(int c, const void *from, long stride) {
+INLINE void load_tile(int c, const void *from, long stride) {
     for (int i = 0; i < 16; i++) memcpy(tiles_there[c][i], (const uint32_t *)from + i * stride, 64);
 }
 
-static void store_tile(int c, void *to, long stride) {
+INLINE void store_tile(int c, void *to, long stride) {
     for (int i = 0; i < 16; i++) memcpy((uint32_t *)to + i * stride, tiles_there[c][i], 64);
 }
 
-static float half_of(uint32_t pair, int upper) {
+INLINE float half_of(uint32_t pair, int upper) {
     union {
         uint32_t bits;
         float number;
@@ -66,7 +65,7 @@ static float half_of(uint32_t pair, int upper) {
 }
 
 /* The first and the second of each pair are summed apart, and then added: so the instruction does. */
-static void add_tiles(int c, int a, int b) {
+INLINE void add_tiles(int c, int a, int b) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {
             float sum, parts[2] = {};
@@ -78,4 +77,14 @@ static void add_tiles(int c, int a, int b) {
             memcpy(&tiles_there[c][i][j], &sum, 4);
         }
 }
+
+#else
+#define tiles_allowed() 0
+#define begin_tiles() ((void)0)
+#define end_tiles() ((void)0)
+#define before_loading() ((void)0)
+#define clear_tile(c) ((void)0)
+#define load_tile(c, from, stride) ((void)(from), (void)(stride))
+#define store_tile(c, to, stride) ((void)(to), (void)(stride))
+#define add_tiles(c, a, b) ((void)0)
 #endif

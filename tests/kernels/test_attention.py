@@ -39,6 +39,19 @@ def test_attend_equals_reference(
     assert_near(attend(query, key, value), want)
 
 
+@pytest.mark.parametrize(("dim", "name"), [(32, "c"), (128, "c"), (72, "fused")])
+def test_beside_matrices_ours_is_for_heads_of_whole_tiles(
+    dim: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(attention_module, "_has_c", lambda _: True)
+    choice = attention_choice(3, dim, 128, torch.bfloat16, torch.device("cpu"))
+    assert choice is not None
+    assert choice.default(128) == name
+    monkeypatch.setattr(attention_module, "_has_c", lambda _: False)
+    assert choice.default(128) == "fused", "without a compiler"
+
+
 def test_attend_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: torch.Tensor) -> None:
         return None
