@@ -67,8 +67,8 @@ class EngineConfig:
         newest ones before; the same forward verifies them, so answers do not change. Worth it where answers
         repeat their prompt (code to edit, text to quote); 0 guesses nothing.
     cuda_graphs
-        Record decode steps as CUDA graphs at start, and replay them: the fewer sequences, the more it saves of
-        a step's time, for some GPU memory beside kv_memory and some seconds of the start. auto: on a GPU, of
+        Record decode steps as CUDA graphs at start, and replay them: the fewer sequences, the more of a step
+        it saves, for some GPU memory beside kv_memory and some seconds of the start. auto: on a GPU, of
         models whose steps can be recorded. Whisper's and those that run by transformers' code cannot: on is
         refused.
     generation_config
