@@ -285,11 +285,11 @@ def _draw(
     facts += index
     count = tl.load(facts + num_rows).to(tl.int32)
     if count >= 0:
-        chosen = _choose(row, found, count, numbers, facts, num_rows, vocab, most, gathered=True)
+        chosen = _choose(row, found, count, numbers, facts, num_rows, vocab, most, True)
         tl.store(out + index, tl.load(found + most + chosen).to(tl.int64))
     else:
         size = tl.full((), vocab, tl.int32)
-        chosen = _choose(row, found, size, numbers, facts, num_rows, vocab, block, gathered=False)
+        chosen = _choose(row, found, size, numbers, facts, num_rows, vocab, block, False)
         tl.store(out + index, chosen.to(tl.int64))
 
 
