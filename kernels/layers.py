@@ -26,7 +26,7 @@ from .cross_attention import CrossSpan
 from .kv_cache import check_written, takes_codes
 from .kv_codes import CODED
 from .linear import PAIRS, DenseWeight, LinearWeight
-from .linear_bits import BitsWeight
+from .linear_bits import BitsWeight, whole_tiles
 from .linear_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
 from .native import CODES, Native, library
 from .paged_attention import PagedBatch
@@ -134,7 +134,7 @@ class Layers:
         first = self._parts[0]
         assert (first.cross is None) == (not spans), "either all listen or none"
         memories, starts, lengths = _heard(spans, layers)
-        scratch = torch.empty(rows * self._scratch, dtype=torch.uint8)
+        scratch = torch.empty(whole_tiles(rows) * self._scratch, dtype=torch.uint8)
         step = array(
             "q",
             (

@@ -4,7 +4,7 @@ Each row's inputs are rounded to whole numbers when they come: a group of them i
 magnitude / 127. For each group the sum of (code − zero) · input is exact in 32 bits; it becomes a float32,
 is multiplied by the weight's scale, then by the row's, and added to the groups before it; last come bias and
 residual, and one rounding to the type of x. Nothing in that depends on the processor or on how many rows
-there are, so our loop (`cpu/linear_bits.c`: VNNI, AVX2 or neither) and `linear_bits_reference` agree to the
+there are, so our loop (`cpu/linear_bits.c`: AMX, VNNI, AVX2 or none) and `linear_bits_reference` agree to the
 last bit. Inputs that are not finite make a row's results NaN.
 """
 
@@ -27,6 +27,7 @@ from .silu_mul import LANES
 MAX_GROUP: Final = 65_536
 """Inputs up to which the sum of a group fits into 32 bits, whatever the numbers."""
 _WIDTH: Final = 64
+_ROWS_OF_A_TILE: Final = 16
 _ROWS_AT_ONCE: Final = 1024
 """Rounded together, so that a large weight has no second copy in float32."""
 _SMALLEST: Final = 1e-30
@@ -57,7 +58,7 @@ class BitsWeight:
 
     @property
     def scratch_bytes(self) -> int:
-        """What our loop wants for each row it rounds."""
+        """What our loop wants for each row it rounds, of which there is room for `whole_tiles`."""
         return self.packed.shape[1] * (self.group + 8)
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -65,6 +66,11 @@ class BitsWeight:
         assert self.order is None, "nobody looks up what is in another order"
         codes = _codes_of(self, ids.flatten())
         return codes.weight().view(*ids.shape, self.size)
+
+
+def whole_tiles(rows: int) -> int:
+    """So many rows or more: as a processor's registers of tiles hold them."""
+    return -(-rows // _ROWS_OF_A_TILE) * _ROWS_OF_A_TILE
 
 
 def num_packed_bytes(out: int, size: int, grid: Grid) -> int:
@@ -177,7 +183,7 @@ def linear_bits_native(
     bias = weight.bias
     assert all(each is None or each.dtype is x.dtype for each in (bias, residual)), "one type for all"
     y = torch.empty((rows, weight.out), dtype=x.dtype)
-    scratch = torch.empty(rows * weight.scratch_bytes, dtype=torch.uint8)
+    scratch = torch.empty(whole_tiles(rows) * weight.scratch_bytes, dtype=torch.uint8)
     loop(
         CODES[x.dtype],
         weight.bits,

@@ -5,22 +5,16 @@
  * 64 outputs' four bytes (in 4 bits outputs 0–15 are the lower halves of 16–31's, 32–47 of 48–63's), then 64
  * scales as floats and 64 zero points as bytes. So a tile is read once, from end to end, and a panel meets up to
  * MOST_ROWS rows while it is in the nearest cache. `kernels/linear_bits.py` says what is computed, in which order,
- * and nothing else may be. bits_ends.h makes bytes of rows and results of sums.
+ * and nothing else may be. bits_ends.h makes bytes of rows and results of sums. Where the processor has registers of
+ * tiles (tiles.h), which take 8 bits as they lie, more than a few rows are multiplied by these (tiles_of_bits.h).
  */
 #include "bits_ends.h"
+#include "tiles_of_bits.h"
 #define STRIP (1 << 19) /* bytes of tiles that meet a part of the rows before the next part: they stay in a cache */
 #define SOON 1024       /* bytes */
 #define MOST_ROWS 48    /* that meet a panel before the next panel does: their sums stay near, too */
 #define LATE_ROWS 4     /* that meet zero points last */
 #define ROWS_EACH MAX_ROWS
-
-/* 64 outputs' weights for one group of inputs. */
-typedef struct {
-    const uint8_t *weights;
-    const uint8_t *scales; /* 64 floats */
-    const uint8_t *zeros;
-    long steps; /* of four inputs */
-} Panel;
 
 /* The bytes of four inputs' weights of some outputs, from `at` on. */
 INLINE wide_words read_lanes(const int bits, const uint8_t *w, int at) {
@@ -102,31 +96,37 @@ INLINE void panel(const int bits, Rows r, Panel p, Inputs x, float *sums) {
     }
 }
 
-INLINE long panel_bytes(int bits, long group) { return 8 * bits * group + 5 * WIDTH; }
-
 /* A tile times up to MOST_ROWS rows: sums [rows, 64]. Meanwhile the next panel is fetched, or by rows that meet a
  * panel once what comes soon, since the processor's own fetching ends with each page. (4 bits gain nothing by that.) */
 INLINE void tile_times(const int bits, long rows, const uint8_t *w, Inputs x, float *sums) {
-    long steps = x.group / 4, bytes = panel_bytes(bits, x.group), blocks = (rows + ROWS_EACH - 1) / ROWS_EACH;
+    long bytes = panel_bytes(bits, x.group), blocks = (rows + ROWS_EACH - 1) / ROWS_EACH;
     int lines = blocks > 1 || bits == 8 ? (int)((bits / 2 + blocks - 1) / blocks) : 0;
     Rows r = {blocks, rows / blocks, rows % blocks, {0, 32 * bits / blocks, lines}};
     memset(sums, 0, (size_t)(rows * WIDTH) * sizeof *sums);
     for (long g = 0; g < x.groups; g++, w += bytes) {
-        const uint8_t *scales = w + 32 * bits * steps;
-        Panel p = {w, scales, scales + 4 * WIDTH, steps};
         r.ahead.from = (const char *)w + (blocks > 1 ? bytes : SOON);
-        panel(bits, r, p, x, sums);
+        panel(bits, r, panel_at(bits, w, x.group), x, sums);
         x = inputs_from(x, x.rows);
     }
 }
 
-static __attribute__((noinline)) void tile_of_8(long rows, const uint8_t *w, Inputs x, float *sums) {
-    tile_times(8, rows, w, x, sums);
+/* The same of at least a few rows, a multiple of 16 of which is there. */
+INLINE void tile_by_tiles(const int bits, long rows, const uint8_t *w, Inputs x, float *sums) {
+    memset(sums, 0, (size_t)(rows * WIDTH) * sizeof *sums);
+    for (long g = 0; g < x.groups; g++, w += panel_bytes(bits, x.group)) {
+        panel_by_tiles(bits, rows, panel_at(bits, w, x.group), x, sums);
+        x = inputs_from(x, x.rows);
+    }
 }
 
-static __attribute__((noinline)) void tile_of_4(long rows, const uint8_t *w, Inputs x, float *sums) {
-    tile_times(4, rows, w, x, sums);
-}
+#define TILE_OF(BITS)                                                                                                   \
+    static __attribute__((noinline)) void tile_of_##BITS(long rows, const uint8_t *w, Inputs x, float *sums) {          \
+        if (x.by_tiles)                                                                                                 \
+            tile_by_tiles(BITS, rows, w, x, sums);                                                                      \
+        else                                                                                                            \
+            tile_times(BITS, rows, w, x, sums);                                                                         \
+    }
+TILE_OF(8) TILE_OF(4)
 
 typedef struct {
     const char *x;
@@ -143,7 +143,9 @@ typedef struct {
 INLINE void run(const int bf16, const int bits, const Call *c) {
     const long size = bf16 ? 2 : 4, groups = c->rounded.groups;
     const long tile_bytes = groups * panel_bytes(bits, c->group), strip = 1 + STRIP / tile_bytes;
-    const long tiles = (c->out + WIDTH - 1) / WIDTH, parts = (c->rows + MOST_ROWS - 1) / MOST_ROWS;
+    const long most = c->rounded.by_tiles ? ROWS_OF_TILES : MOST_ROWS, unit = c->rounded.by_tiles ? 16 : 1;
+    const long tiles = (c->out + WIDTH - 1) / WIDTH, parts = (c->rows + most - 1) / most;
+    const long units = (c->rows + unit - 1) / unit;
     const long at_once = parts > 1 ? 1 : (tiles + c->threads - 1) / c->threads; /* few rows read from end to end */
 #pragma omp parallel num_threads(c->threads)
     {
@@ -159,13 +161,15 @@ INLINE void run(const int bf16, const int bits, const Call *c) {
                 }
                 round_group(bf16, own, left, c->rounded, row, group);
             }
+        if (c->rounded.by_tiles) begin_tiles();
 #pragma omp for schedule(dynamic, at_once)
         for (long each = 0; each < tiles * parts; each++) {
-            float sums[MOST_ROWS * WIDTH];
+            float sums[ROWS_OF_TILES * WIDTH];
             long begin = each / (strip * parts) * strip, rest = each - begin * parts;
             long abreast = tiles - begin < strip ? tiles - begin : strip;
             long tile = begin + rest % abreast, part = rest / abreast, from = tile * WIDTH;
-            long first = part * c->rows / parts, rows = (part + 1) * c->rows / parts - first;
+            long first = part * units / parts * unit, last = (part + 1) * units / parts * unit;
+            long rows = (last < c->rows ? last : c->rows) - first;
             long width = c->out - from < WIDTH ? c->out - from : WIDTH, at = (first * c->out + from) * size;
             if (bits == 8)
                 tile_of_8(rows, c->w + tile * tile_bytes, inputs_from(c->rounded, first), sums);
@@ -174,6 +178,7 @@ INLINE void run(const int bf16, const int bits, const Call *c) {
             finish(bf16, rows, width, c->out, sums, c->bias ? c->bias + from * size : 0,
                    c->residual ? c->residual + at : 0, c->y + at);
         }
+        if (c->rounded.by_tiles) end_tiles();
     }
 }
 
@@ -181,12 +186,15 @@ INLINE void run(const int bf16, const int bits, const Call *c) {
  * contiguous, in float or bfloat16; `group` is a multiple of 4 and `in` its groups' inputs, the last of which
  * may be incomplete.
  * `how`, `norm` [in] and `eps` are a `Before`; gates are bfloat16, `in` and `group` then multiples of LANES.
- * `scratch` holds rows · groups · (group + 8) bytes. */
+ * `scratch` holds groups · (group + 8) bytes for each row, of which there are a multiple of 16. */
 void sensorium_linear_bits(int bf16, int bits, const void *x, long x_stride, const void *w, const void *bias,
                            const void *residual, void *y, long rows, long in, long out, long group, int how,
                            const void *norm, float eps, char *scratch, int threads) {
-    long groups = (in + group - 1) / group, each = rows * groups;
-    Inputs rounded = {(int8_t *)scratch + 8 * each, (float *)scratch, (int32_t *)scratch + each, rows, group, groups};
+    int by_tiles = tiles_take(bits, rows, group);
+    long groups = (in + group - 1) / group, room = by_tiles ? (rows + 15) / 16 * 16 : rows, each = room * groups;
+    Inputs rounded = {(int8_t *)scratch + 8 * each, (float *)scratch, (int32_t *)scratch + each,
+                      room,                         group,            groups,
+                      by_tiles};
     Call call = {x, x_stride, w, bias, residual, y, rows, in, out, group, {how, norm, eps}, rounded, threads};
     if (bf16 && bits == 8)
         run(1, 8, &call);

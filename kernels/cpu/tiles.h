@@ -1,12 +1,12 @@
 /* Registers of 16 × 16 words and their products, which some processors have (AMX): bfloat16 pairs times bfloat16 pairs,
- * added to floats. With WRITTEN_OUT they are plain C, so that what is built on them can be checked anywhere; else there
+ * added to floats, and signed bytes times unsigned ones, added to whole numbers. With WRITTEN_OUT they are plain C, so that what is built on them can be checked anywhere; else there
  * are none, `tiles_allowed` says so, and the rest does nothing.
  */
 #pragma once
 #include <math.h>
 #include "tile.h"
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__AVX512BF16__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +38,7 @@ INLINE void begin_tiles(void) {
 #define load_tile(c, from, stride) _tile_loadd(c, from, (stride) * 4)
 #define store_tile(c, to, stride) _tile_stored(c, to, (stride) * 4)
 #define add_tiles(c, a, b) _tile_dpbf16ps(c, a, b)
+#define add_tiles_of_bytes(c, a, b) _tile_dpbsud(c, a, b)
 
 #elif defined(WRITTEN_OUT)
 #define tiles_allowed() 1
@@ -78,6 +79,16 @@ INLINE void add_tiles(int c, int a, int b) {
         }
 }
 
+INLINE void add_tiles_of_bytes(int c, int a, int b) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            for (int k = 0; k < 16; k++)
+                for (int byte = 0; byte < 4; byte++) {
+                    int32_t x = (int8_t)(tiles_there[a][i][k] >> 8 * byte);
+                    tiles_there[c][i][j] += (uint32_t)(x * (uint8_t)(tiles_there[b][k][j] >> 8 * byte));
+                }
+}
+
 #else
 #define tiles_allowed() 0
 #define begin_tiles() ((void)0)
@@ -87,4 +98,5 @@ INLINE void add_tiles(int c, int a, int b) {
 #define load_tile(c, from, stride) ((void)(from), (void)(stride))
 #define store_tile(c, to, stride) ((void)(to), (void)(stride))
 #define add_tiles(c, a, b) ((void)0)
+#define add_tiles_of_bytes(c, a, b) ((void)0)
 #endif

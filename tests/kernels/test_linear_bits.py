@@ -32,9 +32,11 @@ X86_FLAGS = {
     "AVX-VNNI": ("-mavx2", "-mavxvnni"),
     "AVX2": ("-mavx2",),
     "SSE": (),
+    "tiles": ("-DWRITTEN_OUT",),
 }
-"""What an older processor's compiler may use; the first two run where the processor has them."""
-PROCESSOR_FLAGS = {"AVX-VNNI": "avx_vnni", "AVX2": "avx2", "SSE": "sse2"}
+"""What an older processor's compiler may use; the first two run where the processor has them. Registers of
+tiles (AMX) are written out in C."""
+PROCESSOR_FLAGS = {"AVX-VNNI": "avx_vnni", "AVX2": "avx2", "SSE": "sse2", "tiles": "sse2"}
 GRID_LIST = (Grid(8, 0), Grid(8, 128), Grid(8, 32), Grid(4, 128), Grid(4, 32))
 SHAPES = ((1, 64, 128), (2, 130, 257), (7, 65, 24), (50, 100, 320), (5, 7, 3), (1, 1, 1))
 
@@ -90,6 +92,19 @@ def test_more_than_a_cache_holds_at_once(loops: dict[str, Loop], grid: Grid, siz
     want = linear_bits_reference(x, weight, residual=residual)
     for name, loop in loops.items():
         assert torch.equal(linear_bits_native(loop, x, weight, residual), want), name
+
+
+@pytest.mark.parametrize("rows", [6, 7, 16, 17, 31, 33, 64, 65, 150])
+@pytest.mark.parametrize(
+    "grid", [Grid(8, 0), Grid(8, 64), Grid(8, 128), Grid(4, 0), Grid(4, 64), Grid(4, 128)], ids=str
+)
+def test_rows_by_tiles(loops: dict[str, Loop], grid: Grid, rows: int) -> None:
+    """Rows and outputs that fill no register, and a group that the inputs do not fill."""
+    for out, size, dtype in ((65, 320, torch.bfloat16), (130, 1100, torch.float32)):
+        weight, x, residual = example(grid, rows, out, size, dtype)
+        want = linear_bits_reference(x, weight, residual=residual)
+        for name, loop in loops.items():
+            assert torch.equal(linear_bits_native(loop, x, weight, residual), want), (name, size)
 
 
 def test_the_smallest_numbers_are_kept(loops: dict[str, Loop]) -> None:

@@ -6,6 +6,7 @@ Where a processor has no products of bfloat16 either (`make test-avx2`), the ker
 from __future__ import annotations
 
 import shutil
+from typing import Literal
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ from sensorium.kernels import native
 from sensorium.kernels.activation import Activation
 from sensorium.kernels.attention import CANDIDATES as WAYS_TO_ATTEND
 from sensorium.kernels.before import Before, LayerNorm, RmsNorm, told
+from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.linear import DenseWeight, linear_reference
 from sensorium.kernels.linear import _linear_c as linear_c
+from sensorium.kernels.linear_bits import linear_bits, quantize_linear
 from sensorium.kernels.onednn import Tiles
 from sensorium.kernels.paged_attention import (
     PagedSequence,
@@ -148,21 +151,41 @@ def test_few_rows_are_summed_as_each_alone(rows: int, out: int, size: int, activ
     assert laid.data_ptr() == tiles.address
 
 
+def rows_before(before: str, rows: int, size: int) -> tuple[Before, Tensor]:
+    """What is done before, and to which rows."""
+    ways: dict[str, Before] = {
+        "rms": RmsNorm(torch.rand(size).bfloat16(), 1e-6),
+        "layer": LayerNorm(torch.rand(2, size).bfloat16(), 1e-6),
+        "silu_mul": "silu_mul",
+    }
+    return ways[before], torch.randn(rows, size * (2 if before == "silu_mul" else 1)).bfloat16()
+
+
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+@pytest.mark.parametrize("before", ["rms", "layer", "silu_mul"])
+def test_rows_are_prepared_before_they_are_bytes(before: str, bits: Literal["int8", "int4"]) -> None:
+    """A row alone is multiplied by vectors."""
+    rows, size, out = 20, 288, 128
+    grid = GRIDS[bits]
+    assert grid is not None
+    made = quantize_linear(torch.randn(out, size), None, grid)
+    way, x = rows_before(before, rows, size)
+    together = linear_bits(x, made, before=way)
+    assert torch.equal(
+        together, torch.cat([linear_bits(x[i : i + 1], made, before=way) for i in range(rows)])
+    )
+
+
 @pytest.mark.parametrize("before", ["rms", "layer", "silu_mul"])
 def test_rows_are_prepared_first(before: str) -> None:
     rows, size, out = 20, 64, 128
     weight = torch.randn(out, size).bfloat16()
     laid, tiles = packed(weight)
     made = DenseWeight(weight, None, packed=True, tiles=tiles)
-    ways: dict[str, Before] = {
-        "rms": RmsNorm(torch.rand(size).bfloat16(), 1e-6),
-        "layer": LayerNorm(torch.rand(2, size).bfloat16(), 1e-6),
-        "silu_mul": "silu_mul",
-    }
-    x = torch.randn(rows, size * (2 if before == "silu_mul" else 1)).bfloat16()
+    way, x = rows_before(before, rows, size)
 
     def product(part: Tensor) -> Tensor:
-        along = told(part, ways[before], size)
+        along = told(part, way, size)
         assert along is not None
         return linear_c(part, made, None, along)
 
