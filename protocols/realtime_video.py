@@ -62,7 +62,9 @@ class InputImageBufferDropped(
 class InputImageBufferCommitted(
     NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_image_buffer.committed"
 ):
-    """The frames so far are item `item_id`; null if there were none."""
+    """The frames so far are item `item_id`; null if there were none. `num_frames` counts those that are still
+    looked at, which may prove to be no pictures, or to show nothing new; where none is left the item is
+    deleted."""
 
     item_id: str | None = None
     num_frames: int = 0

@@ -9,7 +9,8 @@ call goes on; more than `MAX_ERRORS` of them end it. Gaps in the numbers are cou
 
 **End.** `stop`, or the end of the socket, ends every track: what was said to the end is transcribed, then one
 `call.summary` tells the whole, and the call is over. A track whose session ends by itself is told as an
-error; the others go on.
+error; the others go on. Where the server stops, each session hears out who speaks, and the call ends with
+the last.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ START_S: Final = 10.0
 FINISH_S: Final = 30.0
 """How long the last words may take."""
 MAX_ERRORS: Final = 100
+DRAINING: Final = "server_draining"
+"""Why a track's session ends with the server, and the call with it."""
 
 
 class CallMachine:
@@ -99,23 +102,28 @@ class CallMachine:
         known = self._tracks.get(track)
         if known is not None and not known.is_gone and not self.is_over:
             known.is_gone = True
-            if self._ending is None or not known.is_flushed:
+            if code != DRAINING and (self._ending is None or not known.is_flushed):
                 self._tell("error", track=track, code=code, message=message)
             if self._ending is None and all(each.is_gone for each in self._tracks.values()):
                 self._end(code, now)
             self._settle(now)
         return self._take()
 
+    def drain(self, *, now: float) -> Sequence[CallEffect]:
+        """The server stops. The tracks' sessions hear out who speaks, and end by themselves."""
+        return () if self._tracks else self.end(DRAINING, now=now)
+
     def end(self, reason: str, *, now: float) -> Sequence[CallEffect]:
-        """The provider has left, or the server stops."""
+        """The provider has left."""
         if not self.is_over:
             self._end(reason, now)
             self._settle(now)
         return self._take()
 
     def problem(self, code: str, message: str) -> Sequence[CallEffect]:
-        """What goes wrong beside the call, with where it is told."""
-        self._tell("error", code=code, message=message)
+        """What goes wrong beside the call, with where it is told; nothing comes behind the summary."""
+        if not self.is_over:
+            self._tell("error", code=code, message=message)
         return self._take()
 
     def on_deadline(self, *, now: float) -> Sequence[CallEffect]:
@@ -237,6 +245,8 @@ class CallMachine:
                 )
             case InputAudioBufferFlushed():
                 track.is_flushed = True
+            case Error() if event.error.code == DRAINING:
+                pass  # the summary says it
             case Error():
                 problem = event.error
                 self._tell(

@@ -118,8 +118,9 @@ class Conversation:
         self._new_id = new_id
         self.release = release
         self._max_in_flight = max_finals_in_flight
-        self.last_item_id: ItemId | None = None
-        """The item that the next one comes behind."""
+        self.make_place: Callable[[], ItemId | None] | None = None
+        """Gives the item that the next turn comes behind, where there is more than turns."""
+        self._last_item_id: ItemId | None = None
         self.options = TranscriptionOptions()
         self.utterances = Utterances(outgoing)
         self.left_context = LeftContext()
@@ -179,7 +180,8 @@ class Conversation:
             item.answer = item.exact[1]
         self.pending.append(item)
         self._counted = None
-        previous, self.last_item_id = self.last_item_id, item.id
+        previous = self._last_item_id if self.make_place is None else self.make_place()
+        self._last_item_id = item.id
         self._outgoing.send(
             InputAudioBufferCommitted(
                 item_id=item.id,

@@ -45,7 +45,7 @@ from .settings import SessionSettings
 from .turns import SpeechStarted, SpeechStopped, TurnDetector
 
 _MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
-_SEARCH_S: Final = 12.0
+SEARCH_S: Final = 12.0
 """How far before its longest length a turn may be ended by a short pause, or be cut: nearly all speech has a
 gap between words in that time (`actors/speech/whisper.py` has figures)."""
 _MIN_SEARCH: Final = ms_to_samples(500)
@@ -70,7 +70,7 @@ class Listener:
         self._max_turn = ms_to_samples(config.max_turn_s * 1000)
         force_s = min(config.force_turn_s, config.max_turn_s)
         self._force_turn = ms_to_samples(force_s * 1000)
-        self._search = ms_to_samples(min(_SEARCH_S, force_s / 2) * 1000)
+        self._search = ms_to_samples(min(SEARCH_S, force_s / 2) * 1000)
         self._searched_end = 0
         self._ending: Ending = "unknown"
         self.pace = Pace()

@@ -47,11 +47,15 @@ class Replay:
         if self._unsent_from is None:
             self._unsent_from = self.last_seq + 1
 
-    def resume(self, after_seq: int) -> list[str]:
-        """The frames after number `after_seq`, in order, for a client that now gets the following ones, too.
+    def attach(self) -> None:
+        """Somebody is sent the events again, those that are kept first."""
+        self._unsent_from = None
+
+    def since(self, after_seq: int) -> list[str]:
+        """The frames after number `after_seq`, in order.
 
         Raises ClientError `resume_gap` if some of them are not kept any more, and BadRequestError for a
-        number that was never sent; then nothing has changed.
+        number that was never sent.
         """
         if after_seq > self.last_seq:
             raise BadRequestError(
@@ -63,7 +67,6 @@ class Replay:
                 code="resume_gap",
                 param="after_seq",
             )
-        self._unsent_from = None
         return list(self._frames)[after_seq + 1 - self.first_seq :]
 
     def check(self) -> None:

@@ -250,6 +250,7 @@ class Session:
     def _begin_dialogue(self, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
         self._outgoing.follower = dialogue.follow
+        self.conversation.make_place = dialogue.make_place
         dialogue.configure(dialogue.settings, self.settings.turn_detection)
 
     def _commit(self) -> None:
@@ -316,7 +317,6 @@ class Session:
         self._channels.advance(now=now)
         if self.dialogue is not None:
             self.dialogue.advance()
-            self.conversation.last_item_id = self.dialogue.items.last_id
         self._admission.warn()
         is_busy = self.dialogue is not None and not self.dialogue.is_idle
         if lifetime.is_deaf and self._channels.num_tracked == 0 and not is_busy:

@@ -234,7 +234,7 @@ def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
                 "is not served in a transcription session, which has no responses, but as false",
             )
     if isinstance(detection, ServerVadPatch) and isinstance(detection.idle_timeout_ms, int):
-        raise _unsupported(f"{where}.idle_timeout_ms", "belongs to sessions that answer")
+        raise _unsupported(f"{where}.idle_timeout_ms", "is not served here, but as null")
 
 
 def _unsupported(param: str, reason: str) -> BadRequestError:

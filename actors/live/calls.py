@@ -20,7 +20,7 @@ from ...protocols.audio import AudioFormat
 from ...protocols.calls import decode_call_frame, encode_call_event
 from ...protocols.codec import OtherServerEvent, decode_server_event
 from ...protocols.errors import ClientError, SensoriumError
-from ...realtime.call import CallMachine
+from ...realtime.call import DRAINING, CallMachine
 from ...realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 from ..callers import Caller
 from .callbacks import Callback
@@ -103,9 +103,8 @@ class TrackSocket:
 
     async def close(self, code: int, reason: str) -> None:
         """The session has ended by itself."""
-        await self._call.track_gone(
-            self.name, "session_ended", f"the track's session ended: {reason} ({code})"
-        )
+        why = reason if reason == DRAINING else "session_ended"
+        await self._call.track_gone(self.name, why, f"the track's session ended: {reason} ({code})")
 
 
 class CallActor:
@@ -152,8 +151,8 @@ class CallActor:
                 self._callback.finish()
 
     async def drain(self) -> None:
-        """The server stops: finish what was said."""
-        await self.perform(self.machine.end("server_draining", now=trio.current_time()))
+        """The server stops: the call ends when its sessions have finished what was said."""
+        await self.perform(self.machine.drain(now=trio.current_time()))
 
     async def track_gone(self, name: str, code: str, message: str) -> None:
         """A track's session is no more."""
@@ -233,14 +232,13 @@ class CallActor:
 
     def _tell(self, frame: str) -> None:
         self._audience.tell(self.caller, frame)
-        if self._callback is not None:
+        if not self._is_quiet:
+            try:
+                self._outbox.put(frame)
+            except SlowReaderError as error:
+                self._give_up(error)
+        if self._callback is not None:  # which may have something to tell, too
             self._callback.put(frame)
-        if self._is_quiet:
-            return
-        try:
-            self._outbox.put(frame)
-        except SlowReaderError as error:
-            self._give_up(error)
 
     def _problem(self, code: str, message: str) -> None:
         for effect in self.machine.problem(code, message):

@@ -108,13 +108,18 @@ class Delivery:
 
     def since(self, after_seq: int) -> Sequence[str]:
         """The frames after that event, for a client that then gets the following ones. Raises ClientError."""
-        return self._replay.resume(after_seq)
+        return self._replay.since(after_seq)
+
+    def leave_line(self) -> None:
+        """The client goes on on another line: this one closes."""
+        if self.line is not None:
+            self.line.outbox.close(1008, "the session was resumed on another connection", drop=True)
 
     def move(self, line: Carrier, resumed: SessionResumed, frames: Sequence[str]) -> None:
         """Go on on another line, and tell it what it missed; the old one closes. Raises SlowReaderError."""
-        old, self.line = self.line, line
-        if old is not None:
-            old.outbox.close(1008, "the session was resumed on another connection", drop=True)
+        self.leave_line()
+        self._replay.attach()
+        self.line = line
         for frame in (encode_event(resumed), *frames):
             line.outbox.put(frame)
         if self.closing is not None:

@@ -56,8 +56,8 @@ class SessionMedia:
         self._report = report
         self._session_id = session_id
         self._opened = partial(model.prompter.opened, scope=scope)
-        self._known: dict[str, MediaItems] = {}
-        """By the name of a part, without features."""
+        self._known: dict[str, tuple[bytes, MediaItems]] = {}
+        """By the name of a part, without features; and the file, for an item may be another one by now."""
         self._parts: dict[ItemId, tuple[str, ...]] = {}
         self._hot: dict[ContentHash, Features] = {}
         self._waiting: dict[trio.CancelScope, tuple[str, ...]] = {}
@@ -86,7 +86,7 @@ class SessionMedia:
         Raises as `Prompter.chat` does, also for more than `max_tokens`, and as `EngineClient.held`.
         """
         prompter, parts = self._model.prompter, media_parts(conversation)
-        known = {**self._known, **seen.items}
+        known = {part.param: found for part in parts if (found := self._found(part, seen)) is not None}
         fresh = [part for part in parts if part.param not in known]
         async with AsyncExitStack() as stack:
             async with self._opened(fresh) as opened:
@@ -102,6 +102,10 @@ class SessionMedia:
                 if not media.keys().isdisjoint(names):
                     wait.cancel()
             yield prompt
+
+    def _found(self, part: MediaPart, seen: Seen) -> MediaItems | None:
+        data, found = self._known.get(part.param, (b"", None))
+        return seen.items.get(part.param) or (found if data == part.data else None)
 
     async def _open(self, effect: OpenMedia, scope: trio.CancelScope) -> None:
         outcome: MediaOutcome | None = None
@@ -127,7 +131,8 @@ class SessionMedia:
             await trio.lowlevel.checkpoint_if_cancelled()  # its names may be another item's by now
             names = tuple(part.param for part in effect.media)
             self._parts[effect.item_id] = names
-            self._known.update(zip(names, (each.lean() for each in media), strict=True))
+            for part, each in zip(effect.media, media, strict=True):
+                self._known[part.param] = part.data, each.lean()
             hot = {item.content_hash: item.features for each in media for item in each.items}
             self._hot.update(hot)
             try:

@@ -191,16 +191,10 @@ class SessionActor:
 
         Raises ClientError and changes nothing if the token is wrong, or if events are missing.
         """
+        self._check_resume(wish, line)
+        self.delivery.leave_line()  # nobody reads there, and what is taken in may wait for that
         async with self._intake.lock:
-            token = self._machine.dialect.resume_token
-            left_again = line.outbox.close_code is not None
-            if left_again or self._is_dropped or token is None:
-                raise no_such_session()
-            if not hmac.compare_digest(token.encode(), wish.token.encode()):
-                raise UnauthorizedError(
-                    "`token` is not the session's `resume_token`", code="invalid_resume_token", param="token"
-                )
-            frames = self.delivery.since(wish.after_seq)
+            frames = self._check_resume(wish, line)
             resumed = SessionResumed(
                 event_id=_new_id("event"),
                 session=self._machine.session.view(),
@@ -218,6 +212,17 @@ class SessionActor:
             self.turns.unpark()
             if self.answers is not None:
                 self.answers.unpark()
+
+    def _check_resume(self, wish: SessionResume, line: SessionLine) -> Sequence[str]:
+        """The frames that the client missed. Raises ClientError."""
+        token = self._machine.dialect.resume_token
+        if line.outbox.close_code is not None or self._is_dropped or token is None:
+            raise no_such_session()
+        if not hmac.compare_digest(token.encode(), wish.token.encode()):
+            raise UnauthorizedError(
+                "`token` is not the session's `resume_token`", code="invalid_resume_token", param="token"
+            )
+        return self.delivery.since(wish.after_seq)
 
     async def returned(self) -> None:
         """After `resume`: the client is there again, and the session not idle."""

@@ -15,10 +15,11 @@ from ...media.segments import best_cut
 from ...media.voice_activity import FRAME_SAMPLES
 from ...protocols.audio import INTERNAL_RATE
 from ...realtime.effects import FindCut
+from ...realtime.listener import SEARCH_S
 from .store import AudioStore, Samples
 
-_KEPT_FRAMES: Final = 320
-"""10 s of scores, more than a session has searched for a cut."""
+_KEPT_FRAMES: Final = round((SEARCH_S + 1) * INTERNAL_RATE / FRAME_SAMPLES)
+"""A second more of scores than a session has searched for a cut."""
 _NOTHING: Final = np.zeros(0, np.float32)
 
 

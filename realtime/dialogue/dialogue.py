@@ -3,8 +3,9 @@
 One response at a time belongs to the conversation, up to `max_responses` in all are made; one waits until
 what it answers to is there: the transcripts of turns, the pictures of items. **Turns** that the server found
 in the audio become items as they are committed. With `create_response` (unless switched off) the end of one
-is answered once its transcript is there and has words; with `interrupt_response` the beginning of one ends
-the answer in progress, which keeps what was said of it (`status: incomplete`, reason `turn_detected`).
+is answered once its transcript is there and has words (`realtime/dialogue/owed.py`); with
+`interrupt_response` the beginning of one ends the answer in progress, which keeps what was said of it
+(`status: incomplete`, reason `turn_detected`).
 
 **Too long a conversation** for the model's context loses its oldest items, questions and answers alike but
 never the newest one, and the client is told (`conversation.truncated`; `realtime/dialogue/truncation.py`);
@@ -26,7 +27,9 @@ from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.messages import ItemId
 from ...protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
+    ConversationItemInputAudioTranscriptionDelta,
     ConversationItemInputAudioTranscriptionFailed,
+    InputAudioBufferCleared,
     InputAudioBufferCommitted,
     InputAudioBufferSpeechStarted,
     ServerEvent,
@@ -34,7 +37,6 @@ from ...protocols.realtime import (
 from ...protocols.realtime_dialogue import (
     ConversationCreated,
     ConversationInfo,
-    ConversationItemCreate,
     DialogueClientEvent,
 )
 from ...protocols.realtime_responses import EndReason, ResponseCancel, ResponseCreate
@@ -70,7 +72,7 @@ from .effects import (
     Warm,
 )
 from .items import Item
-from .parts import Sound
+from .owed import OwedAnswers
 from .prompt import clip_parts, conversation
 from .responses import Ending, Response
 from .settings import AnswerSettings, DialogueSettings, initial_settings, of_response
@@ -103,17 +105,22 @@ class Dialogue:
         self._id = new_id("conv")
         self._outgoing = outgoing
         self._new_id = new_id
-        self._is_owed = False  # an answer to turns that have ended
+        self._owed = OwedAnswers(self.items)
 
     @property
     def is_idle(self) -> bool:
         """Nothing is being answered, or about to be."""
-        return not self.responses and not self._is_owed
+        return not self.responses and not self._owed.turns
 
     @property
     def active(self) -> Response | None:
         """The response of the conversation."""
         return next((each for each in self.responses.values() if not each.is_apart), None)
+
+    def make_place(self) -> ItemId | None:
+        """A turn comes: what was seen before it is complete. The id of the item that it comes behind."""
+        self.video.seal()
+        return self.items.last_id
 
     def open(self) -> None:
         """Greet the client."""
@@ -133,9 +140,7 @@ class Dialogue:
             case ResponseCancel():
                 self._end(self._to_cancel(event.response_id or None), "cancelled", reason="client_cancelled")
             case _:
-                if isinstance(event, ConversationItemCreate) and event.previous_item_id is None:
-                    self.video.seal()
-                self._editor.wish(event, audio_format)
+                self._editor.wish(event, audio_format, at_end=self.video.seal)
                 self._has_talked = True
 
     def configure(self, settings: DialogueSettings, detection: TurnDetectionView | None) -> None:
@@ -149,15 +154,22 @@ class Dialogue:
     def follow(self, event: ServerEvent) -> None:
         """What the client is told; of interest is what becomes of turns."""
         match event:
-            case InputAudioBufferSpeechStarted():
+            case InputAudioBufferSpeechStarted(item_id=item_id):
+                self._editor.hears(item_id)
                 if self._interrupts:
-                    self._is_owed = False
+                    self._owed.is_postponed = True
                     if self.active is not None:
                         self._end(self.active, "cancelled", reason="turn_detected")
+            case InputAudioBufferCleared():
+                self._editor.hears(None)
+                self._owed.is_postponed = False
             case InputAudioBufferCommitted(item_id=item_id):
-                self.video.seal()
-                self._editor.add_turn(item_id)
-                self._is_owed |= self._answers_turns and not self.is_committing
+                turn = self._editor.add_turn(item_id)
+                self._owed.is_postponed = False
+                if self._answers_turns and not self.is_committing:
+                    self._owed.add(turn)
+            case ConversationItemInputAudioTranscriptionDelta(item_id=item_id):
+                self._editor.hears(item_id)
             case ConversationItemInputAudioTranscriptionCompleted(item_id=item_id, transcript=transcript):
                 self._editor.transcribed(item_id, transcript)
                 self._has_talked = True
@@ -195,8 +207,8 @@ class Dialogue:
                 response.grow(fact.text)
             case CallBegan():
                 # Some models number the calls of each answer from 0.
-                is_new = self.items.find_call(fact.call_id) is None
-                response.call(fact.call_id if is_new else self._new_id("call"), fact.name)
+                is_taken = self.items.knows_call(fact.call_id)
+                response.call(self._new_id("call") if is_taken else fact.call_id, fact.name)
             case CallGrew():
                 response.grow_call(fact.arguments)
             case AnswerEnded():
@@ -210,7 +222,7 @@ class Dialogue:
     def advance(self) -> None:
         """Begin the response that is owed, and ask for those whose conversation is complete."""
         self._ask_ready()
-        if self._is_owed and self.active is None:
+        if self.active is None and self._owed.are_due:
             self._begin_owed()
             self._ask_ready()
         if self.is_idle and (self._has_talked or self.video.has_news):
@@ -259,7 +271,7 @@ class Dialogue:
 
     def close(self, error: SensoriumError) -> None:
         """The session ends: so do the responses."""
-        self._is_owed = False
+        self._owed.clear()
         for response in tuple(self.responses.values()):
             self._end(response, "failed", error=error)
 
@@ -271,7 +283,7 @@ class Dialogue:
         for response in self.responses.values():
             assert response.is_asked or not response.is_ready
             assert response.is_apart or all(item in self.items for item in response.outputs[-1:])
-        assert not self._is_owed or self.active is not None or any(item.waits for item in self.items)
+        assert self.active is not None or not self._owed.are_due
 
     def _create_response(self, event: ResponseCreate, audio_format: InputFormat) -> None:
         settings = of_response(self.settings, event.wish, self.config)
@@ -280,6 +292,7 @@ class Dialogue:
                 f"the conversation is being answered by {self.active.id}; cancel it, or wait for its end",
                 code="conversation_already_has_active_response",
             )
+        self._check_may_begin(is_apart=event.wish.is_apart)
         if event.input is None:
             self.video.seal()
         context = tuple(self.items)
@@ -293,15 +306,8 @@ class Dialogue:
             metadata=event.wish.metadata or None,
         )
 
-    def _begin(
-        self,
-        settings: AnswerSettings,
-        context: tuple[Item, ...],
-        *,
-        is_apart: bool = False,
-        has_input: bool = False,
-        metadata: dict[str, str] | None = None,
-    ) -> None:
+    def _check_may_begin(self, *, is_apart: bool) -> None:
+        """Raise BadRequestError if no response may be begun."""
         if self.is_draining:
             raise BadRequestError("the server is restarting", code="server_draining")
         # One place is the conversation's.
@@ -311,6 +317,18 @@ class Dialogue:
                 f"{len(self.responses)} responses are being made, which is the limit",
                 code="too_many_responses",
             )
+
+    def _begin(
+        self,
+        settings: AnswerSettings,
+        context: tuple[Item, ...],
+        *,
+        is_apart: bool = False,
+        has_input: bool = False,
+        metadata: dict[str, str] | None = None,
+    ) -> None:
+        if not is_apart:
+            self._owed.answered_by(context)
         response = Response(
             self._new_id("resp"),
             self._outgoing,
@@ -327,13 +345,11 @@ class Dialogue:
         response.create()
 
     def _begin_owed(self) -> None:
-        """Answer the turns that have ended, once it is known what was said; nothing is no question."""
-        items = tuple(item for item in self.items if item is not self.video.open)
-        turns = [item for item in items if any(isinstance(each, Sound) for each in item.parts)]
-        if any(item.waits for item in turns):
-            return
-        self._is_owed = False
-        if turns and turns[-1].message() is not None and not self.is_draining:
+        """Answer the turns that have ended; nothing is no question."""
+        turns = self._owed.turns
+        self._owed.clear()
+        if any(item.message() is not None for item in turns) and not self.is_draining:
+            items = tuple(item for item in self.items if item is not self.video.open)
             self._begin(self.settings.answers, items)
 
     def _to_cancel(self, response_id: str | None) -> Response:

@@ -30,7 +30,7 @@ from ..outgoing import Outgoing
 from .config import DialogueConfig
 from .creation import new_item
 from .effects import ForgetMedia, ForgetPairs, MediaOpened, MediaRefused, OpenMedia
-from .items import Item, Items
+from .items import Item, Items, already_exists
 from .parts import Sound
 
 
@@ -43,12 +43,17 @@ class Editor:
         self._outgoing = outgoing
         self._new_id = new_id
         self._num_opened = 0
+        self._heard: str | None = None  # the id of the turn that is being spoken, which the client was told
+        self._turns: dict[str, Item] = {}  # those whose words are still to come
 
-    def wish(self, event: DialogueClientEvent, audio_format: InputFormat) -> None:
-        """What the client asked for. Raises BadRequestError and changes nothing."""
+    def wish(
+        self, event: DialogueClientEvent, audio_format: InputFormat, *, at_end: Callable[[], object]
+    ) -> None:
+        """What the client asked for; `at_end` is called before an item comes behind all others. Raises
+        BadRequestError and changes nothing."""
         match event:
             case ConversationItemCreate():
-                self._create(event, audio_format)
+                self._create(event, audio_format, at_end)
             case ConversationItemRetrieve():
                 self._outgoing.send(ConversationItemRetrieved(item=self.items.get(event.item_id).view()))
             case ConversationItemDelete():
@@ -66,17 +71,24 @@ class Editor:
         item.waits = False
         return item
 
-    def add_turn(self, item_id: str) -> None:
+    def hears(self, item_id: str | None) -> None:
+        """A turn is spoken that will have this id, or none is."""
+        if item_id is None or item_id not in self._turns:
+            self._heard = item_id
+
+    def add_turn(self, item_id: str) -> Item:
         """A turn was committed; its words come later."""
         self.make_room()
-        self.items.insert(Item(ItemId(item_id), "user", [Sound(None, None)], waits=True))
+        self._heard = None
+        item = self._turns[item_id] = Item(ItemId(item_id), "user", [Sound(None, None)], waits=True)
+        self.items.insert(item)
+        return item
 
     def transcribed(self, item_id: str, transcript: str) -> None:
         """The words of a turn."""
-        item = self.items.find(item_id)
-        if item is not None:
-            item.parts = [Sound(None, transcript)]
-            item.waits = False
+        item = self._turns.pop(item_id)
+        item.parts = [Sound(None, transcript)]
+        item.waits = False
 
     def add_answer(self, item: Item, context: Sequence[Item]) -> ItemId | None:
         """Put an answer behind the last item that it answers to (or else last): the item before it."""
@@ -97,11 +109,18 @@ class Editor:
             self._outgoing.refuse(fact.error)
             self._outgoing.send(ConversationItemDeleted(item_id=item.id))
 
-    def _create(self, event: ConversationItemCreate, audio_format: InputFormat) -> None:
+    def _create(
+        self, event: ConversationItemCreate, audio_format: InputFormat, at_end: Callable[[], object]
+    ) -> None:
         item_id = ItemId(event.item.id or self._new_id("item"))
         item = new_item(event.item, item_id, self._config, audio_format)
         self.items.check_room(item)
         self.items.check_call(item)
+        self.items.check_place(item, event.previous_item_id)
+        if item_id == self._heard or item_id in self._turns:
+            raise already_exists(item_id)
+        if event.previous_item_id is None:
+            at_end()
         previous = self.items.insert(item, event.previous_item_id)
         self._outgoing.send(ConversationItemAdded(item=item.view(), previous_item_id=previous))
         self._outgoing.send(ConversationItemDone(item=item.view(), previous_item_id=previous))
@@ -113,8 +132,9 @@ class Editor:
     def _delete(self, item_id: str) -> None:
         item = self.items.get(item_id)
         if item.status == "in_progress":
+            first = "cancel its response" if item.clip is None else "commit or clear the image buffer"
             raise BadRequestError(
-                "the item is still in progress: cancel its response first",
+                f"the item is still in progress: {first} first",
                 code="item_in_progress",
                 param="item_id",
             )

@@ -235,6 +235,13 @@ class Items:
         calls = (each.call for each in self._items)
         return next((call for call in calls if call is not None and call.call_id == call_id), None)
 
+    def knows_call(self, call_id: str) -> bool:
+        """There is a call of that id, or what one gave."""
+        return self.find_call(call_id) is not None or self._has_output(call_id)
+
+    def _has_output(self, call_id: str) -> bool:
+        return any(each.output is not None and each.output.call_id == call_id for each in self._items)
+
     def get(self, item_id: str, param: str = "item_id") -> Item:
         """The item of that id. Raises BadRequestError."""
         if item_id not in self._by_id:
@@ -270,7 +277,7 @@ class Items:
         output = item.output
         if output is None:
             return
-        if any(each.output is not None and each.output.call_id == output.call_id for each in self._items):
+        if self._has_output(output.call_id):
             raise BadRequestError(
                 f"the call {output.call_id[:80]!r} has its output already",
                 code="call_already_answered",
@@ -283,20 +290,22 @@ class Items:
                 param="item.call_id",
             )
 
-    def insert(self, item: Item, after: str | None = None) -> ItemId | None:
-        """Put an item behind another one (None: at the end); the id of the one before it.
-
-        Raises BadRequestError if there is no such item, or if there is one of the same id.
-        """
+    def check_place(self, item: Item, after: str | None) -> None:
+        """Raise BadRequestError if there is an item of the same id, or none that it could come behind."""
         if item.id in self._by_id:
-            raise BadRequestError(
-                f"there is an item {item.id[:80]!r} already", code="item_already_exists", param="item.id"
-            )
+            raise already_exists(item.id)
+        if after not in (None, ROOT):
+            self.get(after, "previous_item_id")
+
+    def insert(self, item: Item, after: str | None = None) -> ItemId | None:
+        """Put an item behind another one (None: at the end); the id of the one before it. Raises as
+        `check_place`."""
+        self.check_place(item, after)
         place = len(self._items)
         if after == ROOT:
             place = 0
         elif after is not None:
-            place = self._items.index(self.get(after, "previous_item_id")) + 1
+            place = self._items.index(self._by_id[after]) + 1
         self._items.insert(place, item)
         self._by_id[item.id] = item
         if item.clip is not None:
@@ -326,6 +335,13 @@ class Items:
         config, num_waiting = self._config, sum(item.waits for item in self._items)
         most = config.max_items + config.max_responses + config.video.max_waiting + 2 + num_waiting
         assert len(self._by_id) == len(self._items) <= most
+
+
+def already_exists(item_id: str) -> BadRequestError:
+    """For an id that is taken."""
+    return BadRequestError(
+        f"there is an item {item_id[:80]!r} already", code="item_already_exists", param="item.id"
+    )
 
 
 def _full(limit: str, param: str) -> BadRequestError:

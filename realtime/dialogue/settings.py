@@ -77,7 +77,7 @@ def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfi
     return DialogueSettings(
         answers=_answers(current.answers, patch, AnswerSettings(), config, "session"),
         truncation=either(patch.truncation, current.truncation, "auto"),
-        video=_video(current.video, patch.video, VideoSettings.of(config.video)),
+        video=_video(current.video, patch.video, config),
     )
 
 
@@ -125,14 +125,19 @@ def _answers(
 
 
 def _video(
-    current: VideoSettings, patch: VideoPatch | UnsetType | None, default: VideoSettings
+    current: VideoSettings, patch: VideoPatch | UnsetType | None, config: DialogueConfig
 ) -> VideoSettings:
+    default = VideoSettings.of(config.video)
     if patch is UNSET:
         return current
     if patch is None:
         return default
     return VideoSettings(
         retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
-        retention_tokens=either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
+        # Half of the context is for questions and answers.
+        retention_tokens=min(
+            either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
+            config.max_context // 2,
+        ),
         min_change=either(patch.min_change, current.min_change, default.min_change),
     )

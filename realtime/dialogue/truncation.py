@@ -134,7 +134,8 @@ class Truncator:
         there = [item for item in context if item in self._items]
         if self._all_tokens(there, answers) < bound:
             self.learn(Size.of(there).plus(Size.of_instructions(answers)), bound)
-        gone = self._oldest(there, answers, _kept(settings) * bound, len(there))
+        most = min(_kept(settings) * bound, self._all_tokens(there, answers) - 1)
+        gone = self._oldest(there, answers, most, len(there))
         self._drop(gone)
         return bool(gone)
 

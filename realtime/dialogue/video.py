@@ -77,6 +77,8 @@ class Video:
         """The clip that grows."""
         self._sealed: deque[tuple[int, Item]] = deque()
         """Clips that are complete once the frames before this number were looked at."""
+        self._named: set[str] = set()
+        """Clips that are still looked at and were named to the client."""
         self._num_frames = 0
         self._told_tokens = -1
         """A retention that the client was told is too small."""
@@ -217,10 +219,15 @@ class Video:
 
     def commit(self) -> None:
         """The client seals it."""
+        waiting = [frame for frame in self._waiting if not self._sealed or frame.id >= self._sealed[-1][0]]
+        num_frames = len(waiting) + (self._single is not None and not self._sealed)
+        if self.open is not None and self.open.clip is not None:
+            num_frames += len(self.open.clip.timestamps_ms)
         item = self.seal()
-        num_frames = 0 if item is None or item.clip is None else len(item.clip.timestamps_ms)
+        if item is not None and item.is_hidden:
+            self._named.add(item.id)
         item_id = None if item is None else item.id
-        self._outgoing.send(InputImageBufferCommitted(item_id=item_id, num_frames=num_frames))
+        self._outgoing.send(InputImageBufferCommitted(item_id=item_id, num_frames=num_frames if item else 0))
 
     def clear(self) -> None:
         """The client drops what is in no complete item: frames that a sealed clip waits for stay."""
@@ -276,6 +283,7 @@ class Video:
         item.waits = True
         if item.is_hidden:
             item.is_hidden = False
+            self._named.discard(item.id)
             previous = self._items.before(item)
             self._outgoing.send(ConversationItemAdded(item=item.view(), previous_item_id=previous))
         self._outgoing.do(EncodePair(pair.id, tuple(frame.id for frame in frames), pair.data))
@@ -290,8 +298,10 @@ class Video:
 
     def _remove(self, item: Item) -> None:
         self._items.remove(item)
-        if not item.is_hidden:
+        item.waits = False
+        if not item.is_hidden or item.id in self._named:
             self._outgoing.send(ConversationItemDeleted(item_id=item.id))
+        self._named.discard(item.id)
 
 
 def _times(frames: tuple[Frame, ...]) -> tuple[int, ...]:

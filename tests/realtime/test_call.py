@@ -15,11 +15,13 @@ from sensorium.protocols.errors import BadRequestError, ClientError
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     DurationUsage,
+    Error,
+    ErrorDetail,
     InputAudioBufferCommitted,
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.realtime.call import FINISH_S, MAX_ERRORS, START_S, CallMachine
+from sensorium.realtime.call import DRAINING, FINISH_S, MAX_ERRORS, START_S, CallMachine
 from sensorium.realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 
 Frame = dict[str, Any]
@@ -185,6 +187,22 @@ def test_a_track_that_ends_by_itself_leaves_the_others() -> None:
     call.effects += call.machine.gone("outbound", "too_many_sessions", "no room", now=1.0)
     assert call.machine.is_over
     assert call.told("call.summary")[0].reason == "too_many_sessions"
+
+
+def test_a_server_that_stops_lets_the_tracks_finish() -> None:
+    call = Call(START)
+    assert not call.machine.drain(now=1.0)
+    problem = Error(error=ErrorDetail(type="server_error", code=DRAINING, message="restarting"), **NUMBERED)
+    call.says("outbound", problem)
+    for track in ("outbound", "inbound"):
+        assert not call.machine.is_over
+        call.effects += call.machine.gone(track, DRAINING, "restarting", now=2.0)
+    assert not call.told("error")
+    assert call.told("call.summary")[0].reason == DRAINING
+    assert not call.machine.problem("callback_failed", "behind the end"), "the summary is the last"
+    unbegun = Call()
+    unbegun.effects += unbegun.machine.drain(now=1.0)
+    assert unbegun.machine.is_over
 
 
 def test_limits_of_time() -> None:

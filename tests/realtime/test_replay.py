@@ -21,20 +21,20 @@ def test_a_client_gets_what_it_has_not_seen() -> None:
     replay = filled(5)
     replay.detach()
     replay.record("event 6")
-    assert replay.resume(4) == ["event 5", "event 6"]
-    assert replay.resume(6) == []
-    assert replay.resume(0) == [f"event {number}" for number in range(1, 7)]
+    assert replay.since(4) == ["event 5", "event 6"]
+    assert replay.since(6) == []
+    assert replay.since(0) == [f"event {number}" for number in range(1, 7)]
 
 
 def test_what_is_not_kept_is_a_gap_and_what_never_was_an_error() -> None:
     replay = filled(20)
     assert replay.first_seq == 13
-    assert replay.resume(12)[0] == "event 13"
+    assert replay.since(12)[0] == "event 13"
     with pytest.raises(ClientError) as gap:
-        replay.resume(11)
+        replay.since(11)
     assert gap.value.code == "resume_gap"
     with pytest.raises(BadRequestError) as future:
-        replay.resume(21)
+        replay.since(21)
     assert future.value.param == "after_seq"
 
 
@@ -53,7 +53,7 @@ def test_bytes_are_bounded_too_even_for_one_event() -> None:
     replay.record("x" * 31)
     assert replay.first_seq == replay.last_seq + 1 == 5
     replay.record("y")
-    assert replay.resume(4) == ["y"]
+    assert replay.since(4) == ["y"]
 
 
 class LostClients(RuleBasedStateMachine):
@@ -91,11 +91,13 @@ class LostClients(RuleBasedStateMachine):
     def resume(self) -> None:
         """Also without a loss that the server would know of: the newest connection wins."""
         try:
-            self.on_the_way = self.replay.resume(len(self.heard))
+            self.on_the_way = self.replay.since(len(self.heard))
         except ClientError:
             assert len(self.heard) + 1 < self.replay.first_seq
             self.heard = list(self.said)  # it begins another session
-            self.on_the_way = self.replay.resume(len(self.heard))
+            self.on_the_way = self.replay.since(len(self.heard))
+        self.replay.attach()
+        assert self.replay.intact
 
     @invariant()
     def what_was_heard_is_what_was_said(self) -> None:
@@ -112,7 +114,7 @@ TestLostClients = LostClients.TestCase
 def test_every_number_gives_the_rest_or_an_error(num_events: int, after_seq: int) -> None:
     replay = filled(num_events)
     try:
-        frames = replay.resume(after_seq)
+        frames = replay.since(after_seq)
     except ClientError:
         assert after_seq > num_events or after_seq < num_events - 8
     else:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
+import httpx
+import pytest
 import trio
 import trio.testing
 from sensorium.actors.callers import Caller
+from sensorium.actors.live import callbacks
+from sensorium.actors.live.callbacks import Callback
 from sensorium.actors.live.calls import Audience, CallActor, TrackSocket
 from sensorium.actors.live.line import Line, Socket
 from sensorium.actors.live.outbox import Outbox
@@ -65,3 +70,28 @@ async def test_a_call_without_room_for_a_track_is_told_of_in_order(nursery: trio
     await trio.testing.wait_all_tasks_blocked()
     told = [(event["event"], event["seq"]) for event in provider.received]
     assert told == [("call.started", 1), ("error", 2), ("error", 3), ("call.summary", 4)]
+
+
+async def test_numbers_go_up_where_a_callback_has_no_room(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callbacks, "MAX_WAITING", 1)
+
+    def open_track(_: Socket, __: AudioFormat) -> Line:
+        raise AssertionError
+
+    def open_callback(problem: Callable[[str, str], None]) -> Callback:
+        return Callback(httpx.URL("http://127.0.0.1/"), None, None, problem)  # type: ignore[arg-type]
+
+    async def serve(_: Line) -> None:
+        raise AssertionError
+
+    provider = FakeSocket()
+    outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
+    caller = Caller("x")
+    actor = CallActor(provider, outbox, open_track, serve, Audience(), caller, open_callback=open_callback)
+    nursery.start_soon(actor.run)
+    provider.client_sends(*({"event": "mark", "mark": {"name": f"{number}"}} for number in range(3)))
+    await trio.testing.wait_all_tasks_blocked()
+    assert [event["seq"] for event in provider.received] == [1, 2, 3, 4]
+    nursery.cancel_scope.cancel()

@@ -83,7 +83,7 @@ async def test_an_id_may_be_used_again_at_any_time(after_s: float, autojump_cloc
         room.media.forget(X)
         room.open(2, bytes([2, 20]), nursery)
         await trio.sleep(3.0)
-        known = {name: items.items[0].num_tokens for name, items in room.media._known.items()}
+        known = {name: items.items[0].num_tokens for name, (_, items) in room.media._known.items()}
         assert known == {"x.content[0]": 20}, "the new picture, whenever the old one was opened"
         room.media.forget(X)
         room.open(3, bytes([0, 0]), nursery)

@@ -82,3 +82,76 @@ def test_a_turn_comes_behind_the_items_before_it() -> None:
     item = talk.add(said("look"))
     speak(talk)
     assert talk.of("committed")[0]["previous_item_id"] == item
+
+
+def test_the_id_of_a_turn_is_taken_from_its_beginning_to_its_words() -> None:
+    talk = Talk()
+    talk.speak(800)
+    turn = talk.of("speech_started")[0]["item_id"]
+    create = {"type": "conversation.item.create", "item": said("mine", id=turn)}
+    talk.client(create)
+    assert talk.error()["code"] == "item_already_exists"
+    talk.silence(700)
+    talk.client({"type": "conversation.item.delete", "item_id": turn})
+    talk.client(create)
+    assert talk.error()["code"] == "item_already_exists"
+    talk.answer("how many")
+    assert talk.add(said("mine", id=turn)) == turn
+    assert not talk.of("response.created"), "of a turn that was deleted"
+
+
+def test_a_turn_that_was_never_ended_takes_no_id() -> None:
+    talk = Talk()
+    talk.speak(800)
+    turn = talk.of("speech_started")[0]["item_id"]
+    talk.client({"type": "input_audio_buffer.clear"})
+    assert talk.add(said("mine", id=turn)) == turn
+
+
+def test_a_deleted_turn_has_no_older_one_answered_again() -> None:
+    talk = Talk()
+    speak(talk)
+    talk.reply("three")
+    talk.speak(800)
+    talk.silence(700)
+    talk.client({"type": "conversation.item.delete", "item_id": talk.of("committed")[-1]["item_id"]})
+    talk.answer("and now")
+    assert len(talk.of("response.created")) == 1
+
+
+def test_who_asks_for_the_answer_gets_one() -> None:
+    talk = Talk()
+    talk.speak(800)
+    talk.silence(700)
+    response = talk.respond()
+    talk.answer("how many")
+    talk.reply("three", response_id=response)
+    assert not talk.questions
+    assert len(talk.of("response.done")) == 1
+
+
+def test_a_noise_behind_a_question_does_not_end_it() -> None:
+    talk = Talk()
+    talk.update({"turn_detection": {"type": "server_vad", "interrupt_response": False}})
+    speak(talk)
+    talk.begin()
+    speak(talk, "and now")
+    speak(talk, "")
+    talk.end()
+    assert talk.prompt()[-1] == ("user", "and now")
+
+
+def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() -> None:
+    for is_cleared in (False, True):
+        talk = Talk()
+        talk.speak(800)
+        talk.silence(700)
+        talk.speak(300)
+        talk.answer("how many", item_id=talk.of("committed")[0]["item_id"])
+        assert not talk.questions, "somebody speaks"
+        if is_cleared:
+            talk.client({"type": "input_audio_buffer.clear"})
+        else:
+            talk.silence(700)
+            talk.answer("")
+        assert talk.prompt() == [("user", "how many")]

@@ -226,3 +226,26 @@ def test_a_model_without_calls_says_so() -> None:
     talk.configure(tools=[TOOL])
     found = talk.error()
     assert (found["code"], found["param"]) == ("unsupported_parameter", "session.tools")
+
+
+def test_a_call_takes_no_output_of_an_older_one() -> None:
+    """Some models number the calls of each answer from 0."""
+    talk = Talk(dialogue=CALLS)
+    talk.configure(tools=[TOOL])
+    talk.add(said("What is there?"))
+    talk.respond()
+    talk.begin()
+    talk.call("look", "{}", call_id="look:0")
+    talk.end()
+    talk.add(output("look:0"))
+    (first,) = talk.of("response.done")[0]["response"]["output"]
+    talk.client({"type": "conversation.item.delete", "item_id": first["id"]})
+    talk.respond()
+    talk.begin()
+    talk.call("look", "{}", call_id="look:0")
+    talk.end()
+    (call,) = talk.of("response.done")[-1]["response"]["output"]
+    assert call["call_id"] != "look:0"
+    talk.add(output(call["call_id"], "a dog"))
+    talk.respond()
+    assert called(talk)[-1].content == "a dog"

@@ -199,6 +199,16 @@ def test_a_long_item_drops_what_was_before_it(words: str, num_refused: int) -> N
     assert talk.num_tokens <= BOUND
 
 
+def test_to_keep_all_that_fits_is_to_drop_what_does_not() -> None:
+    """A prompt proves longer than it was taken for, though as much is to be kept as may be."""
+    talk = LongTalk()
+    talk.configure(truncation={"type": "retention_ratio", "retention_ratio": 1.0})
+    for _ in range(4):
+        talk.turn("%" * 20)
+    assert talk.dropped
+    assert {event["response"]["status"] for event in talk.of("response.done")} == {"completed"}
+
+
 def test_a_talk_of_many_items_does_not_fill_up() -> None:
     talk = LongTalk(bounds={"max_context": 100_000, "max_items": 12})
     for index in range(40):

@@ -14,6 +14,7 @@ from sensorium.realtime.dialogue.effects import (
     Warm,
 )
 from sensorium.realtime.dialogue.retention import MAX_QUESTIONS
+from sensorium.realtime.events import DrainStarted
 from support.talks import Talk, said
 from support.watches import TOKENS, Watch
 
@@ -305,3 +306,64 @@ def test_models_without_eyes_refuse_frames() -> None:
     talk = Talk()
     talk.client({"type": "input_image_buffer.append", "image": "AA=="})
     assert talk.error()["code"] == "unsupported_media"
+
+
+def test_clearing_a_clip_that_is_asked_about() -> None:
+    watch = Watch(is_slow=True)
+    watch.show(10)
+    watch.show(200)
+    watch.catch_up(most=2)
+    reference = {"type": "item_reference", "id": watch.items[0].id}
+    watch.respond(input=[reference, said("what is it?")])
+    watch.client({"type": "input_image_buffer.clear"})
+    assert watch.prompt() == [("user", "what is it?")]
+
+
+def test_what_is_refused_completes_no_clip() -> None:
+    watch = Watch()
+    watch.add(said("hello", id="a"))
+    watch.show(10)
+    watch.show(200)
+    watch.client({"type": "conversation.item.create", "item": said("again", id="a")})
+    assert watch.error()["code"] == "item_already_exists"
+    assert watch.items[-1].status == "in_progress"
+    watch.client({"type": "conversation.item.delete", "item_id": watch.items[-1].id})
+    assert "image buffer" in watch.error()["message"]
+    watch.tell(DrainStarted())
+    watch.client({"type": "response.create"})
+    assert watch.error()["code"] == "server_draining"
+    assert watch.items[-1].status == "in_progress"
+
+
+def test_a_turn_comes_behind_what_was_seen_before_it() -> None:
+    watch = Watch()
+    watch.show(10)
+    watch.speak(700, "what is it")
+    watch.silence(800, "what is it")
+    clip, turn = watch.items[:2]
+    assert clip.clip is not None
+    assert watch.of("committed")[0]["previous_item_id"] == clip.id
+    assert [event["previous_item_id"] for event in watch.of("done")][:2] == [None, clip.id]
+    assert turn.id == watch.of("committed")[0]["item_id"]
+
+
+def test_a_commit_counts_what_is_still_looked_at() -> None:
+    watch = Watch(is_slow=True)
+    watch.show(10)
+    watch.show(200)
+    watch.client({"type": "input_image_buffer.commit"})
+    watch.show(30)
+    watch.client({"type": "input_image_buffer.commit"})
+    assert [event["num_frames"] for event in watch.of("input_image_buffer.committed")] == [2, 1]
+    watch.catch_up(most=2)
+    watch.catch_up(breaks=True, most=1)
+    watch.catch_up()
+    committed, broken = (event["item_id"] for event in watch.of("input_image_buffer.committed"))
+    assert {event["item"]["id"] for event in watch.of("added")} == {committed}
+    assert [event["item_id"] for event in watch.of("conversation.item.deleted")] == [broken]
+
+
+def test_half_of_the_context_is_for_questions_and_answers() -> None:
+    watch = Watch(bounds={"max_context": 400})
+    watch.configure(video={"retention_tokens": 100_000})
+    assert watch.read()[-1]["session"]["video"]["retention_tokens"] == 200

@@ -1,0 +1,46 @@
+"""Which spoken turns are still to be answered, and when that begins.
+
+Once all their words are there, unless somebody speaks again meanwhile: what is said then belongs to the
+question. A turn whose item is gone, or that a response answers to already, is owed nothing. Used by
+`realtime/dialogue/dialogue.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from .items import Item, Items
+
+
+class OwedAnswers:
+    """Turns in the order in which they ended."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._all: list[Item] = []
+        self.is_postponed = False
+        """Somebody speaks, and what they say is to be answered to, too."""
+
+    @property
+    def turns(self) -> list[Item]:
+        """Those whose items are there."""
+        self._all = [item for item in self._all if item in self._items]
+        return self._all
+
+    @property
+    def are_due(self) -> bool:
+        """It is known what was said."""
+        turns = self.turns
+        return bool(turns) and not self.is_postponed and not any(item.waits for item in turns)
+
+    def add(self, item: Item) -> None:
+        """A turn has ended, and nobody else asks for its answer."""
+        self._all.append(item)
+
+    def answered_by(self, context: Container[Item]) -> None:
+        """A response answers to these."""
+        self._all = [item for item in self._all if item not in context]
+
+    def clear(self) -> None:
+        """Owe nothing."""
+        self._all = []
