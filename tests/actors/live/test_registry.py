@@ -236,6 +236,19 @@ async def test_the_newest_socket_takes_the_session_over(autojump_clock: MockCloc
         assert again.names()[-1] == "session.updated", "replayed"
 
 
+async def test_a_resume_does_not_wait_for_a_line_that_nobody_reads(autojump_clock: MockClock) -> None:
+    sessions = Sessions()
+    async with running(sessions) as nursery:
+        old = await sessions.connect(nursery)
+        old.stall()
+        old.client_sends(*[UPDATE] * 900)
+        await wait_all_tasks_blocked()
+        (session,) = sessions.registry._sessions.values()
+        assert session.num_events < 900, "what is said finds no room, so nothing more is taken in"
+        new = await sessions.resume(nursery, wish(old, session.delivery.last_seq))
+        assert new.names()[:2] == ["session.created", "session.resumed"]
+
+
 async def test_a_resume_in_the_middle_of_a_session_is_an_error_event(autojump_clock: MockClock) -> None:
     sessions = Sessions()
     async with running(sessions) as nursery:

@@ -78,6 +78,8 @@ class VideoMachine(RuleBasedStateMachine):
             self.talk.break_off(InternalError("broken"), next(iter(self.talk.questions)))
             self.talk.catch_up()
         assert not any(item.waits for item in self.talk.items)
+        assert self.talk.session.dialogue is not None
+        assert self.talk.session.dialogue.is_idle
 
 
 TestVideoMachine = VideoMachine.TestCase
