@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.transcript import Word
@@ -130,8 +131,8 @@ def rejoined(words: Sequence[Word]) -> tuple[Word, ...]:
             lengths_s = spoken_length_s(word.word), spoken_length_s(behind.word)
             lasts_s = (behind.end - behind.start) * lengths_s[0] / sum(lengths_s)
             middle_s = round(behind.start + lasts_s, 3)
-            found[index] = Word(word.word, behind.start, middle_s)
-            found[index + 1] = Word(behind.word, middle_s, behind.end)
+            found[index] = replace(word, start=behind.start, end=middle_s)
+            found[index + 1] = replace(behind, start=middle_s)
     return tuple(found)
 
 

@@ -66,11 +66,12 @@ _Plain = TypeVar("_Plain", bound=TranscriptionBody)
 
 
 class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
-    """`response_format=verbose_json`; `language` is the code of the main one. Segments and words where asked
-    for."""
+    """`response_format=verbose_json`; `language` is the code of the main one, `language_probability` how sure
+    the model was of it. Segments and words where asked for."""
 
     task: Task
     language: str
+    language_probability: float
     languages: list[DetectedLanguage]
     duration: float
     text: str
@@ -125,6 +126,7 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
                 VerboseTranscriptionBody(
                     task=request.options.task,
                     language=transcript.language,
+                    language_probability=round(transcript.language_probability, 4),
                     languages=detected_languages(transcript),
                     duration=transcript.duration,
                     text=transcript.text,

@@ -73,6 +73,11 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     word_timestamps: bool = False
     logprobs: bool = False
 
+    @property
+    def needs_tokens(self) -> bool:
+        """What was said is told by tokens, or words by how sure the model is of theirs."""
+        return self.logprobs or self.word_timestamps
+
 
 class Word(msgspec.Struct, frozen=True):
     """One word and when it was spoken."""
@@ -80,6 +85,8 @@ class Word(msgspec.Struct, frozen=True):
     word: str
     start: float
     end: float
+    probability: float | UnsetType = UNSET
+    """How sure the model is of it: the mean of its tokens' probabilities."""
     channel: int | UnsetType = UNSET
     """Counted from 0, where channels are transcribed each for itself."""
 
@@ -124,7 +131,7 @@ class Transcript(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     """All that were heard, `language` first."""
     language_probability: float = 1.0
-    """How sure the model was of a language that it found itself."""
+    """How sure the model was of a language that it found itself; 1 for one it was told."""
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     num_input_tokens: int = 0
@@ -133,6 +140,6 @@ class Transcript(msgspec.Struct, frozen=True):
     avg_logprob: float | None = None
     no_speech_prob: float = 0.0
     tokens: tuple[TokenLogProb, ...] = ()
-    """Filled where `TranscriptionOptions.logprobs` asks for it, and in a live turn."""
+    """Filled where `TranscriptionOptions.needs_tokens`, and in a live turn."""
     channels: tuple[Transcript, ...] = ()
     """Of each channel for itself, where that is asked for; all else is of all of them together."""

@@ -33,6 +33,7 @@ from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
 from .unheard import silences, without_unheard
+from .word_probabilities import with_probabilities
 
 CLEAR_BEHIND: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
@@ -200,7 +201,8 @@ class Asker:
         items, samples = await self._items(part), await self.recording.samples(part)
         speech = await self.recording.speech(part, padding=SPEECH_PADDING)
         within = [(start - part[0], end - part[0]) for start, end in speech]
-        return await self.family.times(items, answer, self._request(part, language), samples, within)
+        words = await self.family.times(items, answer, self._request(part, language), samples, within)
+        return tuple(with_probabilities(words, answer.tokens))
 
     async def time(self, part: Range, language: str | None) -> None:
         """Find when the answer's words were said, if that is asked for; segments need it, too."""

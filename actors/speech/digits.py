@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from msgspec import UNSET
 from text_to_num import find_numbers
 
 from ...protocols.numerals import DIGIT_LANGUAGES
@@ -253,7 +254,8 @@ def _words(data: bytes, words: Sequence[Word], changes: Sequence[_Change]) -> It
         ends.append(min(len(data), starts[-1] + len(said)))
     for first, last, within in _groups(ends[1:], changes):
         written = _changed(data, starts[first], ends[last], within).decode(errors="replace")
-        yield Word(written, words[first].start, words[last - 1].end)
+        known = [each.probability for each in words[first:last] if isinstance(each.probability, float)]
+        yield Word(written, words[first].start, words[last - 1].end, min(known) if known else UNSET)
 
 
 def _tokens(

@@ -99,7 +99,7 @@ class RangeAnswer:
     logprobs: tuple[float, ...] = ()
     """Of the tokens behind the header."""
     tokens: tuple[TokenLogProb, ...] = ()
-    """Of the text, if the options ask for them."""
+    """Of the text, if the options need them."""
     temperature: float = 0.0
     """At which it was drawn."""
     no_speech_prob: float = 1.0

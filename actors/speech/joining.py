@@ -125,7 +125,10 @@ class Part:
 
 def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
     """The words, as much later."""
-    return tuple(Word(word.word, round(word.start + by_s, 3), round(word.end + by_s, 3)) for word in words)
+    return tuple(
+        msgspec.structs.replace(word, start=round(word.start + by_s, 3), end=round(word.end + by_s, 3))
+        for word in words
+    )
 
 
 def joined(

@@ -80,7 +80,7 @@ class _Places:
 
     def word(self, word: Word) -> Word:
         index = self._region(bisect_right(self._bounds, _middle(word)))
-        return Word(word.word, self._in(index, word.start), self._in(index, word.end))
+        return msgspec.structs.replace(word, start=self._in(index, word.start), end=self._in(index, word.end))
 
     def segment(self, segment: Segment, words: Sequence[Word]) -> Segment:
         """The segment of these words, whose times are the recording's."""

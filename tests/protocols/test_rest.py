@@ -58,7 +58,7 @@ def test_verbose_json() -> None:
     assert parsed.words is not None
     assert parsed.segments[0].text == " Küche an."
     assert [word.word for word in parsed.words] == ["Küche", "an."]
-    assert set(parsed.model_extra or {}) == {"task", "languages"}
+    assert set(parsed.model_extra or {}) == {"task", "languages", "language_probability"}
     assert json.loads(body)["languages"] == [{"code": "de"}]
     assert not {"segments", "words"} & set(json.loads(render("verbose_json")[1]))
     TranslationVerbose.model_validate_json(body, strict=True)
