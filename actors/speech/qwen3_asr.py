@@ -199,7 +199,9 @@ class Qwen3Asr:
                         if growing.add(part):
                             break
         header = () if language is None else self.text.header(language)
-        answer = self._answer(growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.needs_tokens)
+        answer = self._answer(
+            growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.needs_tokens
+        )
         return replace(answer, temperature=options.temperature)
 
     async def times(

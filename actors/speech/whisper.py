@@ -216,7 +216,9 @@ class Whisper:
             text=cut_loops(self.text.decode(token_ids)).strip(),
             token_ids=token_ids,
             logprobs=logprobs,
-            tokens=tuple(self._tokens(token_ids, logprobs, answer.top_logprobs)) if options.needs_tokens else (),
+            tokens=tuple(self._tokens(token_ids, logprobs, answer.top_logprobs))
+            if options.needs_tokens
+            else (),
             temperature=options.temperature,
             no_speech_prob=no_speech_prob,
             num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),

@@ -132,6 +132,8 @@ def test_only_what_was_asked_for_is_timed(server: Server, lights: bytes) -> None
     words = post(server, lights, response_format="verbose_json", timestamp_granularities=["word"]).json()
     assert "segments" not in words
     assert words["words"]
+    assert all(0.0 < word["probability"] <= 1.0 for word in words["words"])
+    assert 0.0 < words["language_probability"] <= 1.0
 
 
 def test_a_named_language_is_used(server: Server, lights: bytes) -> None:
