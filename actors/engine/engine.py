@@ -163,7 +163,7 @@ class Engine(EngineClient):
             return
         ticket = Ticket(next(self._ids))
         try:
-            answer = await group.cache.handle.need(ticket, items, lane.service)
+            answer = await group.cache.handle.need(ticket, items, lane)
             while isinstance(answer, Ask):
                 features = await fetch(answer.missing)
                 sent = dict(zip(answer.missing, features, strict=True))
