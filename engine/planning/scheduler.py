@@ -246,7 +246,10 @@ class Scheduler:
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
         size = self.config.block_size
         for flight in self._flights.values():
-            for step in flight.plan.sequences:
+            for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
+                is_present = request.sequence_id == step.sequence_id
+                held = request.blocks[: len(step.block_table)]
+                assert not is_present or held == step.block_table, "a step in flight lost its blocks"
                 written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
@@ -298,6 +301,8 @@ class Scheduler:
         if sampled.error is not None:
             return self._finish(request, sampled, "error")
         request.take(step, sampled)
+        if step.num_draft:
+            self._kv.shrink(request)
         if request.num_computed >= request.next_full:
             self._kv.register(request)
         if not step.samples:
