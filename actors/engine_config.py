@@ -56,7 +56,8 @@ class EngineConfig:
     encoder_memory
         Memory for encoded audio and images, in use or for reuse: a size or a share. auto: 0.1, at most 1GiB.
     max_running
-        Requests decoded together; 0 takes 64 on a CPU, 256 on a GPU.
+        Requests decoded together; 0 takes 64 on a CPU, 256 on a GPU. With fewer than four, batches may wait
+        for as long as speech and chats are there.
     max_waiting
         Requests that may wait for the engine before new ones are refused with 503.
     plans_in_flight

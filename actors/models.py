@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ..engine.control_groups import num_processors
-from ..engine.execution.grammar import GrammarStore
+from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import ModelInfo, sampling_defaults
 from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory

@@ -18,7 +18,7 @@ from ...engine.planning.claim_line import Ticket
 from ...engine.planning.encoder_cache import EncoderCache
 from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import ContentHash, Features, ItemKey, Service
+from ...protocols.messages import ContentHash, Features, ItemKey, Lane
 from ..kernel.actor import Handle, Inbox, Reply
 from .scheduler import SchedulerHandle
 
@@ -30,7 +30,7 @@ INBOX_CAPACITY: Final = 4096
 class _Need:
     ticket: Ticket
     items: tuple[ItemKey, ...]
-    service: Service
+    lane: Lane
     reply: Reply[Grant | Ask]
 
 
@@ -57,14 +57,14 @@ class EncoderCacheHandle:
     def __init__(self, handle: Handle[_Message]) -> None:
         self._handle = handle
 
-    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...], service: Service) -> Grant | Ask:
+    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...], lane: Lane) -> Grant | Ask:
         """A slot for each of `items`, held until `release(ticket)`, which must follow whatever happens here.
 
         Given all at once, as soon as there is room for all, to better classes first: the scheduler orders the
         encodes before their uses. An `Ask` comes first where features are missing: `supply` them. Raises
         BadRequestError if it can never be, OverloadedError if too many of its class or better ones wait.
         """
-        return await self._handle.ask(lambda reply: _Need(ticket, items, service, reply))
+        return await self._handle.ask(lambda reply: _Need(ticket, items, lane, reply))
 
     async def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> Grant | Ask:
         """The slots, now that what was asked for is here, or what else has become missing."""
@@ -98,10 +98,10 @@ class EncoderCacheActor:
 
     def _handle_message(self, message: _Message) -> Iterable[CacheEffect]:
         match message:
-            case _Need(ticket, items, service, reply):
+            case _Need(ticket, items, lane, reply):
                 self._replies[ticket] = reply
                 try:
-                    return self._cache.need(ticket, items, service)
+                    return self._cache.need(ticket, items, lane)
                 except SensoriumError as error:
                     self._replies.pop(ticket).fail(error)
                     return ()

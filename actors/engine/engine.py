@@ -163,7 +163,7 @@ class Engine(EngineClient):
             return
         ticket = Ticket(next(self._ids))
         try:
-            answer = await group.cache.handle.need(ticket, items, lane.service)
+            answer = await group.cache.handle.need(ticket, items, lane)
             while isinstance(answer, Ask):
                 features = await fetch(answer.missing)
                 sent = dict(zip(answer.missing, features, strict=True))
@@ -226,9 +226,9 @@ class Engine(EngineClient):
             async with self._expecting(request, request.sampling.phrases, stride=stride) as expected:
                 yield expected
             return
-        grammar = request.sampling.grammar
-        with self._grammars.holding(grammar):
-            await self._grammars.compile(grammar, caller=request.lane.caller)
+        grammar, caller = request.sampling.grammar, request.lane.caller
+        with self._grammars.holding(grammar, caller=caller):
+            await self._grammars.compile(grammar, caller=caller)
             async with self._submitted(request, stride=stride) as stream:
                 yield stream
 

@@ -25,16 +25,17 @@ _MAX_OF_CALLER: Final = 2
 class Grammars(Protocol):
     """What compiles: `engine/execution/grammar.py`'s store, or a fake in tests. Thread-safe."""
 
-    def compile(self, grammar: Grammar) -> None:
-        """Make `grammar` ready for the runner. Raises BadRequestError that says what is wrong with it."""
+    def compile(self, grammar: Grammar, caller: str = "") -> None:
+        """Make `grammar` ready for the runner. Raises BadRequestError that says what is wrong with it,
+        OverloadedError if there is no room to keep it."""
 
     def is_ready(self, grammar: Grammar) -> bool:
         """Whether it was made ready, and is. Does not wait."""
 
-    def hold(self, grammar: Grammar) -> None:
-        """Keep it ready, if there is room, until `release`. Does not wait."""
+    def hold(self, grammar: Grammar, caller: str = "") -> None:
+        """Keep it ready, once it is, until `release`. Does not wait. Raises OverloadedError as `compile`."""
 
-    def release(self, grammar: Grammar) -> None:
+    def release(self, grammar: Grammar, caller: str = "") -> None:
         """Take back one `hold`."""
 
 
@@ -49,22 +50,25 @@ class GrammarCompiler:
         """By caller, of those that have something compiled."""
 
     @contextmanager
-    def holding(self, grammar: Grammar | None) -> Iterator[None]:
-        """Keep it ready for the duration, however many others are compiled meanwhile."""
+    def holding(self, grammar: Grammar | None, *, caller: str = "") -> Iterator[None]:
+        """Keep it ready for the duration, however many others are compiled meanwhile.
+
+        Raises OverloadedError if that leaves too little room for those of others.
+        """
         if grammar is None or self._grammars is None:
             yield
             return
-        self._grammars.hold(grammar)
+        self._grammars.hold(grammar, caller)
         try:
             yield
         finally:
-            self._grammars.release(grammar)
+            self._grammars.release(grammar, caller)
 
     async def compile(self, grammar: Grammar | None, *, caller: str = "") -> None:
         """Return when `grammar` is ready.
 
         Raises BadRequestError if it is wrong or takes too long, OverloadedError if others take so long that
-        it was not begun.
+        it was not begun, or so much memory that it cannot be kept.
         """
         if grammar is None:
             return
@@ -92,7 +96,7 @@ class GrammarCompiler:
             nonlocal has_begun
             has_begun = True
             try:
-                grammars.compile(grammar)
+                grammars.compile(grammar, caller)
             finally:
                 with suppress(trio.RunFinishedError):
                     loop.run_sync_soon(leave)

@@ -1,17 +1,15 @@
-"""Structured output: grammars compiled off the step loop, and the matcher each sequence carries.
+"""Structured output: how a grammar is compiled, and the matcher each sequence carries.
 
 The work is done by llguidance, which knows the tokens' bytes; this file bounds it (size of source, parser
-effort, number kept) and gives its failures to the request they belong to. `engine/execution/logits.py`
-applies the masks, `engine/execution/sampler.py` advances the matchers. Knows no model and no scheduler.
+effort) and gives its failures to the request they belong to. `engine/execution/grammar_store.py` keeps what
+is compiled, `engine/execution/logits.py` applies the masks, `engine/execution/sampler.py` advances the
+matchers. Knows no model and no scheduler.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final
 
@@ -32,12 +30,8 @@ MAX_LARK_BYTES: Final = 16 * 1024
 """A rule may be one regex."""
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """It may hold the schemas of many tools."""
-MAX_KEPT: Final = 128
 _LIMIT_OF: Final = {"lark": MAX_LARK_BYTES, "answer": MAX_ANSWER_BYTES}
-MAX_KEPT_BYTES: Final = 256 * 1024 * 1024
-"""About what the worst grammars of their length take when compiled (`_cost`)."""
-
-_PARAM: Final = "response_format"
+PARAM: Final = "response_format"
 _MAX_MESSAGE = 300
 _MAX_CHOICES = 4096
 MAX_OPTIONAL: Final = 240
@@ -122,104 +116,10 @@ class GrammarMatcher:
         return packed
 
     def _error(self) -> GrammarError:
-        return GrammarError(f"the answer cannot follow its grammar: {_first_line(self._matcher.get_error())}")
+        return GrammarError(f"the answer cannot follow its grammar: {first_line(self._matcher.get_error())}")
 
 
-class GrammarStore:
-    """Compiled grammars of one model, the most recently used kept. Every method is thread-safe."""
-
-    def __init__(self, tokenizer_json: str, *, vocab_size: int, stop_token_ids: Sequence[int]) -> None:
-        """`tokenizer_json` is what `tokenizers.Tokenizer.to_str()` gives; it is read when first needed, or by
-        `prepare`.
-
-        `vocab_size`, the rows of the logits, may exceed its ids. `stop_token_ids` are the model's own.
-        """
-        self._tokenizer_json = tokenizer_json
-        self._vocab_size = vocab_size
-        self._stop_token_ids = tuple(stop_token_ids)
-        self._lock = threading.Lock()
-        self._tokenizer: llguidance.LLTokenizer | None = None
-        self._kept: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
-        self._num_bytes = 0
-        self._held: Counter[Grammar] = Counter()
-
-    def prepare(self) -> None:
-        """Read the tokenizer now: it takes a second of the interpreter, in which nobody should wait."""
-        with suppress(BadRequestError), self._lock:  # who asks for a grammar is told
-            self._tokenizer = self._tokenizer or self._new_tokenizer()
-
-    def is_ready(self, grammar: Grammar) -> bool:
-        """Whether it is compiled and kept."""
-        with self._lock:
-            return grammar in self._kept
-
-    def hold(self, grammar: Grammar) -> None:
-        """Forget others rather than this one until `release`; it need not be compiled yet.
-
-        A request that waits would otherwise lose its grammar to those that come behind it, and compile it
-        again in the device's thread, where everybody waits.
-        """
-        with self._lock:
-            self._held[grammar] += 1
-
-    def release(self, grammar: Grammar) -> None:
-        """Take back one `hold`."""
-        with self._lock:
-            self._held[grammar] -= 1
-            if not self._held[grammar]:
-                del self._held[grammar]
-
-    def compile(self, grammar: Grammar) -> None:
-        """Make a grammar ready for `matcher`; tens of milliseconds, so called off the step loop.
-
-        Raises BadRequestError that says what is wrong with it.
-        """
-        self._compiled(grammar)
-
-    def matcher(self, grammar: Grammar) -> GrammarMatcher:
-        """A fresh matcher, at the start of the answer. Raises BadRequestError as `compile` does."""
-        tokenizer, compiled = self._compiled(grammar)
-        with self._lock:
-            return GrammarMatcher(compiled.deep_copy(), tokenizer.eos_tokens)
-
-    def _compiled(self, grammar: Grammar) -> tuple[llguidance.LLTokenizer, llguidance.LLMatcher]:
-        with self._lock:
-            tokenizer = self._tokenizer = self._tokenizer or self._new_tokenizer()
-            compiled = self._kept.get(grammar)
-            if compiled is not None:
-                self._kept.move_to_end(grammar)
-                return tokenizer, compiled
-        compiled = _compile(tokenizer, grammar)
-        with self._lock:
-            if grammar not in self._kept:
-                self._num_bytes += _cost(grammar)
-            self._kept[grammar] = compiled
-            while len(self._kept) > MAX_KEPT or self._num_bytes > MAX_KEPT_BYTES:
-                oldest = next((each for each in self._kept if each not in self._held), next(iter(self._kept)))
-                del self._kept[oldest]
-                self._num_bytes -= _cost(oldest)
-        return tokenizer, compiled
-
-    def _new_tokenizer(self) -> llguidance.LLTokenizer:
-        """About a second for 150 000 tokens. Raises BadRequestError if it is of a kind that has no bytes."""
-        parsed = json.loads(self._tokenizer_json)
-        num_ids = len(parsed["model"]["vocab"])
-        num_ids = max([num_ids, *(1 + int(token["id"]) for token in parsed.get("added_tokens") or ())])
-        # Without one the library would take some token of text for the end.
-        stops = [token_id for token_id in self._stop_token_ids if 0 <= token_id < num_ids]
-        try:
-            if not stops:
-                raise ValueError("no stop token")
-            size = max(self._vocab_size, num_ids)
-            return llguidance.LLTokenizer(self._tokenizer_json, n_vocab=size, eos_token=stops)
-        except ValueError as error:
-            reason = _first_line(str(error))
-            raise BadRequestError(
-                f"this model's tokenizer cannot follow a grammar: {reason}", param=_PARAM
-            ) from None
-
-
-def _compile(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
+def compile_grammar(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llguidance.LLMatcher:
     """A matcher at its start that has some token to offer. Raises BadRequestError naming what is at fault."""
     try:
         return _compile_whole(tokenizer, grammar)
@@ -258,12 +158,12 @@ def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llgui
             )
         source = _source(grammar)
     except (ValueError, RecursionError) as error:
-        raise _bad(grammar, _first_line(str(error))) from None
+        raise _bad(grammar, first_line(str(error))) from None
     matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # some limits, and grammars without any answer, show only here
     if matcher.is_error():
-        raise _bad(grammar, _first_line(matcher.get_error()))
+        raise _bad(grammar, first_line(matcher.get_error()))
     if not GrammarMatcher(matcher.deep_copy(), tokenizer.eos_tokens).has_start:
         raise _bad(grammar, "no answer can match it")
     return matcher
@@ -314,9 +214,9 @@ def _num_bytes(grammar: Grammar) -> int:
     return len(grammar.source.encode("utf-8", "surrogatepass"))
 
 
-def _cost(grammar: Grammar) -> int:
-    """Bytes a grammar may take when it is compiled."""
-    return _num_bytes(grammar) + _regex_bytes(grammar) ** 2
+def compiled_bytes(grammar: Grammar) -> int:
+    """Bytes a grammar may take when it is compiled: 0.2 MB for the smallest schema, 1.8 for one of 29 KB."""
+    return max((256 << 10) + 64 * _num_bytes(grammar), _regex_bytes(grammar) ** 2)
 
 
 def _regex_bytes(grammar: Grammar) -> int:
@@ -373,10 +273,10 @@ def _optional_runs(schema: object) -> Iterator[int]:
 def _bad(grammar: Grammar, reason: str) -> BadRequestError:
     if grammar.kind == "answer":
         return BadRequestError(f"`tools`: these cannot be used: {reason}", param="tools")
-    return BadRequestError(f"`{_PARAM}`: this {grammar.kind} cannot be used: {reason}", param=_PARAM)
+    return BadRequestError(f"`{PARAM}`: this {grammar.kind} cannot be used: {reason}", param=PARAM)
 
 
-def _first_line(message: str) -> str:
+def first_line(message: str) -> str:
     """The library's messages go on with excerpts of the grammar."""
     if "NoExtension" in message:
         return "no answer can match it"

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.transfer import to_device
-from ...protocols.errors import BadRequestError
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
 from ..models.base import AligningModel, EncoderOutput, Model
 from ..planning.plan import (
@@ -34,7 +33,8 @@ from ..planning.plan import (
     StepResult,
 )
 from .faults import first_line, naming_device_loss, out_of_memory
-from .grammar import GrammarError, GrammarMatcher, GrammarStore
+from .grammar import GrammarError, GrammarMatcher
+from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
 from .logits import RowSpan
 from .portions import Portions
@@ -240,7 +240,7 @@ class Runner:
             if start.sampling.grammar is not None:
                 try:
                     state.follow(self._matcher(start))
-                except (BadRequestError, GrammarError) as error:
+                except GrammarError as error:
                     state.finished = True
                     return Sampled(sequence_id, error=str(error), fault="cannot_follow")
         if state is None:

@@ -1,4 +1,4 @@
-"""Alignments that wait for a step of the device: by class and priority, then in order of arrival.
+"""Alignments that wait for a step of the device: by class and priority, then by caller in turn.
 
 Each is one forward of its own beside the sequences, under a token budget of its own. Read
 `engine/planning/planner.py` next.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.messages import Align, RequestId, TokensAligned
+from ...protocols.messages import Align, Lane, RequestId, TokensAligned
 from .events import AlignFailed
+from .fair_turns import FairLines, Line, line_of
 from .lanes import SERVICES
 from .plan import AlignStep, Slot, StepResult
 from .slots import SlotQueue
@@ -21,13 +22,24 @@ class Alignment:
 
     command: Align
     slot: Slot
+    turn: int
     is_in_flight: bool = False
     is_ended: bool = False
 
     @property
+    def line(self) -> Line:
+        """Its class and priority."""
+        return line_of(self.command.lane)
+
+    @property
     def service(self) -> int:
         """Its class."""
-        return SERVICES.index(self.command.lane.service)
+        return self.line[0]
+
+    @property
+    def order(self) -> tuple[Line, int]:
+        """What they are sorted by."""
+        return self.line, self.turn
 
     @property
     def step(self) -> AlignStep:
@@ -42,6 +54,7 @@ class AlignQueue:
         self._max_tokens = max_tokens_per_step
         self._live: dict[RequestId, Alignment] = {}
         self._counts = [0] * len(SERVICES)
+        self._turns = FairLines()
         self._taken: list[Alignment] = []  # for the plan being made
         self._num_taken_tokens = 0
 
@@ -60,9 +73,17 @@ class AlignQueue:
         """How many there are of one class."""
         return self._counts[service]
 
+    def lanes(self, service: int) -> list[Lane]:
+        """Of those of this class or a better one."""
+        return [each.command.lane for each in self._live.values() if each.service <= service]
+
     def add(self, command: Align, slot: Slot) -> None:
         """Queue one."""
-        alignment = self._live[command.request_id] = Alignment(command, slot)
+        live = self._live.values()
+        turns = (each.turn for each in live if each.command.lane == command.lane and not each.is_in_flight)
+        present = (each.line for each in live)
+        turn = self._turns.take(line_of(command.lane), max(turns, default=0), present)
+        alignment = self._live[command.request_id] = Alignment(command, slot, turn)
         self._counts[alignment.service] += 1
 
     def abort(self, request_id: RequestId) -> bool:
@@ -87,13 +108,14 @@ class AlignQueue:
         if not self._counts[service] or most == 0:
             return
         mine = [each for each in self._live.values() if each.service == service and not each.is_in_flight]
-        for alignment in sorted(mine, key=lambda each: each.command.lane.priority)[:most]:
+        for alignment in sorted(mine, key=lambda each: each.order)[:most]:
             num_tokens = len(alignment.command.token_ids)
             if self._taken and most is None and self._num_taken_tokens + num_tokens > self._max_tokens:
                 break
             if slots.demand(alignment.slot):
                 self._num_taken_tokens += num_tokens
                 alignment.is_in_flight = True
+                self._turns.begin(alignment.line, alignment.turn)
                 self._taken.append(alignment)
 
     def take(self) -> tuple[Alignment, ...]:

@@ -1,4 +1,4 @@
-"""The line of claims that wait for room in the ledger of encoder outputs: by class, then in order of arrival.
+"""The line of claims that wait for room in the ledger of encoder outputs: by class, then by caller in turn.
 
 The first of the best class is next; those of its class whose contents are there already may pass it. Once
 `max_overtakes` claims of its own class or better ones passed the first of a class, it is owed: it is next,
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NewType
 
-from ...protocols.messages import ItemKey
+from ...protocols.messages import ItemKey, Lane
+from .fair_turns import FairTurns
 from .lanes import SERVICES
 
 Ticket = NewType("Ticket", int)
@@ -30,6 +31,8 @@ class WaitingClaim:
     ticket: Ticket
     service: int
     items: tuple[ItemKey, ...]
+    caller: str
+    turn: int
 
 
 class ClaimLine:
@@ -37,7 +40,8 @@ class ClaimLine:
 
     def __init__(self, max_overtakes: int) -> None:
         self._max_overtakes = max_overtakes
-        self._lines: list[dict[Ticket, WaitingClaim]] = [{} for _ in SERVICES]
+        self._lines: list[dict[Ticket, WaitingClaim]] = [{} for _ in SERVICES]  # each in order of the turns
+        self._turns = [FairTurns() for _ in SERVICES]
         self._num_passed = [0] * len(SERVICES)  # how many passed the present first of each class
 
     def __contains__(self, ticket: Ticket) -> bool:
@@ -47,9 +51,18 @@ class ClaimLine:
         """Claims of this class or a better one."""
         return sum(map(len, self._lines[: service + 1]))
 
-    def add(self, claim: WaitingClaim) -> None:
-        """Queue one, behind those of its class."""
-        self._lines[claim.service][claim.ticket] = claim
+    def add(self, ticket: Ticket, lane: Lane, items: tuple[ItemKey, ...]) -> WaitingClaim:
+        """Queue one, behind those of its class whose turn is before that of its caller."""
+        service = SERVICES.index(lane.service)
+        line = self._lines[service]
+        turns = (each.turn for each in line.values() if each.caller == lane.caller)
+        turn = self._turns[service].take(max(turns, default=0))
+        claim = WaitingClaim(ticket, service, items, lane.caller, turn)
+        behind = [each for each in line.values() if each.turn > turn]
+        for each in (claim, *behind):
+            line.pop(each.ticket, None)
+            line[each.ticket] = each
+        return claim
 
     def remove(self, ticket: Ticket) -> None:
         """Forget one, if it waits."""
@@ -63,6 +76,8 @@ class ClaimLine:
         """Take one out; those of its class and worse ones are passed by it."""
         for service in range(claim.service, len(SERVICES)):
             self._num_passed[service] += bool(self._lines[service])
+        if next(iter(self._lines[claim.service])) == claim.ticket:
+            self._turns[claim.service].begin(claim.turn)
         self.remove(claim.ticket)
 
     def next(
@@ -85,3 +100,5 @@ class ClaimLine:
         """Assert the invariants."""
         for line, num_passed in zip(self._lines, self._num_passed, strict=True):
             assert num_passed <= (self._max_overtakes if line else 0), "passed more often than allowed"
+            turns = [claim.turn for claim in line.values()]
+            assert turns == sorted(turns)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ...protocols.errors import BadRequestError, OverloadedError
-from ...protocols.messages import ContentHash, Features, ItemKey, Service
+from ...protocols.messages import INTERACTIVE, ContentHash, Features, ItemKey, Lane
 from .cache_effects import Ask, CacheEffect, Drop, Encode, Free, Grant
-from .claim_line import MAX_OVERTAKES, ClaimLine, Ticket, WaitingClaim
+from .claim_line import MAX_OVERTAKES, ClaimLine, Ticket
 from .lanes import SERVICES
 from .plan import Slot
 
@@ -55,7 +55,7 @@ class EncoderCache:
     called passing (the windows of live turns: the next update has another open window, and an ended turn is
     asked about no more) goes before everything else, and where nobody holds it `max_passing_bytes` of it are
     kept at the most, or the newest: memory used again costs less than new memory. A claim gets all its items
-    at once; if there is no room for them it waits, by class of service and then in order of arrival
+    at once; if there is no room for them it waits, by class of service and then by caller in turn
     (`engine/planning/claim_line.py` says who may pass whom, and how often), and holds nothing meanwhile. So
     nobody waits while holding and nothing deadlocks, as long as every request holds at most one ticket at a
     time. What is held is taken from nobody: a better claim waits until enough of it is let go.
@@ -114,9 +114,7 @@ class EncoderCache:
         """Bytes of what is kept (as the runner reported) or being encoded (as estimated)."""
         return self._num_bytes
 
-    def need(
-        self, ticket: Ticket, items: Iterable[ItemKey], service: Service = "interactive"
-    ) -> list[CacheEffect]:
+    def need(self, ticket: Ticket, items: Iterable[ItemKey], lane: Lane = INTERACTIVE) -> list[CacheEffect]:
         """Claim the contents of all `items`.
 
         Raises BadRequestError if they can never be held together, OverloadedError if `max_waiting` others
@@ -128,8 +126,7 @@ class EncoderCache:
             raise BadRequestError(
                 f"this request's media take {num_bytes} bytes encoded; the encoder cache has {self.max_bytes}"
             )
-        claim = WaitingClaim(ticket, SERVICES.index(service), wanted)
-        self._line.add(claim)
+        claim = self._line.add(ticket, lane, wanted)
         effects = self._serve_waiting()  # others only after this one
         if ticket in self._line and self._line.num_waiting(claim.service) > self._max_waiting:
             self._line.remove(ticket)

@@ -119,6 +119,14 @@ class KvSpace:
         request.capacity = len(request.blocks) * self._block_size
         return True
 
+    def shrink(self, request: Request) -> None:
+        """Let go of the blocks behind the next position: a rejected draft had them. No plan in flight may
+        feed `request`."""
+        num_kept = self.pool.num_blocks_for(request.num_computed + 1)
+        self.pool.free(request.blocks[num_kept:])
+        request.blocks = request.blocks[:num_kept]
+        request.capacity = len(request.blocks) * self._block_size
+
     def register(self, request: Request) -> None:
         """Make the blocks findable that are full now."""
         num_full = request.num_computed // self._block_size

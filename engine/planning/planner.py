@@ -36,6 +36,8 @@ class Making:
     requests: list[Request] = field(default_factory=list)
     sequences: list[SequenceStep] = field(default_factory=list)
     reserve: int = 0  # of the budget that no draft may take
+    num_lacking: int = 0
+    """Of those that run, how many have no block for their next token: so many no draft may take."""
     is_short: bool = False
     """Whether somebody lacks blocks, or was put back for want of them: then nobody worse is admitted."""
     num_slots: list[int] = field(default_factory=lambda: [0] * len(SERVICES))
@@ -72,7 +74,8 @@ class Planner:
 
     def plan(self) -> Making:
         """Everybody's share of one step; encodes and alignments are taken in their queues."""
-        making = Making()
+        running = self._queues.running
+        making = Making(num_lacking=sum(each.num_planned == each.capacity for each in running))
         if not self._slots.is_encoding:
             self._service_apart = len(SERVICES)
         classes = range(len(SERVICES))
@@ -163,8 +166,10 @@ class Planner:
             making.reserve = len(decoding) - index - 1 + others
             if request.sequence_id is None or not making.budget:
                 continue  # put back by a better one
-            if request.num_planned == request.capacity and not self._make_room(request, making):
-                continue  # it keeps its blocks: better requests take them if they must
+            if request.num_planned == request.capacity:
+                making.num_lacking -= 1
+                if not self._make_room(request, making):
+                    continue  # it keeps its blocks: better requests take them if they must
             self._feed(making, request, 1)
         making.reserve = 0
         self._counts["decode_tokens"] += len(making.sequences) - num_before
@@ -292,11 +297,13 @@ class Planner:
     def _feed(
         self, making: Making, request: Request, num_known: int, begin: SequenceStart | None = None
     ) -> None:
-        """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free."""
+        """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free and
+        nobody that runs needs now."""
         draft: tuple[int, ...] = ()
         if request.drafters and num_known == request.num_missing:
             end = request.num_planned + num_known
-            room = request.capacity + self._kv.pool.num_free * self._config.block_size - end
+            num_blocks = max(self._kv.pool.num_free - making.num_lacking, 0)
+            room = request.capacity + num_blocks * self._config.block_size - end
             draft = request.draft(min(making.budget - num_known - making.reserve, room))
             self._kv.grow(request, end + len(draft))
             self._counts["draft_tokens"] += len(draft)

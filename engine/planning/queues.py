@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from .fair_turns import FairTurns
+from ...protocols.messages import Lane
+from .fair_turns import FairLines, line_of
 from .lanes import SERVICES
 from .plan import SequenceId
 from .request import Request
@@ -20,7 +21,7 @@ class Queues:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.num_running = [0] * len(SERVICES)
-        self._turns = FairTurns()
+        self._turns = FairLines()
         self.ends: list[SequenceId] = []
         """Stays on the device that are over, for the next plan to say."""
 
@@ -38,10 +39,11 @@ class Queues:
             self.waiting, service, key=_service
         )
 
-    def take_turn(self, caller: str) -> int:
-        """The turn of a request that comes now: behind those of its caller that wait."""
-        turns = (each.arrival for each in self.waiting if each.generate.lane.caller == caller)
-        return self._turns.take(max(turns, default=0))
+    def take_turn(self, lane: Lane) -> int:
+        """The turn of a request that comes now: behind those of its caller that wait in the same line."""
+        turns = (each.arrival for each in self.waiting if each.generate.lane == lane)
+        present = (each.line for each in (*self.waiting, *self.running))
+        return self._turns.take(line_of(lane), max(turns, default=0), present)
 
     def wait(self, request: Request) -> None:
         """Queue a request that is not on the device."""
@@ -50,7 +52,7 @@ class Queues:
     def run(self, request: Request) -> None:
         """Add a request that was given a sequence. It stays among the waiting until `settle`."""
         insort(self.running, request, key=_order)
-        self._turns.begin(request.arrival)
+        self._turns.begin(request.line, request.arrival)
         self.num_running[request.service] += 1
 
     def settle(self) -> None:

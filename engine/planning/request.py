@@ -12,7 +12,7 @@ import msgspec
 from ...protocols.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
 from .blocks import Block
 from .drafts import make_drafters
-from .lanes import SERVICES
+from .fair_turns import line_of
 from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
 from .positions import rotary_positions
 from .prefix_cache import BlockHash, BlockHasher
@@ -50,6 +50,7 @@ class Request:
         "is_first",
         "items",
         "last_fed",
+        "line",
         "max_length",
         "next_full",
         "next_item",
@@ -93,8 +94,9 @@ class Request:
         )
         self.rotary = rotary_positions(generate.media)
         self.arrival = arrival
-        self.service = SERVICES.index(generate.lane.service)
-        self.order = (self.service, generate.lane.priority, arrival)
+        self.line = line_of(generate.lane)
+        self.service, priority = self.line
+        self.order = (self.service, priority, arrival)
         self.last_fed = 0  # rises with every feeding of anybody
         self.num_prompt = len(generate.prompt_token_ids)
         self.max_length = self.num_prompt + generate.sampling.max_tokens

@@ -101,18 +101,18 @@ class Scheduler:
         if (slot is None) != (generate.encoder_hash is None) or len(media_slots) != len(generate.media):
             raise InternalError("a request's encoder slots are not those of its items")
         previous = self._kv.sessions.live(generate.session)
-        is_replacing = previous is not None and previous.sequence_id is None
+        replaced = previous if previous is not None and previous.sequence_id is None else None
         slots = media_slots if slot is None else (slot, *media_slots)
         self._check_new(generate.request_id, slots)
         if not is_admitted:
-            self._check_room(generate.lane, is_replacing=is_replacing)
+            self._check_room(generate.lane, replaced)
         events: list[SchedulerEvent] = []
         if previous is not None:
             events.append(self._finish(previous, Sampled(SequenceId(-1)), "abort"))
-        if previous is not None and is_replacing:
-            arrival = previous.arrival  # revised while waiting: keeps its place
+        if replaced is not None and replaced.generate.lane == generate.lane:
+            arrival = replaced.arrival  # revised while waiting: keeps its place
         else:
-            arrival = self._queues.take_turn(generate.lane.caller)
+            arrival = self._queues.take_turn(generate.lane)
         size = self.config.block_size
         request = Request(generate, slot, media_slots, arrival, size, is_admitted=is_admitted)
         self._requests[request.request_id] = request
@@ -246,7 +246,10 @@ class Scheduler:
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
         size = self.config.block_size
         for flight in self._flights.values():
-            for step in flight.plan.sequences:
+            for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
+                is_present = request.sequence_id == step.sequence_id
+                held = request.blocks[: len(step.block_table)]
+                assert not is_present or held == step.block_table, "a step in flight lost its blocks"
                 written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
@@ -268,22 +271,23 @@ class Scheduler:
             if problem is not None:
                 raise InternalError(problem)
 
-    def _check_room(self, lane: Lane, *, is_replacing: bool = False) -> None:
-        # Worse classes fill nobody's queue but their own.
-        service = SERVICES.index(lane.service)
-        num_before = sum(map(self._num_waiting, range(service + 1))) - is_replacing
-        if num_before >= self.config.max_waiting:
-            num_before -= sum(each.is_admitted for each in self._queues.waiting if each.service <= service)
-        if num_before >= self.config.max_waiting or self._is_greedy(lane.caller):
-            raise OverloadedError(f"{self.config.max_waiting} requests are waiting for the engine")
+    def _check_room(self, lane: Lane, replaced: Request | None = None) -> None:
+        """Raise OverloadedError if too many wait, or so many of one caller's that the rest is for others.
 
-    def _is_greedy(self, caller: str) -> bool:
-        """Whether a caller has so much of the queue that the rest is for others."""
-        most = self.config.max_waiting - self.config.max_waiting // _FOR_OTHERS
-        waiting = self._queues.waiting
-        if not caller or len(waiting) < most:
-            return False
-        return sum(each.generate.lane.caller == caller and not each.is_admitted for each in waiting) >= most
+        Worse classes fill nobody's queue but their own.
+        """
+        service, most = SERVICES.index(lane.service), self.config.max_waiting
+        share = most - most // _FOR_OTHERS
+        if sum(map(self._num_waiting, range(service + 1))) < share:
+            return
+        before = self._aligns.lanes(service)
+        for each in self._queues.waiting:
+            if each.service <= service and not each.is_admitted and each is not replaced:
+                before.append(each.generate.lane)
+        if len(before) >= most:
+            raise OverloadedError(f"{most} requests are waiting for the engine")
+        if lane.caller and sum(each.caller == lane.caller for each in before) >= share:
+            raise OverloadedError(f"{share} of your requests are waiting for the engine, of {most} it takes")
 
     def _num_waiting(self, service: int) -> int:
         return self._queues.num_waiting(service) + self._aligns.num_of(service)
@@ -297,6 +301,8 @@ class Scheduler:
         if sampled.error is not None:
             return self._finish(request, sampled, "error")
         request.take(step, sampled)
+        if step.num_draft:
+            self._kv.shrink(request)
         if request.num_computed >= request.next_full:
             self._kv.register(request)
         if not step.samples:

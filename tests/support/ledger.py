@@ -8,7 +8,7 @@ from typing import Any
 from sensorium.engine.planning.cache_effects import Ask, CacheEffect
 from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
 from sensorium.engine.planning.encoder_cache import EncoderCache
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Service
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Lane, Service
 
 
 def item(name: str) -> EncoderItem:
@@ -38,9 +38,14 @@ class Ledger:
         return getattr(self.cache, name)
 
     def need(
-        self, ticket: Ticket, items: Sequence[EncoderItem], service: Service = "interactive"
+        self,
+        ticket: Ticket,
+        items: Sequence[EncoderItem],
+        service: Service = "interactive",
+        caller: str = "",
     ) -> list[CacheEffect]:
-        return self.sent(self.cache.need(ticket, [each.key for each in items], service))
+        lane = Lane(service, caller=caller)
+        return self.sent(self.cache.need(ticket, [each.key for each in items], lane))
 
     def release(self, ticket: Ticket, *, is_passing: bool = False) -> list[CacheEffect]:
         return self.sent(self.cache.release(ticket, is_passing=is_passing))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import torch
-from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep
 from sensorium.protocols.messages import RequestId, SamplingParams

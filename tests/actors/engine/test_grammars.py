@@ -11,14 +11,16 @@ import trio
 from sensorium.actors.engine.executor import ThreadWorker
 from sensorium.actors.engine.grammars import GrammarCompiler
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from sensorium.protocols.messages import Generate, Grammar
+from sensorium.protocols.messages import Generate, Grammar, Lane
 from support.fake_engine import make_fake_engine, request
 from support.fake_runner import answer_alone
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 pytestmark = pytest.mark.slow
 
-FINE, OTHER, WORDS, WRONG, ENDLESS = (Grammar("regex", source) for source in ("a+", "b+", "c+", "(", "(a*)*"))
+FINE, OTHER, WORDS, WRONG, ENDLESS, LARGE = (
+    Grammar("regex", source) for source in ("a+", "b+", "c+", "(", "(a*)*", "aa+")
+)
 
 
 class Compiler:
@@ -28,9 +30,9 @@ class Compiler:
         self.go_on = threading.Event()
         self.threads: set[int] = set()
         self.compiled: list[Grammar] = []
-        self.held: list[Grammar] = []
+        self.held: list[tuple[Grammar, str]] = []
 
-    def compile(self, grammar: Grammar) -> None:
+    def compile(self, grammar: Grammar, caller: str = "") -> None:
         """See `actors/engine/grammars.py`."""
         self.threads.add(threading.get_ident())
         if grammar == WRONG:
@@ -43,18 +45,21 @@ class Compiler:
         """See `actors/engine/grammars.py`."""
         return grammar in self.compiled
 
-    def hold(self, grammar: Grammar) -> None:
+    def hold(self, grammar: Grammar, caller: str = "") -> None:
         """See `actors/engine/grammars.py`."""
-        self.held.append(grammar)
+        if grammar == LARGE:
+            raise OverloadedError("too little room")
+        self.held.append((grammar, caller))
 
-    def release(self, grammar: Grammar) -> None:
+    def release(self, grammar: Grammar, caller: str = "") -> None:
         """See `actors/engine/grammars.py`."""
-        self.held.remove(grammar)
+        self.held.remove((grammar, caller))
 
 
 def with_grammar(name: str, grammar: Grammar) -> Generate:
     wish = request(name)
-    return msgspec.structs.replace(wish, sampling=msgspec.structs.replace(wish.sampling, grammar=grammar))
+    sampling = msgspec.structs.replace(wish.sampling, grammar=grammar)
+    return msgspec.structs.replace(wish, sampling=sampling, lane=Lane(caller="ada"))
 
 
 async def test_a_bad_grammar_fails_alone_while_others_are_answered() -> None:
@@ -86,8 +91,10 @@ async def test_a_grammar_is_held_as_long_as_its_request_needs_it() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         async with engine.generate(with_grammar("a", FINE)):
-            assert compiler.held == [FINE]
+            assert compiler.held == [(FINE, "ada")]
         assert not compiler.held
+        with pytest.raises(OverloadedError, match="too little room"):
+            await engine.complete(with_grammar("large", LARGE))
         with trio.move_on_after(0.05):
             await engine.complete(with_grammar("b", ENDLESS))
         assert not compiler.held

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from functools import cache
 
 import msgspec
 import pytest
 import torch
-from sensorium.engine.execution import grammar as grammar_module
-from sensorium.engine.execution.grammar import GrammarError, GrammarStore
+from sensorium.engine.execution.grammar import GrammarError
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.logits import RowSpan
 from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import accept, choose
@@ -19,6 +18,7 @@ from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Grammar, RequestId, SamplingParams
+from support.grammars import matcher_of
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<|end|>", "<|turn|>"]
@@ -53,7 +53,7 @@ def store() -> GrammarStore:
     return GrammarStore(tokenizer().to_str(), vocab_size=vocab_size(), stop_token_ids=(END, TURN))
 
 
-def begin(grammar: Grammar, *, a_store: GrammarStore | None = None, **named: object) -> SequenceState:
+def begin(grammar: Grammar, **named: object) -> SequenceState:
     sampling = msgspec.structs.replace(
         SamplingParams(max_tokens=600, stop_token_ids=(END,), temperature=1.0, grammar=grammar), **named
     )
@@ -61,7 +61,7 @@ def begin(grammar: Grammar, *, a_store: GrammarStore | None = None, **named: obj
         SequenceStart(RequestId("r"), (5,), (), sampling),
         RuleBook(vocab_size(), torch.device("cpu")).rules_of(sampling),
     )
-    state.follow((a_store or store()).matcher(grammar))
+    state.follow(matcher_of(store(), grammar))
     return state
 
 
@@ -214,11 +214,11 @@ def test_a_resumed_sequence_goes_on_where_it_was() -> None:
     resumed = SequenceState(
         SequenceStart(RequestId("r"), (5,), tuple(whole.generated), sampling), whole.rules
     )
-    resumed.follow(store().matcher(grammar))
+    resumed.follow(matcher_of(store(), grammar))
     assert babble(resumed, 1).finish_reason == "stop"
     assert text_of(resumed) == "yes yes"
     with pytest.raises(GrammarError, match="grammar"):
-        resumed.follow(store().matcher(Grammar("regex", "[0-9]")))
+        resumed.follow(matcher_of(store(), Grammar("regex", "[0-9]")))
 
 
 def either(number: int) -> object:
@@ -263,7 +263,7 @@ def test_what_is_wrong_with_a_grammar_is_said(kind: str, source: str, named: str
     assert kind in caught.value.message
     assert len(caught.value.message) < 400
     # Nothing is kept of it, and others go on.
-    with pytest.raises(BadRequestError):
+    with pytest.raises(GrammarError):
         store().matcher(bad)
     store().compile(Grammar("regex", "a"))
 
@@ -299,75 +299,6 @@ def test_a_matcher_that_fails_takes_nobody_along(monkeypatch: pytest.MonkeyPatch
     assert "yes".startswith(text_of(healthy))
 
 
-@pytest.mark.parametrize("stops", [(), (10**6,)])
-def test_a_tokenizer_that_cannot_end_an_answer_follows_no_grammar(stops: tuple[int, ...]) -> None:
-    a_store = GrammarStore(tokenizer().to_str(), vocab_size=vocab_size(), stop_token_ids=stops)
-    with pytest.raises(BadRequestError, match="tokenizer") as caught:
-        a_store.compile(Grammar("regex", "a"))
-    assert caught.value.param == "response_format"
-
-
-def test_kept_grammars_are_bounded_and_forgotten_ones_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    a_store = GrammarStore(tokenizer().to_str(), vocab_size=vocab_size(), stop_token_ids=(END,))
-    for i in range(grammar_module.MAX_KEPT + 20):
-        a_store.compile(Grammar("regex", f"a{{{i + 1}}}"))
-    assert len(a_store._kept) == grammar_module.MAX_KEPT
-    assert Grammar("regex", "a{1}") not in a_store._kept
-    state = begin(Grammar("regex", "a{1}"), a_store=a_store)
-    babble(state, 0)
-    assert text_of(state) == "a"
-    monkeypatch.setattr(grammar_module, "MAX_KEPT_BYTES", 1500)
-    a_store.compile(Grammar("regex", "b" * 30))
-    a_store.compile(Grammar("regex", "c" * 30))
-    assert list(a_store._kept) == [Grammar("regex", "c" * 30)]
-    assert a_store._num_bytes == 30 + 30**2
-
-
-def test_a_grammar_that_is_waited_with_outlasts_any_number_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(grammar_module, "MAX_KEPT", 3)
-    a_store = GrammarStore(tokenizer().to_str(), vocab_size=vocab_size(), stop_token_ids=(END,))
-    held, *others = (Grammar("regex", f"a{{{i + 1}}}") for i in range(8))
-    a_store.hold(held)
-    a_store.hold(held)
-    for each in (held, *others):
-        a_store.compile(each)
-    assert list(a_store._kept) == [held, *others[-2:]]
-    a_store.release(held)
-    a_store.compile(others[0])
-    assert held in a_store._kept, "two held it"
-    a_store.release(held)
-    a_store.compile(others[1])
-    assert held not in a_store._kept
-    for each in others:  # all are held: the bound holds nevertheless
-        a_store.hold(each)
-        a_store.compile(each)
-    assert list(a_store._kept) == others[-3:]
-
-
-def test_many_threads_compile_at_once() -> None:
-    a_store = GrammarStore(tokenizer().to_str(), vocab_size=vocab_size(), stop_token_ids=(END,))
-    failures: list[BaseException] = []
-
-    def work(offset: int) -> None:
-        try:
-            for i in range(20):
-                a_store.compile(Grammar("choice", json.dumps([f"{(i + offset) % 10}"])))
-                a_store.matcher(Grammar("choice", json.dumps([f"{i % 10}"])))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert len(a_store._kept) == 10
-    assert a_store._num_bytes == sum(map(grammar_module._cost, a_store._kept))
-
-
 @pytest.mark.parametrize(
     "grammar",
     [
@@ -383,7 +314,8 @@ def test_text_may_hold_the_name_of_an_added_token(grammar: Grammar) -> None:
     with_tool = Tokenizer.from_str(tokenizer().to_str())
     with_tool.add_tokens([AddedToken("<tool>", special=False)])
     num_ids = int(with_tool.get_vocab_size())
-    matcher = GrammarStore(with_tool.to_str(), vocab_size=num_ids, stop_token_ids=(END,)).matcher(grammar)
+    a_store = GrammarStore(with_tool.to_str(), vocab_size=num_ids, stop_token_ids=(END,))
+    matcher = matcher_of(a_store, grammar)
     told: list[int] = []
     while len(told) < 60:
         bits = matcher.masks((), (END,))[0]

@@ -6,9 +6,11 @@ import json
 from functools import cache
 
 import pytest
-from sensorium.engine.execution.grammar import MAX_OPTIONAL, GrammarError, GrammarMatcher, GrammarStore
+from sensorium.engine.execution.grammar import MAX_OPTIONAL, GrammarError, GrammarMatcher
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Grammar
+from support.grammars import matcher_of
 from support.text_folder import byte_level_tokenizer
 from tokenizers import Tokenizer
 
@@ -26,7 +28,7 @@ def store() -> GrammarStore:
 
 def after(text: str) -> GrammarMatcher:
     """Where `text` leads."""
-    matcher = store().matcher(Grammar("json_object"))
+    matcher = matcher_of(store(), Grammar("json_object"))
     matcher.advance(tokenizer().encode(text, add_special_tokens=False).ids)
     return matcher
 
@@ -57,21 +59,9 @@ def test_so_many_properties_may_be_left_out_as_an_answer_can_be_followed_through
         (an_object(MAX_OPTIONAL, around="items"), "[{"),
         (an_object(3 * MAX_OPTIONAL, required=(f"p{MAX_OPTIONAL}", f"p{2 * MAX_OPTIONAL}")), "{"),
     ):
-        matcher = store().matcher(grammar)
+        matcher = matcher_of(store(), grammar)
         matcher.advance(tokenizer().encode(text, add_special_tokens=False).ids)
         assert matcher.masks((), ()).any()
     for grammar in (an_object(MAX_OPTIONAL + 1), an_object(MAX_OPTIONAL + 1, around="items")):
         with pytest.raises(BadRequestError, match=f"an object has {MAX_OPTIONAL + 1} properties in a row"):
             store().compile(grammar)
-
-
-def test_what_is_ready_says_so() -> None:
-    a_store = GrammarStore(tokenizer().to_str(), vocab_size=300, stop_token_ids=(299,))
-    a_store.prepare()
-    assert not a_store.is_ready(Grammar("json_object"))
-    a_store.compile(Grammar("json_object"))
-    assert a_store.is_ready(Grammar("json_object"))
-    none = GrammarStore(tokenizer().to_str(), vocab_size=300, stop_token_ids=())
-    none.prepare()
-    with pytest.raises(BadRequestError, match="no stop token"):
-        none.compile(Grammar("json_object"))

@@ -11,7 +11,7 @@ import json
 import msgspec
 import pytest
 import torch
-from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -297,22 +297,24 @@ def byte_tokenizer() -> Tokenizer:
 
 @pytest.mark.parametrize("preempt_every", [None, 4])
 def test_grammars_hold_through_the_runner(preempt_every: int | None) -> None:
-    """In company, preempted and resumed; without a store or with a bad grammar the sequence fails alone."""
+    """In company, preempted and resumed; without a store or not ready, the sequence fails alone."""
     tokenizer, model = byte_tokenizer(), ToyModel(vocab_size=300)
     store = GrammarStore(tokenizer.to_str(), vocab_size=300, stop_token_ids=(256,))
     choices = ["red and green", "blue", "yellow and some more"]
     grammar = Grammar("choice", json.dumps(choices))
+    store.compile(grammar)
     sampling = SamplingParams(max_tokens=40, stop_token_ids=(256,), temperature=30.0, grammar=grammar)
     jobs = [Job((5, 6), None, msgspec.structs.replace(sampling, seed=i)) for i in range(6)]
     jobs.append(Job((5, 6), None, GREEDY))
-    bad = Job((5, 6), None, msgspec.structs.replace(sampling, grammar=Grammar("regex", "[a")))
-    run_jobs(make(model, grammars=store, num_blocks=200), [*jobs, bad], preempt_every=preempt_every)
+    unready = Job((5, 6), None, msgspec.structs.replace(sampling, grammar=Grammar("regex", "a")))
+    run_jobs(make(model, grammars=store, num_blocks=200), [*jobs, unready], preempt_every=preempt_every)
     answers = [tokenizer.decode(job.tokens) for job in jobs[:6]]
     assert set(answers) <= set(choices)
     assert len(set(answers)) > 1
     assert all(job.finish == "stop" for job in jobs[:6])
     assert tuple(jobs[6].tokens) == greedy(model, (5, 6), 12)
-    assert "unclosed" in (bad.error or "")
+    assert "not kept" in (unready.error or "")
+    assert not store.is_ready(Grammar("regex", "a")), "nothing is compiled in the device's thread"
     without = Job((5, 6), None, sampling)
     run_jobs(make(model), [without])
     assert "grammar" in (without.error or "")

@@ -13,7 +13,7 @@ import random
 import msgspec
 import pytest
 import torch
-from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.protocols.messages import (
@@ -48,7 +48,10 @@ def make_store() -> GrammarStore:
     tokenizer.add_special_tokens(["<|end|>"])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return GrammarStore(tokenizer.to_str(), vocab_size=VOCAB, stop_token_ids=(END,))
+    store = GrammarStore(tokenizer.to_str(), vocab_size=VOCAB, stop_token_ids=(END,))
+    for grammar in GRAMMARS:
+        store.compile(grammar)
+    return store
 
 
 def make_item(name: str) -> EncoderItem:

@@ -47,6 +47,33 @@ def test_the_best_class_goes_first_and_a_class_in_order_of_arrival() -> None:
     assert order == [0, 4, 6, 2, 5, 1, 3]
 
 
+def test_callers_of_a_class_take_turns() -> None:
+    cache = full(max_waiting=9)
+    for number in (1, 2, 3, 4):
+        assert cache.need(T[number], [item(f"x{90 + number}")], caller="ada") == []
+    order = [T[0]]
+    order += served(cache, cache.release(T[0]))
+    for number in (5, 6):
+        assert cache.need(T[number], [item(f"x{90 + number}")], caller="bob") == []
+    for _ in range(5):
+        order += served(cache, cache.release(order[-1]))
+    assert order == [0, 1, 2, 5, 3, 6, 4]
+
+
+def test_who_passes_with_what_is_there_takes_nobodys_turn() -> None:
+    cache = full(max_waiting=9)
+    for number in (1, 2):
+        assert cache.need(T[number], [item(f"x{90 + number}")], caller="ada") == []
+    for number in (3, 4, 5):
+        assert granted(cache.need(T[number], [item("f100")], caller="bob")) == [T[number]]
+        cache.release(T[number])
+    assert cache.need(T[6], [item("x96")], caller="carol") == []
+    order = [T[0]]
+    for _ in range(3):
+        order += served(cache, cache.release(order[-1]))
+    assert order == [0, 1, 6, 2]
+
+
 def test_a_better_claim_that_fits_does_not_wait_for_worse_ones() -> None:
     cache = make(max_bytes=200)
     cache.need(T[0], [A])

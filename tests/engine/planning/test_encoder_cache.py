@@ -13,7 +13,7 @@ from sensorium.engine.planning.cache_effects import Ask, CacheEffect, Drop, Enco
 from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
 from sensorium.engine.planning.lanes import SERVICES
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from sensorium.protocols.messages import ContentHash, EncoderItem
+from sensorium.protocols.messages import ContentHash, EncoderItem, Lane
 from support.ledger import features, item, make
 
 T = [Ticket(number) for number in range(100)]
@@ -301,7 +301,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ticket = Ticket(next(self.numbers))
         num_before = sum(service <= place for service in self.waiting.values())
         try:
-            effects = self.cache.need(ticket, [each.key for each in wanted], SERVICES[place])
+            effects = self.cache.need(ticket, [each.key for each in wanted], Lane(SERVICES[place]))
         except OverloadedError:
             assert num_before >= 4
             return

@@ -8,15 +8,24 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.planning.fair_turns import FairTurns
+from sensorium.engine.planning.fair_turns import FairLines, FairTurns
 from sensorium.protocols.errors import OverloadedError
-from sensorium.protocols.messages import Generate, Lane, SessionKey
-from support.scheduler_dialogs import generate, make_loop
+from sensorium.protocols.messages import Align, Generate, Lane, Service, SessionKey
+from support.fake_runner import item
+from support.scheduler_dialogs import align, generate, make_loop
 
 
-def asked(caller: str, number: int) -> Generate:
-    request = generate(f"{caller}-{number}", max_tokens=2)
-    return msgspec.structs.replace(request, lane=Lane("interactive", caller=caller))
+def asked(caller: str, number: int, service: Service = "interactive", priority: int = 0) -> Generate:
+    name = (
+        f"{caller}-{number}" if (service, priority) == ("interactive", 0) else f"{caller}-{service}-{number}"
+    )
+    request = generate(name, max_tokens=2)
+    return msgspec.structs.replace(request, lane=Lane(service, priority, caller))
+
+
+def aligned(caller: str, number: int, priority: int = 0) -> Align:
+    command = align(f"align-{caller}-{number}")
+    return msgspec.structs.replace(command, lane=Lane("interactive", priority, caller))
 
 
 def test_a_newcomer_does_not_wait_for_all_of_somebody_elses() -> None:
@@ -59,6 +68,93 @@ def test_the_engine_admits_callers_in_turn() -> None:
     assert ended.index("alice-0") <= 2
 
 
+@pytest.mark.parametrize(("service", "priority"), [("batch", 0), ("interactive", 1)])
+def test_what_a_caller_has_in_a_worse_line_costs_it_no_turn(service: Service, priority: int) -> None:
+    loop = make_loop(max_running=2, num_blocks=200)
+    loop.submit(asked("zed", 0))
+    loop.submit(asked("zed", 1))
+    loop.plan()
+    for number in range(20):
+        loop.submit(asked("alice", 100 + number, service, priority))
+    for number in range(20):
+        loop.submit(asked("bob", number))
+    loop.submit(asked("alice", 0))
+    loop.run()
+    ended = [str(name) for name in loop.ends if "alice-1" not in name and service not in name]
+    assert ended.index("alice-0") <= 4, "as if it had nothing else"
+
+
+def test_a_better_request_of_its_caller_moves_no_other_clock() -> None:
+    """A newcomer's would else come behind all of the backlog that has its turns already."""
+    loop = make_loop(max_running=2)
+    for number in range(20):
+        loop.submit(asked("alice", number, "batch"))
+    for _ in range(2):
+        loop.plan()
+        loop.finish()
+    loop.submit(asked("alice", 0, "live"))
+    for _ in range(2):
+        loop.plan()
+        loop.finish()
+    loop.submit(asked("bob", 0, "batch"))
+    loop.run()
+    ended = [str(name) for name in loop.ends]
+    assert ended.index("bob-batch-0") <= 8
+
+
+def test_a_revised_request_keeps_its_place_only_in_its_own_line() -> None:
+    loop = make_loop(max_running=1)
+    loop.submit(asked("zed", 0))
+    loop.plan()
+    for number in range(5):
+        loop.submit(asked("alice", number, "batch"))
+    loop.submit(msgspec.structs.replace(asked("alice", 5, "batch"), session=SessionKey("s")))
+    for number in range(3):
+        loop.submit(asked("bob", number))
+    loop.submit(msgspec.structs.replace(asked("alice", 6), session=SessionKey("s")))
+    loop.run()
+    ended = [str(name) for name in loop.ends]
+    assert ended.index("alice-6") < ended.index("bob-1")
+
+
+def test_only_lines_with_somebody_in_them_are_remembered() -> None:
+    loop = make_loop(max_running=1)
+    for number in range(30):
+        loop.submit(asked("bob", number, priority=number % 10 - 5))
+    assert len(loop.scheduler._queues._turns._lines) == 10
+    loop.run()
+    loop.submit(asked("bob", 0))
+    loop.submit(asked("bob", 1, "live"))
+    loop.submit(asked("bob", 2, "live", 9))
+    assert sorted(loop.scheduler._queues._turns._lines) == [(0, 0), (0, 9), (1, 0)]
+
+
+def test_a_line_that_is_forgotten_begins_anew() -> None:
+    lines = FairLines()
+    first = lines.take((1, 0), 0, ())
+    lines.begin((1, 0), first)
+    assert lines.take((1, 0), 0, ()) > lines.take((1, 1), 0, [(1, 0)])
+    lines.take((1, 2), 0, ())
+    assert list(lines._lines) == [(1, 2)]
+
+
+def test_callers_alignments_are_made_in_turn() -> None:
+    loop = make_loop(max_tokens_per_step=8)
+    loop.scheduler.encode(0, item("A").features)
+    for number in range(6):
+        loop.scheduler.align(aligned("bob", number), 0)
+    loop.plan()
+    loop.scheduler.align(aligned("alice", 0), 0)
+    loop.scheduler.align(aligned("carol", 0, priority=-1), 0)
+    loop.run()
+    assert [str(name) for name in loop.aligned][:4] == [
+        "align-bob-0",
+        "align-carol-0",
+        "align-bob-1",
+        "align-alice-0",
+    ]
+
+
 @pytest.mark.parametrize("gives_up", [False, True], ids=["revises", "gives up"])
 def test_what_never_ran_costs_no_turn(gives_up: bool) -> None:
     loop = make_loop(max_running=1)
@@ -81,11 +177,46 @@ def test_a_caller_leaves_room_in_the_queue() -> None:
     loop = make_loop(max_running=1, max_waiting=8)
     for number in range(7):
         loop.submit(asked("bob", number))
-    with pytest.raises(OverloadedError):
+    with pytest.raises(OverloadedError, match="7 of your requests are waiting"):
         loop.submit(asked("bob", 7))
     loop.submit(asked("alice", 0))
-    with pytest.raises(OverloadedError):
+    with pytest.raises(OverloadedError, match="8 requests are waiting"):
         loop.submit(asked("carol", 0))
+
+
+def test_a_callers_batch_keeps_nothing_better_of_its_own_out() -> None:
+    loop = make_loop(max_running=1, max_waiting=8)
+    for number in range(7):
+        loop.submit(asked("bob", number, "batch"))
+    with pytest.raises(OverloadedError, match="7 of your requests"):
+        loop.submit(asked("bob", 7, "batch"))
+    for number in range(7):
+        loop.submit(asked("bob", number))
+    loop.submit(asked("bob", 0, "live"))
+    loop.run()
+    assert len(loop.ends) == 15
+
+
+def test_a_callers_alignments_count_as_its_requests_do() -> None:
+    loop = make_loop(max_running=1, max_waiting=8)
+    loop.scheduler.encode(0, item("A").features)
+    for number in range(7):
+        loop.scheduler.align(aligned("bob", number), 0)
+    with pytest.raises(OverloadedError, match="7 of your requests"):
+        loop.submit(asked("bob", 0))
+    with pytest.raises(OverloadedError, match="7 of your requests"):
+        loop.scheduler.align(aligned("bob", 7), 0)
+    loop.submit(asked("alice", 0))
+
+
+def test_who_revises_a_request_that_waits_needs_no_more_room() -> None:
+    loop = make_loop(max_running=1, max_waiting=8)
+    for number in range(7):
+        loop.submit(msgspec.structs.replace(asked("bob", number), session=SessionKey(f"{number}")))
+    loop.submit(msgspec.structs.replace(asked("bob", 7), session=SessionKey("6")))
+    loop.submit(asked("alice", 0))
+    with pytest.raises(OverloadedError, match="8 requests"):
+        loop.submit(asked("alice", 1))
 
 
 def test_parts_of_what_is_admitted_fill_nobodys_queue() -> None:

@@ -122,6 +122,34 @@ def test_a_draft_never_preempts_anyone() -> None:
     expect_answer(loop, request)
 
 
+def test_what_a_draft_had_is_free_when_it_is_rejected() -> None:
+    loop = make_loop(num_blocks=16, max_running=8)
+    request = generate("a", max_tokens=40, draft=(39,) * 39)
+    loop.submit(request)
+    assert loop.plan().sequences[0].num_draft == 39
+    loop.finish()
+    assert loop.scheduler.statistics().num_free_blocks == 15
+    for number in range(3):
+        loop.submit(generate(f"b{number}", (5, 6, 7, number), max_tokens=12, priority=1))
+    loop.run()
+    expect_answer(loop, request)
+    assert loop.scheduler.statistics().num_preemptions == 0
+    expect_all_free(loop)
+
+
+def test_a_draft_leaves_blocks_to_all_that_run() -> None:
+    """Worse ones included, which are fed behind it."""
+    answer, _ = answer_alone(generate("a", max_tokens=20))
+    loop = make_loop(num_blocks=4, max_tokens_per_step=12)
+    loop.submit(generate("a", max_tokens=9, draft=answer))
+    loop.submit(generate("b", (1, 2, 3, 4), max_tokens=5, service="batch"))
+    loop.plan()
+    loop.finish()
+    first, second = loop.plan().sequences
+    assert (first.start, first.num_draft, len(first.block_table)) == (6, 1, 2), "as far as its blocks go"
+    assert (second.start, len(second.block_table)) == (4, 2)
+
+
 def test_the_token_budget_holds_and_serves_the_best_first() -> None:
     loop = make_loop(max_tokens_per_step=4)
     for number, (name, priority) in enumerate([("low", 1), ("first", 0), ("second", 0), ("final", -1)]):

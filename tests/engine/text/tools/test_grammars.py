@@ -7,7 +7,7 @@ import random
 from typing import Any, get_args
 
 import pytest
-from sensorium.engine.execution.grammar import GrammarStore
+from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
 from sensorium.engine.text.token_bytes import byte_table
 from sensorium.engine.text.tokenizer import TextTokenizer
@@ -20,6 +20,7 @@ from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TokensSampled
 from sensorium.protocols.tools import NO_ARGUMENTS, Tool
 from support.answers import said
+from support.grammars import matcher_of
 from support.text_folder import byte_level_tokenizer
 
 WEATHER: dict[str, Any] = {
@@ -56,7 +57,7 @@ class Sampler:
     def sample(self, grammar: Grammar, seed: int, most: int = 1500) -> str:
         """An answer's text, as it is read."""
         choose = random.Random(seed)
-        matcher = self.store.matcher(grammar)
+        matcher = matcher_of(self.store, grammar)
         ids: list[int] = []
         while not matcher.is_complete and len(ids) < most:
             packed = matcher.masks((), (self.end,))[0].tolist()
@@ -198,7 +199,7 @@ def test_a_model_may_think_in_front(thinking: Thinking, has_tokens: bool) -> Non
     sampler = Sampler(kind, has_tokens=has_tokens)
     grammar = call_grammar(kind, TOOLS, sampler.text.added_id, is_parallel=False, thinking=thinking)
     assert grammar is not None
-    matcher = sampler.store.matcher(grammar)
+    matcher = matcher_of(sampler.store, grammar)
     start = "<think>" if thinking == "may" else ""
     answer = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     text = f"{start}Hm, <b>?\n</think>\n\n{answer}"
@@ -224,7 +225,7 @@ def test_a_grammar_begins_behind_what_is_thought(grammar: Grammar) -> None:
     assert behind_thinking(kind, grammar, sampler.text.added_id, "closed") == grammar
     assert behind_thinking(kind, grammar, sampler.text.added_id, "may") == grammar
     behind = behind_thinking(kind, grammar, sampler.text.added_id, "open")
-    matcher = sampler.store.matcher(behind)
+    matcher = matcher_of(sampler.store, behind)
     matcher.advance(sampler.text.encode('so {"b"}</think>{"a": 1}', allow_special=True))
     matcher.advance(())
     assert (sampler.end in allowed(matcher.masks((), (sampler.end,))[0].tolist())) or matcher.is_complete
@@ -241,7 +242,7 @@ def test_harmonys_answers_are_on_their_channel() -> None:
         "json_schema", '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
     )
     behind = behind_thinking(kind, grammar, sampler.text.added_id, "closed")
-    matcher = sampler.store.matcher(behind)
+    matcher = matcher_of(sampler.store, behind)
     text = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>"
     matcher.advance(sampler.text.encode(f'{text}{{"a": 1}}', allow_special=True))
     assert matcher.is_complete
