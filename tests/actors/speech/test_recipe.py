@@ -163,12 +163,7 @@ async def test_a_clear_language_is_pinned_for_partials_and_finals_ask_again(sour
     family = ScriptedFamily(
         ("de", "Ja."), language_from=source, probability=lambda seconds: 0.9 if seconds > 0.7 else 0.5
     )
-    family.facts = type(family.facts)(
-        languages=family.facts.languages,
-        tasks=("transcribe",),
-        language_from=source,
-        cut_rule=CutRule(2 * RANGE_SAMPLES, 0),
-    )
+    family.facts = replace(family.facts, takes_previous_text=False, cut_rule=CutRule(2 * RANGE_SAMPLES, 0))
     audio = scripted_audio(1, 1)
     live = Transcriber(family).live(lambda a, b: audio[a:b], PLAIN, start=0)
     num_asked = []
