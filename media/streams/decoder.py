@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ...protocols.container_format import StreamContainer
 from ..decode import MAX_CHANNELS, MAX_RATE, MIN_RATE, frame_channels
+from ..pcm import is_sound
 from ..resample import StreamingResampler
 from . import opus
 from .packets import Demuxer, Packet, StreamError, Track
@@ -169,8 +170,8 @@ class StreamDecoder:
             return []
         samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
         blocks.clear()
-        if not bool(np.isfinite(samples).all()):
-            raise StreamError("the stream holds audio samples that are not finite numbers")
+        if not is_sound(samples):
+            raise StreamError("the stream holds audio samples that are not finite numbers near full scale")
         if not self._resamplers:
             self._resamplers = [StreamingResampler(self._rate) for _ in samples]
         return [self._shaped([each.push(row) for each, row in zip(self._resamplers, samples, strict=True)])]
