@@ -281,6 +281,9 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
         for part in _parts(data, container):
             with _opened(part, container) as (file, stream):
                 _decode_packets(file.demux(stream), sink.push)
+    except _UnreadableError:
+        if not sink.num_channels:
+            raise
     except (av.FFmpegError, ValueError) as error:
         if not sink.num_channels:
             raise _UnreadableError("The file could not be decoded.") from error

@@ -104,8 +104,8 @@ class StreamDecoder:
 
     def _begin(self, track: Track) -> None:
         known, self._track = self._track, track
-        if self._codec is not None and known is not None and opus.is_same(known.extradata, track.extradata):
-            # A link of a chain goes on with the decoder of the one before, as it does in a file.
+        before = b"" if self._codec is None or known is None else known.extradata
+        if track.goes_on and opus.is_same(before, track.extradata):  # as it does in a file
             self._num_to_skip = opus.pre_skip(track.extradata)
             return
         self._codec = None
