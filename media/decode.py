@@ -25,6 +25,7 @@ from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
 from .joined import joined_parts
+from .pcm import is_sound
 from .resample import StreamingResampler
 from .streams.ogg import parts_by_decoder
 from .streams.packets import StreamError
@@ -209,6 +210,8 @@ class _Track:
 
     def __init__(self, limits: DecodeLimits, *, share: int) -> None:
         self._limits = limits
+        self._share = share
+        """Channels that the limit is for."""
         self._max_samples = int(limits.max_seconds * INTERNAL_RATE) // share
         self._resampler: StreamingResampler | None = None
         self._pending: list[FloatArray] = []
@@ -229,6 +232,10 @@ class _Track:
 
     def _take(self) -> FloatArray:
         whole = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        if not is_sound(whole):
+            raise _media_error(
+                "The file holds audio samples that are not finite numbers near full scale (-1.0 to 1.0)."
+            )
         self._pending, self._num_pending = [], 0
         return whole
 
@@ -246,14 +253,11 @@ class _Track:
             self._resampler = None
 
     def _store(self, samples: FloatArray) -> None:
-        if not bool(np.isfinite(samples).all()):
-            raise _media_error("The file holds audio samples that are not finite numbers.")
         end = self._num_samples + len(samples)
         if end > self._max_samples:
-            raise TooLargeError(
-                f"The file holds more audio than the limit of {self._limits.max_seconds:g} seconds.",
-                param="file",
-            )
+            limit = f"{self._limits.max_seconds:g} seconds"
+            limit += f" of all {self._share} channels together" if self._share > 1 else ""
+            raise TooLargeError(f"The file holds more audio than the limit of {limit}.", param="file")
         if end > len(self._samples):
             self._samples.resize(end + _GROWTH_SAMPLES, refcheck=False)
         self._samples[self._num_samples : end] = samples
@@ -277,6 +281,9 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
         for part in _parts(data, container):
             with _opened(part, container) as (file, stream):
                 _decode_packets(file.demux(stream), sink.push)
+    except _UnreadableError:
+        if not sink.num_channels:
+            raise
     except (av.FFmpegError, ValueError) as error:
         if not sink.num_channels:
             raise _UnreadableError("The file could not be decoded.") from error

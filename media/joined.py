@@ -1,8 +1,9 @@
-"""Files that are several, one behind the other: MP3s with their tags between them, FLACs with their headers.
+"""Files that are several, one behind the other: MP3s with tags between them, FLACs and WebMs with headers.
 
 libav reads such a file as one, and gets lost at the seams: it takes a tag for the beginning of a frame, which
-it then cannot decode, what tells of padding for sound, and another recording's frames for damaged ones. Used
-by `media/decode.py`; Ogg's chains are `media/streams/ogg.py`'s, and live streams are read so in any case.
+it then cannot decode, what tells of padding for sound, another recording's frames for damaged ones, and the
+second of three WebMs for the last. Used by `media/decode.py`; Ogg's chains are `media/streams/ogg.py`'s, and
+live streams are read so in any case.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ MOST_PARTS: Final = 2000
 """Whatever is behind that many is read as one."""
 _TAG_BEGINS: Final = re.compile(rb"ID3[\x02-\x04][\x00-\x0f].[\x00-\x7f]{4}", re.DOTALL)
 _FLAC_BEGINS: Final = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
+_EBML_BEGINS: Final = re.compile(rb"\x1a\x45\xdf\xa3(?=.{1,64}?\x42\x82.{1,8}?(?:webm|matroska))", re.DOTALL)
 _TELLS_PADDING: Final = re.compile(rb"Xing|Info|VBRI")
 _SIDES: Final = (9, 17, 32)
 """Bytes between a frame's head and what it tells of padding, by its kind."""
 
 
 def joined_parts(data: bytes, container: str) -> list[bytes]:
-    """The files in a file, each for a decoder of its own; of other containers than MP3 and FLAC itself."""
+    """The files in a file, each for a decoder of its own; of another container than these itself."""
     match container:
         case "mp3":
             data = _untagged(data)
             places = _beginnings(data)
         case "flac":
             places = (found.start() for found in _FLAC_BEGINS.finditer(data, 1))
+        case "matroska":
+            places = (found.start() for found in _EBML_BEGINS.finditer(data, 1))
         case _:
             return [data]
     starts = [0, *islice(places, MOST_PARTS - 1), len(data)]
@@ -40,9 +44,7 @@ def joined_parts(data: bytes, container: str) -> list[bytes]:
 
 def _untagged(data: bytes) -> bytes:
     """Without tags that lie in front of a frame, but for those in front of the first one."""
-    end = 0
-    while length := tag_length(data, end) or 0:
-        end += length
+    end = _tags_end(data)
     kept, start = [], 0
     for found in _TAG_BEGINS.finditer(data, end + 1):
         behind = found.start() + (tag_length(data, found.start()) or 0)
@@ -52,9 +54,19 @@ def _untagged(data: bytes) -> bytes:
     return b"".join((*kept, data[start:])) if kept else data
 
 
+def _tags_end(data: bytes) -> int:
+    """Behind the tags that the file begins with."""
+    end = 0
+    while length := tag_length(data, end) or 0:
+        end += length
+    return end
+
+
 def _beginnings(data: bytes) -> Iterator[int]:
-    """Where a frame tells of padding, but for the first one of all."""
-    is_first = True
+    """Where a frame tells of padding, unless it is the first one of the file, or what is before is junk."""
+    start = _tags_end(data)
+    length = frame_bytes(data[start : start + HEAD_BYTES])
+    is_first = not length or tells_padding(data[start : start + length])
     for found in _TELLS_PADDING.finditer(data):
         for side in _SIDES:
             start = found.start() - side - HEAD_BYTES

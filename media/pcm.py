@@ -79,9 +79,13 @@ class PcmDecoder:
                 return _checked(np.frombuffer(data, "<f4").astype(np.float32))
 
 
+def is_sound(samples: FloatArray) -> bool:
+    """Whether all are finite numbers of sensible size: NaN fails the comparison, too."""
+    return bool(np.all(np.abs(samples) <= MAX_FLOAT_MAGNITUDE))
+
+
 def _checked(samples: FloatArray) -> FloatArray:
-    # NaN fails the comparison too, so this one test covers everything.
-    if samples.size and not bool(np.all(np.abs(samples) <= MAX_FLOAT_MAGNITUDE)):
+    if not is_sound(samples):
         raise BadRequestError(
             "The audio holds float32 samples that are not finite numbers near full scale (-1.0 to 1.0).",
             code="invalid_audio",

@@ -40,6 +40,8 @@ class Cue:
     """In one line, not empty."""
     channel: int | None = None
     """Of the recording, where each is transcribed for itself."""
+    is_spaced: bool = True
+    """Whether white space stands in front of it."""
 
     @property
     def is_short(self) -> bool:
@@ -51,9 +53,8 @@ class Cue:
         """Both in one, if that can be read."""
         if other.start - self.end > JOINED_PAUSE_S or other.end - self.start > MAX_CUE_S:
             return None
-        is_spaced = self.text.isascii() or " " in self.text or other.text.isascii()
-        text = f"{self.text}{' ' if is_spaced else ''}{other.text}"
-        return Cue(self.start, other.end, text) if fits_cue(text) else None
+        text = f"{self.text}{' ' if other.is_spaced else ''}{other.text}"
+        return replace(self, end=other.end, text=text) if fits_cue(text) else None
 
 
 def clock(seconds: float, separator: str) -> str:
@@ -131,7 +132,7 @@ def cues(transcript: Transcript) -> list[Cue]:
     for start, end, text in segments or [(0.0, transcript.duration, transcript.text)]:
         line = " ".join(text.split())
         if line:
-            found.append(Cue(start, max(start, end), line))
+            found.append(Cue(start, max(start, end), line, is_spaced=text[:1].isspace()))
     return _readable(_without_short(found), transcript.duration)
 
 
@@ -162,7 +163,7 @@ def _readable(found: Sequence[Cue], duration_s: float) -> list[Cue]:
     for number, cue in enumerate(found):
         latest = found[number + 1].start if number + 1 < len(found) else max(duration_s, cue.end)
         wanted = cue.start + max(MIN_CUE_S, columns(cue.text) / COLUMNS_PER_S)
-        result.append(Cue(cue.start, max(cue.end, min(wanted, latest)), cue.text))
+        result.append(replace(cue, end=max(cue.end, min(wanted, latest))))
     return result
 
 

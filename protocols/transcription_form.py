@@ -93,8 +93,8 @@ def parse_transcription_form(
     Raises `BadRequestError` whose `param` names the field.
     """
     scalars, lists = _collect(fields)
-    response_format = _response_format(scalars.get("response_format", "json"))
-    granularities = _granularities(lists.get("timestamp_granularities", []), response_format)
+    response_format = _response_format(scalars.get("response_format", "").strip() or "json")
+    granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean("stream", scalars.get("stream", "false"))
     if stream and response_format not in ("json", "text"):
         raise BadRequestError(
@@ -130,7 +130,7 @@ def parse_transcription_form(
         ),
         segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
         word_timestamps="word" in granularities,
-        logprobs=_logprobs(lists.get("include", []), response_format),
+        logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
     )
     return TranscriptionRequest(
         model=scalars.get("model", "").strip() or None,

@@ -5,9 +5,9 @@ For the flat dialect (`realtime/flat.py`), which can take nothing back. Knows wo
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Final
 
+from ..protocols.scripts import is_wide
 from .pieces import pieces, plain
 
 _WINDOW: Final = 32
@@ -45,10 +45,4 @@ def continuation(released: str, final: str) -> str:
 def joint(before: str, after: str) -> str:
     """What two texts of a speaker are joined by: a space, or nothing where the script has none."""
     spaced = before[-1].isspace() or after[0].isspace()
-    return "" if spaced or (_runs_on(before[-1]) and _runs_on(after[0])) else " "
-
-
-def _runs_on(char: str) -> bool:
-    """Whether the character's script puts no spaces between words and sentences."""
-    is_wide = unicodedata.east_asian_width(char) in ("W", "F")
-    return is_wide and not "\uac00" <= char <= "\ud7a3"  # Hangul is wide, but has spaces
+    return "" if spaced or (is_wide(before[-1]) and is_wide(after[0])) else " "

@@ -280,7 +280,7 @@ def _opaque(image: Image.Image) -> Image.Image:
 def full_scale(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Samples of any shape as float32 whose full scale is 1. Raises TypeError for integers that may mean
     anything."""
-    if samples.dtype in (np.int16, np.int32):
+    if samples.dtype.newbyteorder("=") in (np.int16, np.int32):
         return (samples / -float(np.iinfo(samples.dtype).min)).astype(np.float32)
     if not np.issubdtype(samples.dtype, np.floating):
         raise TypeError(f"samples of type {samples.dtype}")

@@ -155,14 +155,14 @@ class Asker:
     async def _more(
         self, part: Range, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
     ) -> RangeAnswer:
-        """The same with what was left out, where somebody speaks for much longer than the answer takes."""
+        """The same with what was left out, where somebody speaks for much longer than the answer takes; it is
+        not replaced, whatever the family found to be said, too."""
         if request.may_grow:
             return replace(answer, is_provisional=True)
         speech_s = sum(end - start for start, end in await self.speech(part)) / INTERNAL_RATE
         if not says_little(answer.text, speech_s):
             return answer
-        request = replace(request, speech_s=speech_s, previous=answer)
-        return await best_answer(self.family, items, request)
+        return await self.family.answer(items, replace(request, speech_s=speech_s, previous=answer))
 
     async def _ask_untold(
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
@@ -54,7 +55,7 @@ def together(channels: Sequence[Transcript]) -> Transcript:
     ]
     num_tokens = sum(count for _, count in logprobs)
     return Transcript(
-        text=join_texts((segment.text.strip(), segment.language or None) for segment in segments),
+        text=_read_together(segments),
         language=main.language,
         duration=main.duration,
         languages=tuple(dict.fromkeys(code for code in heard if code)),
@@ -81,6 +82,19 @@ def _marked(transcript: Transcript, channel: int) -> Transcript:
         segments=tuple(msgspec.structs.replace(each, channel=channel) for each in transcript.segments),
         words=tuple(msgspec.structs.replace(each, channel=channel) for each in transcript.words),
     )
+
+
+def _read_together(segments: Sequence[Segment]) -> str:
+    """The text of segments in order. Behind one of its own channel each stands as it does there."""
+    text = ""
+    before: int | UnsetType = UNSET
+    for segment in segments:
+        if text and segment.channel == before:
+            text += segment.text
+        else:
+            text = join_texts((text, segment.text.strip()))
+        before = segment.channel
+    return text
 
 
 def _place(segment: Segment) -> tuple[float, int]:

@@ -5,7 +5,8 @@ tokens are changed alike, so that every format has the same words. A text is cha
 so that the beginning of a growing one that ends with a sentence is changed as the whole will be.
 
 What is mostly no number stays a word: an isolated one below three ("one of them"), a bare "million", a
-fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone. Two English numbers
+fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone; so does the rest of
+a number that begins with digits ("5 million two hundred thousand"). Two English numbers
 that are a year are one ("nineteen eighty-four"), if no third stands beside them.
 """
 
@@ -171,6 +172,8 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
             is_homograph = is_alone and not others.isdisjoint({written, word})
             if word.isdecimal() or is_homograph or _is_magnitude(number.value):
                 continue
+        if _goes_on(pieces, first, language):
+            continue  # "5 Millionen zweihunderttausend"
         if language == "en" and _word_at(pieces, last + 1) in _MAGNITUDES:
             continue  # "one hundred and one hundred"
         if language == "en" and word in _MAGNITUDES:
@@ -208,6 +211,14 @@ def _is_year(century: _Number, year: _Number, pieces: Sequence[_Piece]) -> bool:
         and is_whole
         and int(century.value) in _CENTURIES
         and int(year.value) in _YEARS
+    )
+
+
+def _goes_on(pieces: Sequence[_Piece], first: int, language: str) -> bool:
+    """Whether the number that begins here multiplies one in digits: its value is not known."""
+    is_behind_digits = _word_at(pieces, first - 1).isspace() and _word_at(pieces, first - 2).isdecimal()
+    return is_behind_digits and any(
+        _is_magnitude(each.value) for each in find_numbers(pieces[first : first + 1], language, _STAYS_UP_TO)
     )
 
 

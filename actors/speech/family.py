@@ -54,6 +54,8 @@ class FamilyFacts:
     tasks: tuple[Task, ...]
     language_from: LanguageSource
     cut_rule: CutRule
+    bytes_of: Callable[[int], bytes]
+    """Of a token of a text."""
     takes_previous_text: bool = False
     """Whether `RangeRequest.said_before` means anything to it."""
     spells_numbers: bool = False

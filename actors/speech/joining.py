@@ -11,26 +11,32 @@ from typing import Final
 
 import msgspec
 
+from ...protocols.scripts import is_unspaced, is_wide
 from ...protocols.transcript import Segment, Transcript, Word
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
-UNSPACED_LANGUAGES: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue", "km", "bo"})
-"""Written without spaces between words: the texts of ranges are joined as they are."""
+_SHARED_MARKS: Final = "“”‘’…—"
+"""Punctuation of scripts with and without spaces."""
 
 
-def separator(language: str | None, following: str | None) -> str:
-    """What stands between two texts of these languages."""
-    return "" if language in UNSPACED_LANGUAGES and following in UNSPACED_LANGUAGES else " "
+def separator(before: str, following: str) -> str:
+    """What stands between two texts: nothing where there is a script without spaces on both sides."""
+    first = following[0]
+    runs_on = first in _SHARED_MARKS or _is_unspaced(first)
+    return "" if runs_on and any(map(_is_unspaced, before.rstrip(_SHARED_MARKS)[-1:])) else " "
 
 
-def join_texts(texts: Iterable[tuple[str, str | None]]) -> str:
-    """Texts and their languages as one text; empty ones leave no trace."""
-    whole, before = "", None
-    for text, language in texts:
+def _is_unspaced(character: str) -> bool:
+    return is_unspaced(character) or is_wide(character)
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Texts as one; empty ones leave no trace."""
+    whole = ""
+    for text in texts:
         if text:
-            whole += (separator(before, language) if whole else "") + text
-            before = language
+            whole += (separator(whole, text) if whole else "") + text
     return whole
 
 
@@ -51,10 +57,8 @@ class DeltaJoiner:
         written: Callable[[str, str | None], str] = lambda said, _: said,
     ) -> None:
         """`written` says what is shown of a growing text in a language, which stays."""
-        self._languages: list[tuple[str | None, str | None]] = [(None, None)] * num_ranges
-        """Of each range's beginning and end."""
-        self._last: str | None = None
-        """Of the end of what was released."""
+        self._whole = ""
+        """The text of the ranges in front of the head, which were released."""
         self._said = [""] * num_ranges
         """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
@@ -64,13 +68,11 @@ class DeltaJoiner:
         self._written = written
         self._head = 0
         self._num_released = 0  # characters of the head range's stripped text
-        self._any_released = False
 
     def feeder(self, index: int, language: str | None = None) -> Callable[[str], None]:
         """Takes pieces of the range's text, which is in `language`."""
 
         cutter = LoopCutter()
-        self._languages[index] = language, language
 
         def feed(text: str) -> None:
             self._said[index] += cutter.feed(text)
@@ -79,17 +81,14 @@ class DeltaJoiner:
 
         return feed
 
-    def grow(self, index: int, text: str, first: str | None, last: str | None) -> None:
-        """The range's text so far, as it will be shown, is `text`; see `finish`."""
+    def grow(self, index: int, text: str) -> None:
+        """The range's text so far, as it will be shown, is `text`."""
         self._said[index] = self._texts[index] = text
-        self._languages[index] = first, last
         self._flush()
 
-    def finish(self, index: int, text: str, first: str | None = None, last: str | None = None) -> None:
-        """The range's whole text, without loops, is `text`; what was fed is its beginning. `first` and `last`
-        are the languages in which it begins and ends."""
+    def finish(self, index: int, text: str) -> None:
+        """The range's whole text, without loops, is `text`; what was fed is its beginning."""
         self._texts[index] = text
-        self._languages[index] = first, last
         self._finished[index] = True
         self._flush()
 
@@ -99,16 +98,14 @@ class DeltaJoiner:
             is_new = not self._finished[self._head] and not self._num_released
             if is_new and self._context and may_echo(self._said[self._head].strip(), self._context):
                 return
-            first, last = self._languages[self._head]
             fresh = text[self._num_released :]
             if fresh:
-                is_next = self._any_released and not self._num_released
-                self._emit((separator(self._last, first) if is_next else "") + fresh)
-                self._any_released = True
+                is_next = self._whole and not self._num_released
+                self._emit((separator(self._whole, text) if is_next else "") + fresh)
                 self._num_released = len(text)
             if not self._finished[self._head]:
                 return
-            self._last = last if text else self._last
+            self._whole = join_texts((self._whole, text))
             self._head += 1
             self._num_released = 0
 
@@ -140,15 +137,16 @@ def joined(
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
     heard = [language, *(part.language for part in parts if part.answer.text and part.language)]
     segments: list[Segment] = []
-    before: str | None = None
+    before = ""
     for part in parts:
+        said = part.answer.text
+        space = separator(before or said[0], said) if said else ""
         for number, segment in enumerate(part.segments):
-            space = "" if number else separator(before or part.language, part.language)
             text = segment.text if number else space + segment.text.lstrip()
             segments.append(msgspec.structs.replace(segment, text=text))
-        before = part.language if part.answer.text else before
+        before = join_texts((before, said))
     return Transcript(
-        text=join_texts((part.answer.text, part.language) for part in parts),
+        text=join_texts(part.answer.text for part in parts),
         language=language,
         duration=duration_s,
         languages=tuple(dict.fromkeys(heard)) if language else (),

@@ -97,13 +97,13 @@ class Qwen3Asr:
         self._features = features
         self._window_samples = text.info.window_frames * features.hop_length
         self._window_tokens = num_audio_tokens(text.info.window_frames, text.info.n_window)
-        self._tokens = TokenText(text.tokenizer)
         self._max_context = max_context
         self.facts = FamilyFacts(
             languages=text.info.languages,
             tasks=("transcribe",),
             language_from="answer",
             cut_rule=self._cut_rule(),
+            bytes_of=TokenText(text.tokenizer).bytes_of,
             searches=True,
         )
 
@@ -229,7 +229,7 @@ class Qwen3Asr:
             answer,
             words,
             token_ids=token_ids,
-            bytes_of=self._tokens.bytes_of,
+            bytes_of=self.facts.bytes_of,
             temperature=answer.temperature,
             start_s=offset_s,
             duration_s=request.num_samples / INTERNAL_RATE,
@@ -259,7 +259,7 @@ class Qwen3Asr:
 
     def _token_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
         for token_id, logprob in zip(token_ids, logprobs, strict=False):
-            data = self._tokens.bytes_of(token_id)
+            data = self.facts.bytes_of(token_id)
             yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
 
     def _check_length(

@@ -181,5 +181,4 @@ class _Work:
                 self._before = said if is_trustworthy(answer) else ""
             if self.deltas is not None:
                 show = self.deltas.finish if len(texts) == len(pieces) else self.deltas.grow
-                written = [(self.asker.written(said, spoken_in), spoken_in) for said, spoken_in in texts]
-                show(index, join_texts(written), texts[0][1], texts[-1][1])
+                show(index, join_texts(self.asker.written(*each) for each in texts))

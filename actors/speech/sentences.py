@@ -64,12 +64,12 @@ def sentences(
             no_speech_prob=answer.no_speech_prob,
         )
         for number, (text, (first, last)) in enumerate(
-            zip(texts, _tokens_of(texts, token_ids, bytes_of), strict=True)
+            zip(texts, tokens_of(texts, token_ids, bytes_of), strict=True)
         )
     )
 
 
-def _tokens_of(
+def tokens_of(
     texts: Sequence[TimedText], token_ids: Sequence[int], bytes_of: Callable[[int], bytes]
 ) -> Iterator[tuple[int, int]]:
     """First token, and last + 1, of each text: those that begin in it, by bytes that are no white space."""

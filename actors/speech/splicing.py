@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from ...media.sentences import TimedText, segments_of
 from ...media.speech_regions import Region, speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...media.word_times import rejoined
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.transcript import Segment, SpeechFilter, Transcript, Word
 from .model import Samples
+from .plausibility import compression_ratio
+from .sentences import tokens_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +35,24 @@ class Splice:
     num_samples: int
     """Of the recording."""
 
-    def restored(self, transcript: Transcript) -> Transcript:
-        """The transcript of `samples` with the times of the recording.
+    def restored(self, transcript: Transcript, bytes_of: Callable[[int], bytes]) -> Transcript:
+        """The transcript of `samples` with the times of the recording; `bytes_of` are those of tokens.
 
-        A word lies in the region that its middle is in; a segment begins and ends with its words, and spans
-        what was left out between them.
+        A word lies in the region that its middle is in; a segment begins and ends with its words, and is
+        several where these lie apart in the recording.
         """
         places = _Places(self.regions)
         words = rejoined([places.word(word) for word in transcript.words])
-        segments, index = [], 0
+        segments, index = list[Segment](), 0
         for segment in transcript.segments:
             first = index
             while index < len(transcript.words) and _middle(transcript.words[index]) <= segment.end:
                 index += 1
-            segments.append(places.segment(segment, words[first:index]))
+            segments += places.segments(segment, words[first:index], bytes_of)
         return msgspec.structs.replace(
             transcript,
             duration=self.num_samples / INTERNAL_RATE,
-            segments=tuple(segments),
+            segments=tuple(msgspec.structs.replace(each, id=number) for number, each in enumerate(segments)),
             words=words,
         )
 
@@ -82,15 +85,27 @@ class _Places:
         index = self._region(bisect_right(self._bounds, _middle(word)))
         return msgspec.structs.replace(word, start=self._in(index, word.start), end=self._in(index, word.end))
 
-    def segment(self, segment: Segment, words: Sequence[Word]) -> Segment:
-        """The segment of these words, whose times are the recording's."""
+    def segments(
+        self, segment: Segment, words: Sequence[Word], bytes_of: Callable[[int], bytes]
+    ) -> list[Segment]:
+        """The segment of these words, whose times are the recording's, in as many as a subtitle needs."""
         first = self._region(bisect_right(self._bounds, segment.start))
         last = self._region(bisect_left(self._bounds, segment.end))
         start, end = self._in(first, segment.start), self._in(last, segment.end)
-        if words:
-            start, end = words[0].start, words[-1].end
+        texts = segments_of(segment.text, words) or (TimedText(segment.text, start, end),)
         seek = self._in(self._region(bisect_right(self._bounds, segment.seek / 100)), segment.seek / 100)
-        return msgspec.structs.replace(segment, start=start, end=max(start, end), seek=round(seek * 100))
+        return [
+            msgspec.structs.replace(
+                segment,
+                seek=round(seek * 100),
+                start=text.start,
+                end=max(text.start, text.end),
+                text=text.text,
+                tokens=segment.tokens[begin:stop],
+                compression_ratio=compression_ratio(text.text),
+            )
+            for text, (begin, stop) in zip(texts, tokens_of(texts, segment.tokens, bytes_of), strict=True)
+        ]
 
     def _region(self, behind: int) -> int:
         return min(max(behind - 1, 0), len(self._starts) - 1)

@@ -123,7 +123,8 @@ class Transcriber:
         """The transcript of what is kept of a recording, with the times of the whole."""
         is_timed = options.segment_timestamps or options.word_timestamps
         inner = msgspec.structs.replace(options, speech_filter=None, word_timestamps=is_timed)
-        transcript = kept.restored(await self.transcribe(kept.samples, inner, lane=lane, on_delta=on_delta))
+        transcript = await self.transcribe(kept.samples, inner, lane=lane, on_delta=on_delta)
+        transcript = kept.restored(transcript, self.family.facts.bytes_of)
         if not transcript.language and options.language is not None:  # nobody speaks
             transcript = msgspec.structs.replace(transcript, language=options.language)
         return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())

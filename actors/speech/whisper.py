@@ -91,6 +91,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
+            bytes_of=text.tokenizer.token_bytes,
             takes_previous_text=True,
             spells_numbers=True,
             searches=True,
@@ -289,7 +290,7 @@ class Whisper:
             answer,
             words,
             token_ids=self._text_tokens(answer),
-            bytes_of=self.text.tokenizer.token_bytes,
+            bytes_of=self.facts.bytes_of,
             temperature=answer.temperature,
             start_s=offset_s,
             duration_s=request.num_samples / INTERNAL_RATE,
@@ -297,12 +298,10 @@ class Whisper:
 
     def _text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""
-
-        def encode(text: str) -> tuple[int, ...]:
-            return tuple(self.text.tokenizer.encode(f" {text}"))
-
         said = self.text.text_token_ids(answer.token_ids)
-        return spoken_tokens(answer, said, decode=self.text.decode, encode=encode)
+        return spoken_tokens(
+            answer, said, decode=self.text.decode, encode=lambda text: self.text.tokenizer.encode(f" {text}")
+        )
 
     async def _complete(
         self,
@@ -369,7 +368,7 @@ class Whisper:
     def _tokens(
         self, token_ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[TopLogprobs]
     ) -> Iterator[TokenLogProb]:
-        bytes_of = self.text.tokenizer.token_bytes
+        bytes_of = self.facts.bytes_of
         for index, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=False)):
             if self.text.is_text(token_id):
                 data = bytes_of(token_id)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ...protocols.container_format import StreamContainer
 from ..decode import MAX_CHANNELS, MAX_RATE, MIN_RATE, frame_channels
+from ..pcm import is_sound
 from ..resample import StreamingResampler
 from . import opus
 from .packets import Demuxer, Packet, StreamError, Track
@@ -103,8 +104,8 @@ class StreamDecoder:
 
     def _begin(self, track: Track) -> None:
         known, self._track = self._track, track
-        if self._codec is not None and known is not None and opus.is_same(known.extradata, track.extradata):
-            # A link of a chain goes on with the decoder of the one before, as it does in a file.
+        before = b"" if self._codec is None or known is None else known.extradata
+        if track.goes_on and opus.is_same(before, track.extradata):  # as it does in a file
             self._num_to_skip = opus.pre_skip(track.extradata)
             return
         self._codec = None
@@ -169,8 +170,8 @@ class StreamDecoder:
             return []
         samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
         blocks.clear()
-        if not bool(np.isfinite(samples).all()):
-            raise StreamError("the stream holds audio samples that are not finite numbers")
+        if not is_sound(samples):
+            raise StreamError("the stream holds audio samples that are not finite numbers near full scale")
         if not self._resamplers:
             self._resamplers = [StreamingResampler(self._rate) for _ in samples]
         return [self._shaped([each.push(row) for each, row in zip(self._resamplers, samples, strict=True)])]

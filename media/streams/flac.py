@@ -96,7 +96,9 @@ class FlacDemuxer:
     def end(self) -> list[Item]:
         """The last frame, if it is whole."""
         buffer, end = self._buffer, len(self._buffer)
-        if self._head is None or not end:
+        if self._head is None:
+            return self._short_frame()
+        if not end:
             return []
         if self._last.through(buffer, end):
             end -= OLD_TAG_BYTES
@@ -105,6 +107,15 @@ class FlacDemuxer:
         data = bytes(buffer[:end])
         buffer.clear()
         self._head = None
+        return [Packet(data)]
+
+    def _short_frame(self) -> list[Item]:
+        """The last frame where it is shorter than the longest head: one of digital silence is."""
+        data = bytes(self._buffer)
+        is_frame = self._has_frames and _read_head(data.ljust(_MAX_HEAD_BYTES, b"\0")) is not None
+        if not is_frame or _crc_16(data):
+            return []
+        self._buffer.clear()
         return [Packet(data)]
 
     def _metadata(self) -> Iterator[Item]:

@@ -171,7 +171,7 @@ class OggDemuxer:
         if len(head) not in _HEAD_BYTES or head[8] & 0xF0:
             raise StreamError("the Ogg stream's Opus header is damaged")
         self._link = _Link(serial)
-        yield Track("opus", extradata=head)
+        yield Track("opus", extradata=head, goes_on=True)
 
     def _audio(self, link: _Link, packets: list[bytes], granule: int, *, is_last: bool) -> Iterator[Item]:
         lengths = [num_frames(packet) for packet in packets]

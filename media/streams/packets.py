@@ -26,7 +26,7 @@ class StreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What the packets after it are. It begins a new decoder.
+    """What the packets after it are. It begins a new decoder, unless it `goes_on`.
 
     `rate` and `num_channels` are needed for PCM only: everything else carries them itself.
     """
@@ -37,6 +37,8 @@ class Track:
     num_channels: int = 0
     skip: int = 0
     """Decoded frames to leave out at the start, where the codec does not know it by itself."""
+    goes_on: bool = False
+    """A link of a chain of Opus: the decoder of the one before is kept where it can do both."""
 
 
 class Packet(NamedTuple):

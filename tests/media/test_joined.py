@@ -7,8 +7,8 @@ import pytest
 from sensorium.media import joined
 from sensorium.media.decode import decode_audio, measure_audio
 from sensorium.media.joined import joined_parts
-from support.audio_files import encoded
-from support.sound_streams import streamed, voice
+from support.audio_files import encoded, video
+from support.sound_streams import streamed, voice, webm
 
 TAG = b"ID3\4\0\0" + bytes([0, 0, 0, 35]) + bytes(35)
 
@@ -20,6 +20,10 @@ def mp3(rate: int, **options: str) -> bytes:
     )
 
 
+def pcm(container: str) -> bytes:
+    return encoded(voice(0.3), container=container, codec="pcm_s16le", rate=48_000)
+
+
 def flac(rate: int) -> bytes:
     return encoded(voice(1.0, rate=rate), container="flac", codec="flac", rate=rate)
 
@@ -29,10 +33,21 @@ def flac(rate: int) -> bytes:
     [
         ("mp3", [mp3(44_100)] * 3, 3),
         ("mp3", [mp3(48_000, write_xing="0")] * 3, 1),
+        ("mp3", [mp3(48_000, write_xing="0"), mp3(44_100)], 2),
+        ("matroska", [webm(voice(1.0)), webm(voice(0.7), layout="stereo"), webm(voice(0.5, hz=500.0))], 3),
+        ("matroska", [webm(voice(1.0)), *[pcm("matroska")] * 2, webm(voice(0.7))], 4),
         ("flac", [flac(44_100), flac(96_000), flac(16_000)], 3),
         ("flac", [flac(16_000), TAG + flac(16_000)], 2),
     ],
-    ids=["mp3", "bare mp3", "flac of several rates", "flac with a tag"],
+    ids=[
+        "mp3",
+        "bare mp3",
+        "bare mp3 in front",
+        "webm",
+        "webm of several codecs",
+        "flac of several rates",
+        "flac with a tag",
+    ],
 )
 def test_nothing_is_lost_where_files_meet(name: str, parts: list[bytes], num_decoders: int) -> None:
     data = b"".join(parts)
@@ -49,6 +64,13 @@ def test_what_only_looks_like_a_seam_is_none() -> None:
     assert joined_parts(TAG + TAG + whole, "mp3") == [TAG + TAG + whole]
     assert len(joined_parts(whole + TAG + b"no frame", "mp3")) == 1
     assert joined_parts(flac(16_000), "ogg") == [flac(16_000)]
+    assert len(joined_parts(pcm("matroska") + pcm("matroska")[:4] + bytes(100), "matroska")) == 1
+
+
+def test_what_is_behind_without_sound_costs_none() -> None:
+    whole = webm(voice(0.5))
+    data = whole + video(None, container="matroska")
+    np.testing.assert_array_equal(decode_audio(data).samples, decode_audio(whole).samples)
 
 
 def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,8 @@ def test_a_transcript_without_segments_is_one_cue_or_none() -> None:
 
 
 def shown(*segments: tuple[float, float, str], duration: float = 100.0) -> list[tuple[float, float, str]]:
-    return [(cue.start, cue.end, cue.text) for cue in cues(transcript(*segments, duration=duration))]
+    spaced = [(start, end, f" {text}") for start, end, text in segments]
+    return [(cue.start, cue.end, cue.text) for cue in cues(transcript(*spaced, duration=duration))]
 
 
 def test_lines_are_even_and_break_behind_punctuation() -> None:
@@ -122,6 +123,23 @@ def test_a_cue_of_two_words_joins_its_nearer_neighbour() -> None:
     assert [text for _, _, text in shown(*apart)] == [text for _, _, text in apart], "all that is said there"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Отменен.", " Спасибо."),
+        ("Sí.", " ¡Aquí!"),
+        ("네.", " 아니요."),
+        ("ครับ", "ไม่"),
+        ("ครับ", " ไม่"),
+        ("是。", "OK"),
+    ],
+)
+def test_a_cue_of_several_segments_is_written_as_the_text(first: str, second: str) -> None:
+    segments = (0.1, 0.5, first), (0.7, 1.2, second), (1.5, 1.8, " Hm.")
+    (cue,) = cues(transcript(*segments))
+    assert cue.text == f"{first}{second} Hm."
+
+
 def test_cues_stay_until_they_are_read() -> None:
     assert shown((0.0, 0.3, "Please come in now."), (5.0, 6.0, "Thank you very much."))[0][1] == 1.0
     assert shown((0.0, 0.3, "Please come in now."), (0.6, 4.0, "Thank you all very much."))[0][1] == 0.6
@@ -141,7 +159,7 @@ def test_cues_are_in_order_can_be_shown_and_have_all_the_words(parts: list[tuple
     for pause_s, length_s, text in parts:
         segments.append((at + pause_s, at + pause_s + length_s, text))
         at += pause_s + length_s
-    found = cues(transcript(*segments, duration=at))
+    found = cues(transcript(*((start, end, f" {text}") for start, end, text in segments), duration=at))
     assert " ".join(cue.text for cue in found).split() == " ".join(text for _, _, text in segments).split()
     times = [round(time, 6) for cue in found for time in (cue.start, cue.end)]
     assert times == sorted(times)

@@ -80,6 +80,15 @@ def test_chunking_strategies_say_what_is_listened_to(fields: list[tuple[str, str
     assert wish.min_speech_ms == 0
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_field_asks_for_nothing(blank: str) -> None:
+    names = ("include[]", "include", "timestamp_granularities[]", "languages", "keywords[]", "temperature")
+    asked = parse(*((name, blank) for name in (*names, "response_format", "language", "seed")))
+    assert asked == parse()
+    several = [("timestamp_granularities[]", each) for each in (blank, "word")]
+    assert parse(("response_format", "verbose_json"), *several).options.word_timestamps
+
+
 def test_the_speech_filter_of_faster_whisper() -> None:
     assert parse(("vad_filter", "false"), ("chunking_strategy", "auto")).options == TranscriptionOptions()
     assert parse(("vad_filter", "true")).options.speech_filter == SpeechFilter()

@@ -49,6 +49,7 @@ class CtcSpeech:
             tasks=("transcribe",),
             language_from="model",
             cut_rule=CutRule(size, size // 4),
+            bytes_of=lambda token_id: text.decode((token_id,)).encode(),
         )
 
     def features(self) -> _Window:

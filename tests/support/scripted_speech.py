@@ -87,6 +87,7 @@ class ScriptedFamily:
             tasks=("transcribe",),
             language_from=language_from,
             cut_rule=CutRule(RANGE_SAMPLES, 0),
+            bytes_of=lambda token_id: b"x",
             takes_previous_text=True,
         )
         self.asked: list[tuple[int, str | None]] = []
@@ -172,7 +173,7 @@ class ScriptedFamily:
             answer,
             words,
             token_ids=answer.token_ids,
-            bytes_of=lambda token_id: b"x",
+            bytes_of=self.facts.bytes_of,
             temperature=0.0,
             start_s=offset_s,
             duration_s=request.num_samples / 16_000,

@@ -156,8 +156,8 @@ def test_samples_are_resampled() -> None:
     assert found.samples.dtype == np.float32
 
 
-@pytest.mark.parametrize(("dtype", "full"), [(np.int16, 2**15), (np.int32, 2**31)])
-def test_integers_are_as_loud_as_what_they_stand_for(dtype: type, full: int) -> None:
+@pytest.mark.parametrize(("dtype", "full"), [("<i2", 2**15), (">i2", 2**15), ("<i4", 2**31), (">i4", 2**31)])
+def test_integers_are_as_loud_as_what_they_stand_for(dtype: str, full: int) -> None:
     given: npt.NDArray[Any] = (0.25 * full * np.sin(np.arange(1600))).astype(dtype)
     expected = (given / full).astype(np.float32)
     found = read_prompt({"text": "", "audio": (given, 16_000)}).sources["audio"]

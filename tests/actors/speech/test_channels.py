@@ -43,9 +43,11 @@ async def test_one_channel_is_as_good_as_mono() -> None:
     assert (heard.text, heard.language, len(heard.channels)) == (plain.text, plain.language, 1)
 
 
-def transcript(language: str, *segments: tuple[float, float, str], tokens: int, mean: float) -> Transcript:
+def transcript(
+    language: str, *segments: tuple[float, float, str], channel: int, tokens: int = 1, mean: float = 0.0
+) -> Transcript:
     listed = [
-        Segment(number, 0, start, end, text, (), 0.0, 0.0, 1.0, 0.0, language)
+        Segment(number, 0, start, end, text, (), 0.0, 0.0, 1.0, 0.0, language, channel)
         for number, (start, end, text) in enumerate(segments)
     ]
     return Transcript("", language, 9.0, (language,), 0.7, tuple(listed), (), 10, tokens, mean, 0.1 * tokens)
@@ -55,9 +57,9 @@ def test_figures_are_of_all_channels_and_the_language_of_who_speaks_most() -> No
     silent = Transcript("", "", 9.0, avg_logprob=None, no_speech_prob=1.0)
     heard = together(
         [
-            transcript("de", (0.0, 1.0, "Ja."), tokens=1, mean=-1.0),
+            transcript("de", (0.0, 1.0, "Ja."), channel=0, tokens=1, mean=-1.0),
             silent,
-            transcript("zh", (2.0, 5.0, "你好。"), (5.0, 6.0, "再见。"), tokens=3, mean=-0.2),
+            transcript("zh", (2.0, 5.0, "你好。"), (5.0, 6.0, "再见。"), channel=2, tokens=3, mean=-0.2),
         ]
     )
     assert (heard.language, heard.languages, heard.language_probability) == ("zh", ("zh", "de"), 0.7)
@@ -72,3 +74,11 @@ def test_figures_are_of_all_channels_and_the_language_of_who_speaks_most() -> No
 def test_words_of_one_moment_stand_in_the_order_of_the_channels() -> None:
     both = [Transcript("a", "en", 1.0, words=(Word("a", 0.0, 1.0, channel=channel),)) for channel in range(2)]
     assert [word.channel for word in together(both[::-1]).words] == [0, 1]
+
+
+def test_a_channel_that_speaks_on_is_written_as_alone() -> None:
+    """By its own white space, though its language is written without."""
+    first = transcript("zh", (0.0, 1.0, "Hello."), (1.0, 2.0, " World"), (6.0, 7.0, "你好"), channel=0)
+    other = transcript("th", (3.0, 4.0, "ครับ"), (4.0, 5.0, " ครับ"), channel=1)
+    assert together([first]).text == "Hello. World你好"
+    assert together([first, other]).text == "Hello. World ครับ ครับ你好"

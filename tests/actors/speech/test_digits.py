@@ -19,6 +19,22 @@ OTHERS = (
 PIECES = st.sampled_from(f"{NUMBERS} {OTHERS}".split())
 TEXTS = st.lists(PIECES, max_size=14).map(" ".join)
 LANGUAGES = st.sampled_from([*DIGIT_LANGUAGES, "pl", None])
+BEGUN_IN_DIGITS = [
+    ("da", "5 millioner to hundrede tusind."),
+    ("da", "5 tusind to hundrede."),
+    ("de", "5 Millionen zweihunderttausend Euro."),
+    ("de", "1,5 Milliarden zweihundert Millionen."),
+    ("de", "2 hundert fünfzig."),
+    ("en", "5 million two hundred thousand."),
+    ("es", "5 millones doscientos mil euros."),
+    ("es", "5 mil doscientos."),
+    ("fr", "1 million deux cent mille."),
+    ("fr", "2 cent cinquante."),
+    ("nl", "5 miljoen tweehonderdduizend."),
+    ("pt", "1 milhão e duzentos mil."),
+    ("pt", "5\u00a0mil e duzentos."),
+]
+"""Numbers whose value is not known."""
 
 
 @pytest.mark.parametrize(
@@ -58,6 +74,9 @@ LANGUAGES = st.sampled_from([*DIGIT_LANGUAGES, "pl", None])
         ("es", "Son dos mil veinticinco.", "Son 2025."),
         ("de", "Am dritten Mai kamen zweiundzwanzig.", "Am 3. Mai kamen 22."),
         ("fr", "quatre-vingt-dix-neuf ballons", "99 ballons"),
+        *((language, said, said) for language, said in BEGUN_IN_DIGITS),
+        ("de", "Um 5 zweihundert Millionen.", "Um 5 200000000."),
+        ("fr", "1,5 deux cents.", "1,5 200."),
         ("pl", "dwadzieścia", "dwadzieścia"),
         (None, "twenty", "twenty"),
     ],

@@ -4,37 +4,58 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.actors.speech.joining import DeltaJoiner, join_texts
+from sensorium.actors.speech.family import RangeAnswer
+from sensorium.actors.speech.joining import DeltaJoiner, Part, join_texts, joined
+from sensorium.protocols.transcript import Segment
 
-TEXTS = st.text(alphabet="ab \n", max_size=8)
+TEXTS = st.text(alphabet="ab \n.你。…“네ไ", max_size=4)
 
 
 @given(
-    texts=st.lists(st.tuples(TEXTS, st.sampled_from(["en", "zh", "ja"])), min_size=1, max_size=5),
+    texts=st.lists(TEXTS, min_size=1, max_size=5),
     cuts=st.randoms(use_true_random=False),
 )
-def test_deltas_join_to_the_transcript_in_any_order(texts: list[tuple[str, str]], cuts: Random) -> None:
+def test_deltas_join_to_the_transcript_in_any_order(texts: list[str], cuts: Random) -> None:
     emitted: list[str] = []
     joiner = DeltaJoiner(len(texts), emitted.append)
-    pending = [(index, list(text)) for index, (text, _) in enumerate(texts)]
+    pending = [(index, list(text)) for index, text in enumerate(texts)]
     while pending:
         index, letters = cuts.choice(pending)
-        text, language = texts[index]
         if letters and cuts.random() < 0.8:
-            joiner.feeder(index, language)(letters.pop(0))
+            joiner.feeder(index)(letters.pop(0))
         else:
             # Whatever was not fed comes with the end.
-            joiner.finish(index, text, language, language)
+            joiner.finish(index, texts[index])
             pending = [entry for entry in pending if entry[0] != index]
-    assert "".join(emitted) == join_texts((text.strip(), language) for text, language in texts)
+    assert "".join(emitted) == join_texts(text.strip() for text in texts)
     assert all(emitted)
 
 
-def test_texts_of_unspaced_languages_join_as_they_are() -> None:
-    texts = [("你好", "zh"), ("", None), ("世界", "ja"), ("Hello", "en"), ("你", "zh")]
-    assert join_texts(texts) == "你好世界 Hello 你"
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        (["你好", "", "世界", "Hello", "你"], "你好世界 Hello 你"),
+        (["Incorrect.", "New location."], "Incorrect. New location."),
+        (["你好。", "他说：“好…”", "“再见”", "…", "了"], "你好。他说：“好…”“再见”…了"),
+        (["He said “yes…”", "“No.”"], "He said “yes…” “No.”"),
+        (["네.", "아니요.", "네。", "아니요"], "네. 아니요. 네。 아니요"),
+        (["สวัสดี", "ครับ", "OK", "人々", "は"], "สวัสดีครับ OK 人々は"),
+    ],
+)
+def test_texts_are_joined_as_their_scripts_are_written(texts: list[str], whole: str) -> None:
+    """Whatever language was asked for or detected: a model may answer in another."""
+    assert join_texts(texts) == whole
+    segments = [Segment(0, 0, 0.0, 1.0, text, (), 0.0, 0.0, 1.0, 0.0) for text in texts]
+    parts = [
+        Part(RangeAnswer(text), (segment,) if text else (), language="zh")
+        for text, segment in zip(texts, segments, strict=True)
+    ]
+    found = joined(parts, language="zh", duration_s=9.0)
+    assert found.text == whole
+    assert "".join(segment.text for segment in found.segments).strip() == whole
 
 
 def test_an_echo_is_told_by_what_was_said_however_it_is_written() -> None:
@@ -45,7 +66,7 @@ def test_an_echo_is_told_by_what_was_said_however_it_is_written() -> None:
     assert emitted == []
     feed("came back home. ")
     assert emitted == ["TWENTY CAME BACK HOME."]
-    joiner.finish(0, "TWENTY CAME BACK HOME.", "en", "en")
+    joiner.finish(0, "TWENTY CAME BACK HOME.")
     assert emitted == ["TWENTY CAME BACK HOME."]
 
 

@@ -13,8 +13,14 @@ from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, Wo
 SECOND = 16_000
 
 
-def segment(number: int, start: float, end: float, text: str, seek: int = 0) -> Segment:
-    return Segment(number, seek, start, end, text, (), 0.0, 0.0, 1.0, 0.0)
+def segment(
+    number: int, start: float, end: float, text: str, seek: int = 0, tokens: tuple[int, ...] = ()
+) -> Segment:
+    return Segment(number, seek, start, end, text, tokens, 0.0, 0.0, 1.0, 0.0)
+
+
+def one_letter(token_id: int) -> bytes:
+    return chr(token_id).encode()
 
 
 def test_times_are_those_of_the_whole_recording() -> None:
@@ -29,13 +35,14 @@ def test_times_are_those_of_the_whole_recording() -> None:
             5.0,
             segments=(segment(0, 0.5, 1.0, "one"), segment(1, 1.9, 4.0, "two three", 100)),
             words=words,
-        )
+        ),
+        one_letter,
     )
     assert found.duration == 20.0
     assert found.words == (Word("one", 1.5, 2.0), Word("two", 10.0, 10.3), Word("three", 10.4, 12.0))
     assert [(each.start, each.end) for each in found.segments] == [(1.5, 2.0), (10.0, 12.0)]
     assert found.segments[1].seek == 200
-    untimed = kept.restored(Transcript("a", "en", 5.0, segments=(segment(0, 0.0, 5.0, "a"),)))
+    untimed = kept.restored(Transcript("a", "en", 5.0, segments=(segment(0, 0.0, 5.0, "a"),)), one_letter)
     assert [(each.start, each.end) for each in untimed.segments] == [(1.0, 13.0)]
 
 
@@ -43,9 +50,30 @@ def test_a_cut_is_not_inside_a_sentence_whose_first_word_lies_in_front_of_it() -
     kept = Splice(np.zeros(4 * SECOND, np.float32), ((0, 2 * SECOND), (8 * SECOND, 10 * SECOND)), 10 * SECOND)
     words = (Word("arrives.", 0.5, 1.5), Word("I", 1.6, 2.0), Word("have", 2.0, 2.6))
     said = (segment(0, 0.5, 1.5, "arrives."), segment(1, 1.6, 2.6, "I have"))
-    found = kept.restored(Transcript("arrives. I have", "en", 4.0, segments=said, words=words))
+    found = kept.restored(Transcript("arrives. I have", "en", 4.0, segments=said, words=words), one_letter)
     assert [(each.start, each.end) for each in found.segments] == [(0.5, 1.5), (8.0, 8.6)]
     assert found.words[1].start == 8.0
+
+
+def test_a_segment_ends_where_a_second_or_more_was_left_out() -> None:
+    """So that no subtitle stands in the silence; text and tokens are shared out."""
+    regions = (0, 2 * SECOND), (30 * SECOND, 31 * SECOND), (31 * SECOND + SECOND // 2, 33 * SECOND)
+    kept = Splice(np.zeros(9 * SECOND // 2, np.float32), regions, 40 * SECOND)
+    text = "Dial,  the new location, and wait"
+    words = tuple(
+        Word(word, at, at + 0.5)
+        for word, at in zip(text.split(), (1.4, 1.9, 2.4, 2.95, 3.5, 4.0), strict=True)
+    )
+    tokens = tuple(map(ord, text))
+    said = segment(0, 1.4, 4.5, text, tokens=tokens), segment(1, 4.5, 4.5, " x")
+    found = kept.restored(Transcript(f"{text} x", "en", 4.5, segments=said, words=words), one_letter)
+    assert [(each.id, each.start, each.end, each.text) for each in found.segments] == [
+        (0, 1.4, 1.9, "Dial,"),
+        (1, 30.0, 33.0, text[5:]),
+        (2, 33.0, 33.0, " x"),
+    ]
+    assert [len(each.tokens) for each in found.segments] == [5, len(text) - 5, 0]
+    assert "".join(each.text for each in found.segments) == found.text
 
 
 def test_what_is_no_speech_is_left_out() -> None:
@@ -68,4 +96,4 @@ def test_what_is_no_speech_is_left_out() -> None:
     tight = splice(samples, model, SpeechFilter(padding_ms=0))
     assert len(tight.samples) < len(kept.samples)
     nothing = splice(gap, model, SpeechFilter())
-    assert nothing.restored(Transcript("", "", 0.0)) == Transcript("", "", 5.0)
+    assert nothing.restored(Transcript("", "", 0.0), one_letter) == Transcript("", "", 5.0)

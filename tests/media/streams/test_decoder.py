@@ -122,8 +122,9 @@ def test_another_layout_in_a_chain_goes_on() -> None:
         decode_audio(chain, are_channels_kept=True)
 
 
-def test_samples_that_are_no_numbers_end_the_stream() -> None:
-    broken = np.full(8_000, np.nan, np.float32)
+@pytest.mark.parametrize("value", [np.nan, 2e6])
+def test_samples_that_are_no_numbers_end_the_stream(value: float) -> None:
+    broken = np.full(8_000, value, np.float32)
     data = encoded(broken, container="matroska", codec="pcm_f32le", rate=16_000)
     with pytest.raises(StreamError, match="not finite"):
         streamed(data)

@@ -21,7 +21,7 @@ from sensorium.media.streams.mp4 import Mp4Demuxer
 from sensorium.media.streams.packets import Packet, StreamError
 from sensorium.media.streams.recognise import begins_stream
 from sensorium.protocols.container_format import StreamContainer
-from support.audio_files import encoded
+from support.audio_files import encoded, sound_file
 from support.sound_streams import FRAGMENTED, streamed, voice
 
 SOUND = voice(1.1, rate=44_100)
@@ -133,6 +133,24 @@ def test_a_frame_of_flac_is_whole_at_a_commit_if_its_checksum_says_so() -> None:
     assert cut.end() == []
     cut.push(FLAC[-7:])
     assert cut.end() == [last]
+
+
+def test_a_frame_of_flac_is_heard_that_is_shorter_than_a_head_may_be() -> None:
+    """All that a recording of silence has, or what is left of one behind a commit."""
+    silence = sound_file(np.zeros(1_000, np.float32), rate=16_000, kind="FLAC")
+    assert len(streamed(silence)) == len(streamed(silence, range(1, len(silence)))) == 1_000
+    demuxer = FlacDemuxer()
+    demuxer.push(silence[:-1])
+    assert demuxer.end() == []
+    demuxer.push(silence[-1:])
+    assert len(demuxer.end()) == 1
+    assert demuxer.end() == []
+    head, first, *_ = flac_frames()
+    behind = FlacDemuxer()
+    behind.push(head + first)
+    assert len(behind.end()) == 1
+    behind.push(silence[-13:])
+    assert [len(item.data) for item in behind.end() if isinstance(item, Packet)] == [13]
 
 
 def test_a_last_frame_of_flac_is_summed_once_however_often_it_is_asked_for(
