@@ -211,11 +211,11 @@ def status_error(status: int, body: bytes) -> APIError:
             return APIError(status, None, None, text or f"the server answered with status {status}")
 
 
-def close_details(error: ConnectionClosed) -> tuple[int, str]:
-    """Close code and reason as the server gave them; 1006 when it just vanished."""
-    if error.rcvd is not None:
-        return error.rcvd.code, error.rcvd.reason
-    return (error.sent.code, error.sent.reason) if error.sent is not None else (1006, "")
+def close_details(error: ConnectionClosed) -> tuple[int, str, bool]:
+    """Close code and reason, and whether it was us who closed; 1006 when the server just vanished."""
+    by_us = error.sent is not None and not error.rcvd_then_sent
+    first = error.sent if by_us else error.rcvd
+    return (1006, "", False) if first is None else (first.code, first.reason, by_us)
 
 
 def _word(value: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Literal
 
@@ -15,6 +16,7 @@ from sensorium.client import (
     Completed,
     Delta,
     Event,
+    SDKError,
     SensoriumConnectionError,
     SensoriumTimeoutError,
     SessionClosedError,
@@ -94,6 +96,67 @@ def test_manual_turns(run: Run) -> None:
                 await session.send(CHUNK)
             await session.finish()
             assert finals([event async for event in session]) == ["one", "two three"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_a_cancelled_finish_is_sent_whole_and_may_be_called_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            await session.send(CHUNK * 10)
+            make = session._core.finish
+            with anyio.CancelScope() as scope, monkeypatch.context() as patched:
+
+                def finish() -> list[str]:
+                    scope.cancel()
+                    return make()
+
+                patched.setattr(session._core, "finish", finish)
+                await session.finish()
+            assert scope.cancelled_caught
+            await session.finish()
+            assert finals([event async for event in session]) == ["one two"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_a_plain_iterable_that_waits_holds_up_nobody_else(run: Run) -> None:
+    may_go_on = threading.Event()
+
+    def chunks() -> Iterator[bytes]:
+        yield CHUNK * 5
+        assert may_go_on.wait(10)
+        yield CHUNK * 5
+
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            events = []
+            async for event in session.transcribe(chunks()):
+                events.append(event)
+                if isinstance(event, Delta):
+                    may_go_on.set()
+            assert finals(events) == ["one two"]
+
+    with serve_realtime() as url:
+        run(body)
+
+
+def test_two_who_iterate_are_told_so(run: Run) -> None:
+    async def body() -> None:
+        async with (
+            AsyncClient(url) as client,
+            client.realtime() as session,
+            anyio.create_task_group() as others,
+        ):
+            others.start_soon(anext, session)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(SDKError, match="iterated already"):
+                await anext(session)
+            others.cancel_scope.cancel()
 
     with serve_realtime() as url:
         run(body)
