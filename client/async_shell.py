@@ -90,7 +90,7 @@ class AsyncLiveShell(SessionShell):
         self._tasks = tasks
         self._timeout_s = timeout_s
         self._connect = connect
-        self._keeper = _Keeper(connect)
+        self._keeper: _Keeper
         self._pending: deque[Event] = deque()
         self._sending = anyio.Lock()  # keeps the frames of one call together
         self._written: _Written | None = None  # how the newest frames fare
@@ -104,6 +104,7 @@ class AsyncLiveShell(SessionShell):
 
     async def connect(self) -> None:
         """Open the first connection. Raises OSError and WebSocketException."""
+        self._keeper = _Keeper(self._connect)
         await self._tasks.start(self._keeper.run, OPEN_TIMEOUT_S)
 
     async def close(self, limit_s: float) -> None:
