@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from ..protocols.realtime_responses import ResponseUsage, ResponseView
 from .errors import APIError, SDKError
@@ -120,14 +121,15 @@ class AnswerState:
 
 
 class EventQueue(Generic[T]):
-    """What `pick` makes of a session's events from now on, for one of its readers."""
+    """What `pick` makes of a session's events from now on, for one of its readers, for as long as there is
+    one."""
 
-    def __init__(self, readers: list[EventQueue[Any]], pick: Callable[[Event], T | None]) -> None:
+    def __init__(self, readers: WeakSet[EventQueue[Any]], pick: Callable[[Event], T | None]) -> None:
         self._readers = readers
         self._pick = pick
         self._waiting: deque[T] = deque()
         self._is_full = False
-        readers.append(self)
+        readers.add(self)
 
     def put(self, event: Event) -> None:
         """An event came. One who reads nothing any more is left alone."""
@@ -138,7 +140,7 @@ class EventQueue(Generic[T]):
             self._waiting.append(picked)
         else:
             self._is_full = True
-            self._readers.remove(self)
+            self._readers.discard(self)
 
     def has_more(self) -> bool:
         """Whether `take` has something to say."""

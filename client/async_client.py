@@ -66,9 +66,10 @@ class AsyncClient:
     server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
     slow.
 
-    `max_retries` is how often a request is sent again that found no server, or one that is overloaded or
-    failed; `headers` go with every request and handshake. `http_client` (proxies, certificates) is used for
-    all but live sessions and stays yours to close.
+    `max_retries` is how often a request is sent again, or a live session's connection opened again, that
+    found no server, or one that is overloaded or failed; `headers` go with every request and handshake.
+    `http_client` (proxies, certificates) is used for all but live sessions, with `timeout`, and stays yours
+    to close.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class AsyncClient:
 
     async def transcribe_stream(
         self, file: AudioFile, **options: Unpack[FileOptions]
-    ) -> AsyncIterator[TextDelta | TextDone]:
+    ) -> AsyncGenerator[TextDelta | TextDone]:
         """The text of a whole file piece by piece as it is transcribed, then once as a whole.
 
         Wrap it in `contextlib.aclosing` if you may leave the loop before its end. The options are those of
@@ -124,6 +125,7 @@ class AsyncClient:
                 event = decoder.feed(line)
                 if event is not None:
                     yield event
+        decoder.end()
 
     async def translate(
         self,
@@ -182,8 +184,7 @@ class AsyncClient:
         async with anyio.create_task_group() as tasks:
             session = make(tasks)
             try:
-                with readable_connect_errors(self.options):
-                    await session.connect()
+                await self._connect(session)
                 await session.open()
                 yield session
                 await session.close(CLOSE_TIMEOUT_S)
@@ -194,6 +195,17 @@ class AsyncClient:
             tasks.cancel_scope.cancel()
         if raised is not None:
             raise raised
+
+    async def _connect(self, session: AsyncLiveShell) -> None:
+        retries = Retries(self.options, is_repeatable=True)
+        while True:
+            try:
+                with readable_connect_errors(self.options):
+                    await session.connect()
+                return
+            except SDKError as error:
+                wait_s = retries.wait_s(error)
+            await anyio.sleep(wait_s)
 
     async def models(self) -> list[Model]:
         """The models the server offers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,7 +19,7 @@ from .async_shell import AsyncLiveShell, OpenSocket
 from .dialogue_core import DialogueCore, ResponseOptions, new_answer, new_id
 from .errors import SensoriumTimeoutError
 from .events import AnswerBegan, Event
-from .live_core import AudioChunk
+from .live_core import AudioChunk, LeftError
 from .pictures import Picture, picture_file
 
 T = TypeVar("T")
@@ -28,7 +29,8 @@ class AsyncDialogueSession(AsyncLiveShell):
     """An open session that answers; made by `AsyncClient.realtime(type="realtime")`.
 
     Everything raises SessionClosedError once the server has ended the session. A connection that is lost is
-    opened again, and nothing is missing or repeated. Cancelling a wait loses nothing.
+    opened again, and nothing is missing or repeated. Cancelling a wait loses nothing, nor takes it back a
+    question that is being asked: `interrupt` does.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class AsyncDialogueSession(AsyncLiveShell):
         super().__init__(core, tasks, timeout_s=timeout_s, connect=connect)
         self._core: DialogueCore = core
         self._news = anyio.Event()
-        self._readers: list[EventQueue[Any]] = []
+        self._readers = WeakSet[EventQueue[Any]]()
         self._error: Exception | None = None
 
     @property
@@ -55,7 +57,7 @@ class AsyncDialogueSession(AsyncLiveShell):
 
     async def send_audio(self, chunk: AudioChunk) -> None:
         """Speak: audio in the session's format. The server answers a turn when it ends."""
-        await self._send(lambda: self._core.append(chunk))
+        await self._send_chunk(chunk)
 
     async def commit(self) -> None:
         """End the spoken turn now (needed with `turn_detection=None`); then `ask()` for an answer."""
@@ -73,14 +75,13 @@ class AsyncDialogueSession(AsyncLiveShell):
         **response: Unpack[ResponseOptions],
     ) -> AsyncAnswer:
         """Ask about what was said and shown so far, as `DialogueSession.ask`."""
-        files = [picture_file(each) for each in pictures]
-        log = new_answer()
+        files, log = await _picture_files(pictures), new_answer()
         await self._send(lambda: self._core.ask(log, text, files, **response))
         return AsyncAnswer(self, log)
 
     async def add(self, text: str, *, role: str = "user", pictures: Sequence[Picture] = ()) -> str:
         """Put a message in the conversation without asking, as `DialogueSession.add`."""
-        files, item_id = [picture_file(each) for each in pictures], new_id("item")
+        files, item_id = await _picture_files(pictures), new_id("item")
         await self._send(lambda: self._core.add(item_id, text, files, role))
         return item_id
 
@@ -93,7 +94,8 @@ class AsyncDialogueSession(AsyncLiveShell):
         await self._send(self._core.interrupt)
 
     def answers(self) -> AsyncIterator[AsyncAnswer]:
-        """Every answer as it begins from now on, whoever asked for it: `ask`, or a spoken turn."""
+        """Every answer as it begins from now on, whoever asked for it: `ask`, or a spoken turn. Ends with
+        the session."""
 
         def begun(event: Event) -> AsyncAnswer | None:
             log = self._core.running(event.response.id) if isinstance(event, AnswerBegan) else None
@@ -102,7 +104,10 @@ class AsyncDialogueSession(AsyncLiveShell):
         return _Queue(self, begun)
 
     def events(self) -> AsyncIterator[Event]:
-        """Every event from now on, as typed structs. Raises SDKError where more than 1024 of them wait."""
+        """Every event from now on, as typed structs. Ends with the session.
+
+        Raises SDKError where more than 1024 of them wait.
+        """
         return _Queue(self, lambda event: event)
 
     async def open(self) -> None:
@@ -121,6 +126,8 @@ class AsyncDialogueSession(AsyncLiveShell):
                 self._tell()
         except Exception as error:  # (whoever waits gets it)
             self._error = error
+        finally:
+            self._error = self._error or LeftError()  # we are cancelled with the session
             self._tell()
 
     def _tell(self) -> None:
@@ -177,5 +184,15 @@ class _Queue(EventQueue[T]):
         return self
 
     async def __anext__(self) -> T:
-        await self._session._until(self.has_more, forever=True)
+        try:
+            await self._session._until(self.has_more, forever=True)
+        except LeftError:
+            raise StopAsyncIteration from None
         return self.take()
+
+
+async def _picture_files(pictures: Sequence[Picture]) -> list[bytes]:
+    """Read and encoded in a thread."""
+    if not pictures:
+        return []
+    return await anyio.to_thread.run_sync(lambda: [picture_file(each) for each in pictures])

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from .async_shell import AsyncLiveShell, OpenSocket
 from .errors import SDKError, SessionClosedError
 from .events import Event
-from .live_core import AudioChunk
+from .live_core import AudioChunk, LeftError
 from .session_core import SessionCore
 
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
@@ -34,7 +35,7 @@ class AsyncRealtimeSession(AsyncLiveShell):
 
     async def send(self, chunk: AudioChunk) -> None:
         """Send audio in the session's format. Waits while the server does not keep up with the socket."""
-        await self._send(lambda: self._core.append(chunk))
+        await self._send_chunk(chunk)
 
     async def commit(self) -> None:
         """End the current turn now (needed with `turn_detection=None`)."""
@@ -55,10 +56,10 @@ class AsyncRealtimeSession(AsyncLiveShell):
     def transcribe(self, chunks: AudioChunks, *, speed: float | None = None) -> AsyncIterator[Event]:
         """Send all chunks from a background task, finish, and yield the events meanwhile.
 
-        `chunks` may be a plain or an async iterable. `speed` 1.0 paces recorded audio like a live speaker;
-        None sends chunks as they come, held back only so far that the server's backlog limit is not reached.
-        An exception in `chunks` is raised by the iteration. If the loop is left early, sending goes on until
-        the chunks or the session end.
+        `chunks` may be an async iterable, or a plain one, which is read in a thread. `speed` 1.0 paces
+        recorded audio like a live speaker; None sends chunks as they come, held back only so far that the
+        server's backlog limit is not reached. An exception in `chunks` is raised by the iteration. If the
+        loop is left early, sending goes on until the chunks or the session end.
         """
         return _Transcription(self, chunks, speed)
 
@@ -71,7 +72,10 @@ class AsyncRealtimeSession(AsyncLiveShell):
                 raise StopAsyncIteration
             if self._core.needs_fence:
                 await self._send(self._core.clear)
-            self._pending.extend(await self._receive())
+            try:
+                self._pending.extend(await self._receive())
+            except LeftError:
+                raise StopAsyncIteration from None
         return self._pending.popleft()
 
 
@@ -103,8 +107,11 @@ class _Transcription:
                 raise StopAsyncIteration
             if core.needs_fence:
                 await self._session._send(core.clear)
-            with anyio.CancelScope() as self._receiving:
-                pending.extend(await self._receive())
+            try:
+                with anyio.CancelScope() as self._receiving:
+                    pending.extend(await self._receive())
+            except LeftError:
+                raise StopAsyncIteration from None
         return pending.popleft()
 
     async def _receive(self) -> list[Event]:
@@ -131,15 +138,19 @@ class _Transcription:
 
 
 class _Chunks:
-    """A plain iterable as an async one."""
+    """A plain iterable as an async one: a thread of its own asks it, for it may wait for a microphone."""
 
     def __init__(self, chunks: Iterable[AudioChunk]) -> None:
         self._chunks = iter(chunks)
+        self._thread = anyio.CapacityLimiter(1)
 
     def __aiter__(self) -> _Chunks:
         return self
 
     async def __anext__(self) -> AudioChunk:
+        return await to_thread.run_sync(self._next, abandon_on_cancel=True, limiter=self._thread)
+
+    def _next(self) -> AudioChunk:
         try:
             return next(self._chunks)
         except StopIteration:

@@ -7,7 +7,7 @@ it are `client/async_realtime.py` (transcribing) and `client/async_dialogue.py` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -18,9 +18,9 @@ from websockets.exceptions import ConnectionClosed
 
 from ..protocols.codec import decode_server_event
 from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
-from .errors import SessionClosedError
+from .errors import SDKError, SessionClosedError
 from .events import Event
-from .live_core import LiveCore, SessionShell
+from .live_core import TWO_READERS, AudioChunk, LeftError, LiveCore, SessionShell
 from .options import ClientOptions
 from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
 
@@ -79,10 +79,10 @@ async def _open_asyncio_socket(url: str, arguments: dict[str, Any]) -> AsyncIter
 class AsyncLiveShell(SessionShell):
     """An open live session. Sending and receiving may happen in different tasks.
 
-    Cancelling a receive loses no event; a cancelled send loses the rest of a chunk that is cut into several
-    frames, and the frame that was on its way still arrives, in order. A connection that is lost is opened
-    again by `connect`, for as long as the server's grace allows; sending and receiving wait meanwhile. A
-    `Resumed` event tells of it.
+    Cancelling a receive loses no event. What a call sends arrives whole and in order once it has begun to,
+    also when it is cancelled; only of a chunk that is cut into several frames the rest is lost then. A
+    connection that is lost is opened again by `connect`, for as long as the server's grace allows; sending
+    and receiving wait meanwhile. A `Resumed` event tells of it.
     """
 
     def __init__(self, core: LiveCore, tasks: TaskGroup, *, timeout_s: float, connect: OpenSocket) -> None:
@@ -90,10 +90,13 @@ class AsyncLiveShell(SessionShell):
         self._tasks = tasks
         self._timeout_s = timeout_s
         self._connect = connect
-        self._keeper = _Keeper(connect)
+        self._keeper: _Keeper
         self._pending: deque[Event] = deque()
         self._sending = anyio.Lock()  # keeps the frames of one call together
-        self._written: _Written | None = None  # how the newest frame fares
+        self._written: _Written | None = None  # how the newest frames fare
+        self._receiving: anyio.CancelScope | None = None  # while somebody does
+        self._coming_back = anyio.CancelScope()  # around attempts to reconnect
+        self._closed = False
 
     @property
     def _socket(self) -> Socket:
@@ -101,11 +104,16 @@ class AsyncLiveShell(SessionShell):
 
     async def connect(self) -> None:
         """Open the first connection. Raises OSError and WebSocketException."""
+        self._keeper = _Keeper(self._connect)
         await self._tasks.start(self._keeper.run, OPEN_TIMEOUT_S)
 
     async def close(self, limit_s: float) -> None:
-        """Say goodbye to the server, for at most so long; also when cancelled."""
+        """Say goodbye to the server, for at most so long; also when cancelled. Ends waits in other tasks."""
+        self._closed = True
+        self._coming_back.cancel()
         await self._keeper.close(limit_s)
+        if self._receiving is not None:
+            self._receiving.cancel()  # under trio a connection that is cut wakes nobody
 
     async def open(self) -> None:
         """Configure the session; returns when the server has accepted the settings."""
@@ -115,56 +123,84 @@ class AsyncLiveShell(SessionShell):
             await self._receive()
 
     async def _receive(self) -> list[Event]:
-        """Events of the next frame; none if nothing came in time, or another connection was needed."""
+        """Events of the next frame; none if nothing came in time, or another connection was needed.
+
+        Raises LeftError once we have closed it.
+        """
+        if self._receiving is not None:
+            raise SDKError(TWO_READERS)
         socket = self._socket
         frame = None
         try:
-            with anyio.move_on_after(self._timeout_s):
+            with anyio.move_on_after(self._timeout_s) as self._receiving:
                 frame = await socket.recv()
         except ConnectionClosed as error:
             async with self._sending:
                 await self._resume(socket, error)
             return []
+        finally:
+            self._receiving = None
         if frame is not None:
             return self._core.receive(frame)
+        if self._closed:
+            raise LeftError
         self._core.check_silence(self._timeout_s)
         return []
 
-    async def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> int:
-        """Send what the core makes, in one piece; how many frames it was."""
-        num_frames = 0
+    async def _send(self, make_frames: Callable[[], Sequence[str | bytes]]) -> int:
+        """Send what the core makes, all of it or, if this is cancelled before, nothing; how many frames."""
         async with self._sending:
-            for frame in make_frames():
-                num_frames += 1
-                if self._written is not None:
-                    await self._written.done.wait()  # of a call that was cancelled: frames keep their order
-                self._core.resumption.sent(frame)
-                self._written = written = _Written(self._socket)
-                self._tasks.start_soon(written.write, frame)
-                await written.done.wait()
-                if written.error is not None:
-                    await self._resume(written.socket, written.error)  # which sends the frame, too
-        return num_frames
+            await self._wait_for_written()
+            if frames := make_frames():
+                await self._write(frames)
+        return len(frames)
+
+    async def _send_chunk(self, chunk: AudioChunk) -> None:
+        """Send audio; cancelling this loses the frames that have not begun."""
+        async with self._sending:
+            await self._wait_for_written()
+            for frame in self._core.append(chunk):
+                await self._write([frame])
+
+    async def _wait_for_written(self) -> None:
+        """Frames of a call that was cancelled go first. Raises LeftError once we have closed the session."""
+        if self._written is not None:
+            await self._written.done.wait()
+        if self._closed:
+            raise LeftError
+
+    async def _write(self, frames: Sequence[str | bytes]) -> None:
+        for frame in frames:
+            self._core.resumption.sent(frame)
+        self._written = written = _Written(self._socket)
+        self._tasks.start_soon(written.write, frames)
+        await written.done.wait()
+        if isinstance(written.error, ConnectionClosed):
+            await self._resume(written.socket, written.error)  # which sends the frames, too
+        elif written.error is not None:
+            raise written.error
 
     async def _resume(self, lost: Socket, error: ConnectionClosed) -> None:
         """Go on with another connection in place of `lost`; nobody sends meanwhile.
 
-        Raises SessionClosedError for `error` if that cannot be. Cancelling it does not put off the end of the
-        grace.
+        Raises SessionClosedError for `error` if that cannot be, LeftError once we have closed it. Cancelling
+        it does not put off the end of the grace.
         """
         if self._socket is not lost:
             return  # the other task has done it
-        if self._core.can_resume(error):
+        if self._core.can_resume(error) and not self._closed:
             if await self._reconnect():
                 return
             self._core.resumption.forgo()
+        if self._closed:
+            raise LeftError from None
         raise self._core.closed(error) from error
 
     async def _reconnect(self) -> bool:
         """Whether an attempt was successful."""
         resumption = self._core.resumption
         give_up_at, waits = resumption.attempts(anyio.current_time())
-        with anyio.CancelScope(deadline=give_up_at):
+        with anyio.CancelScope(deadline=give_up_at) as self._coming_back:
             for wait_s in waits:
                 await anyio.sleep(wait_s)
                 keeper = _Keeper(self._connect)
@@ -197,19 +233,21 @@ class AsyncLiveShell(SessionShell):
 
 
 class _Written:
-    """One frame on its way, in a task of its own: cancelling the caller does not tear it, so that the server
-    and we agree on what was sent.
+    """Frames on their way, in a task of its own: cancelling the caller neither tears nor parts them, so that
+    the server and we agree on what was sent.
     """
 
     def __init__(self, socket: Socket) -> None:
         self.socket = socket
         self.done = anyio.Event()
-        self.error: ConnectionClosed | None = None
+        self.error: ConnectionClosed | LeftError | None = LeftError()  # if it ends with the session
 
-    async def write(self, frame: str | bytes) -> None:
-        """Send it."""
+    async def write(self, frames: Sequence[str | bytes]) -> None:
+        """Send them."""
         try:
-            await self.socket.send(frame)
+            for frame in frames:
+                await self.socket.send(frame)
+            self.error = None
         except ConnectionClosed as error:
             self.error = error
         finally:

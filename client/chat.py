@@ -6,7 +6,7 @@ The sockets' side of `client/chat_dialog.py`, once for each client. Read next: t
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, Unpack, overload
@@ -62,12 +62,12 @@ class Chat:
     @overload
     def stream(
         self, prompt: Prompt, *, output: type[T], **options: Unpack[ChatOptions]
-    ) -> Iterator[ChatEvent | ChatAnswer[T]]: ...
+    ) -> Generator[ChatEvent | ChatAnswer[T]]: ...
 
     @overload
     def stream(
         self, prompt: Prompt, *, output: Schema | None = None, **options: Unpack[ChatOptions]
-    ) -> Iterator[ChatEvent | ChatAnswer[Any]]: ...
+    ) -> Generator[ChatEvent | ChatAnswer[Any]]: ...
 
     def stream(
         self,
@@ -75,7 +75,7 @@ class Chat:
         *,
         output: type[T] | Schema | None = None,
         **options: Unpack[ChatOptions],
-    ) -> Iterator[ChatEvent | ChatAnswer[T]]:
+    ) -> Generator[ChatEvent | ChatAnswer[T]]:
         """The answer as it grows: deltas, calls and their results, and last the whole `ChatAnswer`.
 
         What is wrong with the arguments is raised when the first event is asked for. Closing the iterator
@@ -146,12 +146,12 @@ class AsyncChat:
     @overload
     def stream(
         self, prompt: Prompt, *, output: type[T], **options: Unpack[ChatOptions]
-    ) -> AsyncIterator[ChatEvent | ChatAnswer[T]]: ...
+    ) -> AsyncGenerator[ChatEvent | ChatAnswer[T]]: ...
 
     @overload
     def stream(
         self, prompt: Prompt, *, output: Schema | None = None, **options: Unpack[ChatOptions]
-    ) -> AsyncIterator[ChatEvent | ChatAnswer[Any]]: ...
+    ) -> AsyncGenerator[ChatEvent | ChatAnswer[Any]]: ...
 
     async def stream(
         self,
@@ -159,7 +159,7 @@ class AsyncChat:
         *,
         output: type[T] | Schema | None = None,
         **options: Unpack[ChatOptions],
-    ) -> AsyncIterator[ChatEvent | ChatAnswer[T]]:
+    ) -> AsyncGenerator[ChatEvent | ChatAnswer[T]]:
         """The answer as it grows, as `Chat.stream`.
 
         Wrap it in `contextlib.aclosing` if you may leave the loop before its end.

@@ -173,7 +173,10 @@ class ChatDialog(Generic[T]):
         if self._form is not None:
             fields["response_format"] = self._form.wire
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
-        return {**fields, **(options.get("extra") or {}), **streamed}
+        extra = options.get("extra") or {}
+        if extra.get("n", 1) not in (1, None):
+            raise ValueError(f"extra has n={extra['n']!r}: a chat gives one answer, ask several times")
+        return {**fields, **extra, **streamed}
 
     def _add(self, function: Callable[..., Any]) -> dict[str, Any]:
         tool = function_tool(function)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-MediaFile: TypeAlias = str | os.PathLike[str] | bytes
+MediaFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A path, the bytes of a file, or an address (`https:`, `data:`), which the server fetches if it may."""
 Message: TypeAlias = dict[str, Any]
 """A message in OpenAI's shape: `role`, `content`, and what else it has."""
@@ -68,7 +68,7 @@ def media_part(kind: MediaKind, file: MediaFile) -> Message:
     """A file as a part of a message. Raises OSError for a path that cannot be read."""
     if isinstance(file, str) and file.startswith(_ADDRESSES):
         return {"type": f"{kind}_url", f"{kind}_url": {"url": file}}
-    data = file if isinstance(file, bytes) else Path(file).read_bytes()
+    data = bytes(file) if isinstance(file, bytes | bytearray | memoryview) else Path(file).read_bytes()
     text = base64.b64encode(data).decode()
     if kind == "audio":
         found = next((name for start, name in _AUDIO if data.startswith(start)), None)
@@ -87,7 +87,7 @@ def _named(
         ("audio", "audio", audio),
     )
     for kind, name, files in kinds:
-        if isinstance(files, str | bytes | os.PathLike):
+        if isinstance(files, str | bytes | bytearray | memoryview | os.PathLike):
             raise ValueError(f"{name} is one file: expected several, as [{str(files)[:60]!r}]")
         for file in files:
             yield kind, file

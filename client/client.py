@@ -7,7 +7,7 @@ for asyncio and trio; `client/realtime.py` for live sessions.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -58,9 +58,10 @@ class Client:
     server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
     slow.
 
-    `max_retries` is how often a request is sent again that found no server, or one that is overloaded or
-    failed; `headers` go with every request and handshake. `http_client` (proxies, certificates) is used for
-    all but live sessions and stays yours to close.
+    `max_retries` is how often a request is sent again, or a live session's connection opened again, that
+    found no server, or one that is overloaded or failed; `headers` go with every request and handshake.
+    `http_client` (proxies, certificates) is used for all but live sessions, with `timeout`, and stays yours
+    to close.
     """
 
     def __init__(
@@ -111,16 +112,18 @@ class Client:
 
     def transcribe_stream(
         self, file: AudioFile, **options: Unpack[FileOptions]
-    ) -> Iterator[TextDelta | TextDone]:
+    ) -> Generator[TextDelta | TextDone]:
         """The text of a whole file piece by piece as it is transcribed, then once as a whole.
 
-        The options are those of `transcribe`, without times.
+        Raises SensoriumConnectionError if it breaks off before. The options are those of `transcribe`,
+        without times.
         """
         decoder = StreamDecoder()
         for line in self._lines(streamed_transcription(file, **options)):
             event = decoder.feed(line)
             if event is not None:
                 yield event
+        decoder.end()
 
     def translate(
         self,
@@ -182,12 +185,22 @@ class Client:
     @contextmanager
     def _opened(self, session: Shell) -> Iterator[Shell]:
         try:
-            with readable_connect_errors(self.options):
-                session.connect()
+            self._connect(session)
             session.open()
             yield session
         finally:
             session.close()
+
+    def _connect(self, session: LiveShell) -> None:
+        retries = Retries(self.options, is_repeatable=True)
+        while True:
+            try:
+                with readable_connect_errors(self.options):
+                    session.connect()
+                return
+            except SDKError as error:
+                wait_s = retries.wait_s(error)
+            time.sleep(wait_s)
 
     def models(self) -> list[Model]:
         """The models the server offers."""

@@ -62,7 +62,8 @@ def transcribe(
     files
         Audio files, or - for standard input.
     format
-        text, json (with segments and words; of several files one line each, JSON Lines), srt or vtt.
+        text, json (with segments and words; a line for each file, JSON Lines, or a document in output_dir),
+        srt or vtt.
     model
         One of the server's models; its default if not given.
     output_dir
@@ -103,9 +104,9 @@ def transcribe(
         return usage("name at least one audio file, or - for standard input")
     if stream and (format != "text" or output_dir is not None or multichannel):
         return usage("--stream is for --format text on standard output, of all channels mixed")
-    missing = [file for file in files if str(file) != "-" and not file.is_file()]
+    missing = [file for file in files if str(file) != "-" and (file.is_dir() or not file.exists())]
     if missing:
-        return usage(f"{'not a file' if missing[0].exists() else 'no such file'}: {missing[0]}")
+        return usage(f"{'not a file' if missing[0].is_dir() else 'no such file'}: {missing[0]}")
     if output_dir is not None:
         names = [output_name(file, format) for file in files]
         repeated = [name for name in names if names.count(name) > 1]
@@ -163,7 +164,8 @@ def listen(
     Parameters
     ----------
     source
-        PCM16 WAV file to send at real-time pace; the microphone if not given.
+        PCM16 WAV file to send at real-time pace, or - for standard input (see --audio-format); the microphone
+        if not given.
     model
         One of the server's models; its default if not given.
     delay
@@ -349,10 +351,18 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     # No option of theirs is read from the environment but those that `options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.
-    with_input = Parameter(negative=(), show_env_var=False, allow_leading_hyphen=True)
+    with_input = Parameter(
+        negative=(), show_env_var=False, allow_leading_hyphen=True, validator=_check_source
+    )
     app.command(transcribe, default_parameter=with_input)
-    app.command(listen, default_parameter=usual)
+    app.command(listen, default_parameter=with_input)
     app.command(chat, default_parameter=with_input)
     app.command(watch, default_parameter=usual)
     app.command(bench, default_parameter=usual)
     app.command(bench_text, default_parameter=usual)
+
+
+def _check_source(_: type, value: object) -> None:
+    """A source that looks like an option is one that was misspelt."""
+    if isinstance(value, Path) and str(value).startswith("-") and str(value) != "-":
+        raise ValueError(f"there is no option {value}")

@@ -45,6 +45,8 @@ cannot say so as soon (see `PING_TIMEOUT_S`), and the server keeps a lost sessio
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _FIRST_WAIT_S: Final = 0.5
 _MAX_WAIT_S: Final = 8.0
+_REFUSED: Final = f"[Errno {errno.ECONNREFUSED}]"
+"""What asyncio says where a name has several addresses."""
 _MAX_ASKED_S: Final = 60.0
 """The longest `Retry-After` that is waited for."""
 
@@ -127,11 +129,7 @@ def noting(headers: httpx.Headers) -> Iterator[None]:
     try:
         yield
     except APIError as error:
-        error.request_id = headers.get("x-request-id")
-        try:
-            error.retry_after_s = float(headers["retry-after"])
-        except (KeyError, ValueError):  # none, or a date
-            error.retry_after_s = None
+        _note(error, headers)
         raise
 
 
@@ -164,7 +162,9 @@ def connect_error(error: Exception, options: ClientOptions) -> SDKError:
     """The readable error for a socket that could not be opened."""
     match error:
         case InvalidStatus():
-            return status_error(error.response.status_code, bytes(error.response.body or b""))
+            refusal = status_error(error.response.status_code, bytes(error.response.body or b""))
+            _note(refusal, httpx.Headers(list(error.response.headers.raw_items())))
+            return refusal
         case TimeoutError():
             return SensoriumTimeoutError(f"{options.root_url} did not answer while connecting")
         case OSError():
@@ -189,8 +189,8 @@ def request_error(error: httpx.HTTPError, options: ClientOptions) -> SDKError:
 
 
 def unreachable(options: ClientOptions, error: Exception) -> SensoriumConnectionError:
-    """Nobody listens: the usual case, so it says what to do."""
-    if options.is_loopback or _is_refused(error):
+    """The usual case is that nobody listens, so it says what to do then."""
+    if _is_refused(error):
         return SensoriumConnectionError(f"no server at {options.root_url}; start one with: sensorium serve")
     return SensoriumConnectionError(f"cannot reach {options.root_url}: {error}")
 
@@ -211,11 +211,19 @@ def status_error(status: int, body: bytes) -> APIError:
             return APIError(status, None, None, text or f"the server answered with status {status}")
 
 
-def close_details(error: ConnectionClosed) -> tuple[int, str]:
-    """Close code and reason as the server gave them; 1006 when it just vanished."""
-    if error.rcvd is not None:
-        return error.rcvd.code, error.rcvd.reason
-    return (error.sent.code, error.sent.reason) if error.sent is not None else (1006, "")
+def close_details(error: ConnectionClosed) -> tuple[int, str, bool]:
+    """Close code and reason, and whether it was us who closed; 1006 when the server just vanished."""
+    by_us = error.sent is not None and not error.rcvd_then_sent
+    first = error.sent if by_us else error.rcvd
+    return (1006, "", False) if first is None else (first.code, first.reason, by_us)
+
+
+def _note(error: APIError, headers: httpx.Headers) -> None:
+    error.request_id = headers.get("x-request-id")
+    try:
+        error.retry_after_s = float(headers["retry-after"])
+    except (KeyError, ValueError):  # none, or a date
+        error.retry_after_s = None
 
 
 def _word(value: object) -> str | None:
@@ -223,8 +231,10 @@ def _word(value: object) -> str | None:
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    if error is None:
+        return False
+    if isinstance(error, BaseExceptionGroup):  # of every address that a name has
+        return any(map(_is_refused, error.exceptions))
+    if isinstance(error, OSError) and (error.errno == errno.ECONNREFUSED or _REFUSED in str(error)):
+        return True
+    return _is_refused(error.__cause__ or error.__context__)

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 from .answers import AnswerLog, AnswerState, EventQueue
 from .dialogue_core import DialogueCore, ResponseOptions, new_answer, new_id
-from .errors import SensoriumTimeoutError, SessionClosedError
+from .errors import SensoriumTimeoutError
 from .events import AnswerBegan, Event
-from .live_core import AudioChunk
+from .live_core import AudioChunk, LeftError
 from .pictures import Picture, picture_file
-from .shell import Connect, LeftError, LiveShell
+from .shell import Connect, LiveShell
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class DialogueSession(LiveShell):
         super().__init__(core, timeout_s=timeout_s, connect=connect)
         self._core: DialogueCore = core
         self._news = threading.Condition()
-        self._readers: list[EventQueue[Any]] = []
+        self._readers = WeakSet[EventQueue[Any]]()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -142,13 +143,10 @@ class DialogueSession(LiveShell):
                         for event in events:
                             reader.put(event)
                     self._news.notify_all()
-        except LeftError:
-            error: Exception = SessionClosedError(1000, "we have closed it")
-        except Exception as raised:  # (whoever waits gets it)
-            error = raised
-        with self._news:
-            self._error = error
-            self._news.notify_all()
+        except Exception as error:  # (whoever waits gets it)
+            with self._news:
+                self._error = error
+                self._news.notify_all()
 
     def _until(self, is_there: Callable[[], bool], *, forever: bool = False) -> None:
         """Wait. Raises what ended the session, SensoriumTimeoutError if nothing at all came for the client's
@@ -201,8 +199,6 @@ class _Queue(EventQueue[T]):
     def __next__(self) -> T:
         try:
             self._session._until(self.has_more, forever=True)
-        except SessionClosedError:
-            if self._session._closed.is_set():
-                raise StopIteration from None
-            raise
+        except LeftError:
+            raise StopIteration from None
         return self.take()

@@ -4,7 +4,7 @@
     ├── SensoriumConnectionError   nobody answers there, or the connection broke while connecting
     ├── SensoriumTimeoutError      the server took longer than the client's `timeout`
     ├── APIError                   the server refused: an HTTP status, or an `error` as a session opens
-    ├── SessionClosedError         the server closed a live session early; carries the code and the reason
+    ├── SessionClosedError         a live session was closed early; carries the code and the reason
     ├── AnswerError                a chat's answer has not the form that was asked for
     ├── AudioError                 a local audio file cannot be streamed as it is
     └── PictureError               a local picture or frame cannot be shown as it is
@@ -57,7 +57,8 @@ class APIError(SDKError):
 
 
 class SessionClosedError(SDKError):
-    """The server closed a live session before it was finished.
+    """A live session was closed before it was finished, by the server or, if `by_us`, by this side: it was
+    left, or the server said what no client can take.
 
     `code` is the WebSocket close code (1006: the connection vanished without a closing handshake);
     `num_unfinished` counts committed turns whose transcript will not come; `not_resumed` says why the session
@@ -72,6 +73,7 @@ class SessionClosedError(SDKError):
         num_unfinished: int = 0,
         last_error: str | None = None,
         not_resumed: str | None = None,
+        by_us: bool = False,
     ) -> None:
         super().__init__(code, reason)
         self.code = code
@@ -79,10 +81,11 @@ class SessionClosedError(SDKError):
         self.num_unfinished = num_unfinished
         self.last_error = last_error
         self.not_resumed = not_resumed
+        self.by_us = by_us
 
     def __str__(self) -> str:
         meaning = _CLOSE_CODES.get(self.code)
-        text = f"the server closed the session: code {self.code}"
+        text = f"{'the client' if self.by_us else 'the server'} closed the session: code {self.code}"
         if meaning:
             text += f" ({meaning})"
         if self.reason:

@@ -104,6 +104,8 @@ def listen_to(
 
 def _plain(source: Path) -> Audio:
     """A WAV file. Raises AudioError, which says how others are sent, too."""
+    if str(source) == "-":
+        raise AudioError("standard input is sent as it comes: say what it is by --audio-format, or auto")
     try:
         return read_wav(source)
     except AudioError as error:

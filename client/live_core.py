@@ -44,6 +44,16 @@ _STATUSES: Final = {
 """What REST would answer where a session cannot begin; 400 if not here."""
 
 
+TWO_READERS: Final = "this session is being iterated already: every event is given once"
+
+
+class LeftError(SessionClosedError):
+    """We have closed the session ourselves; iteration ends."""
+
+    def __init__(self) -> None:
+        super().__init__(1000, "the session was left", by_us=True)
+
+
 class LiveOptions(TypedDict, total=False):
     """How audio and the connection of a live session are, of either type.
 
@@ -134,7 +144,7 @@ class LiveCore:
         if self.container is not None:
             return lambda _: start
         pacer = Pacer(start=start, speed=speed, max_ahead_s=self.max_ahead_s)
-        return lambda chunk: pacer.next_time(len(chunk) / self.audio_format.bytes_per_second)
+        return lambda chunk: pacer.next_time(memoryview(chunk).nbytes / self.audio_format.bytes_per_second)
 
     def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
         """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk."""
@@ -199,10 +209,11 @@ class LiveCore:
 
     def closed(self, error: ConnectionClosed) -> SessionClosedError:
         """The error for a connection that ended before `finished`."""
-        code, reason = close_details(error)
+        code, reason, by_us = close_details(error)
         return SessionClosedError(
             code,
             reason,
+            by_us=by_us,
             num_unfinished=self.num_unfinished,
             last_error=self.last_error,
             not_resumed=self.resumption.not_resumed,

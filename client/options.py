@@ -50,7 +50,8 @@ class ClientOptions(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """Headers every request and every handshake carries."""
-        key = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        is_given = "authorization" in map(str.lower, self.more_headers)
+        key = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and not is_given else {}
         return key | self.more_headers
 
     @property
@@ -80,12 +81,21 @@ def client_options(
     """
     url = base_url or os.environ.get("SENSORIUM_BASE_URL") or DEFAULT_BASE_URL
     key = api_key or os.environ.get("SENSORIUM_CLIENT_API_KEY") or None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(url):
         raise ValueError(f"base_url is {url!r}: expected http://HOST:PORT or https://HOST")
+    if key and not (key.isascii() and key.isprintable()):
+        raise ValueError("api_key has a character that no header carries, as a line break: expected ASCII")
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else timeout
     if not timeout_s > 0:
         raise ValueError(f"timeout is {timeout_s!r}: expected seconds above 0")
     if max_retries < 0:
         raise ValueError(f"max_retries is {max_retries!r}: expected 0 or more")
     return ClientOptions(url, key, timeout_s, max_retries, dict(headers or {}))
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or above 65535
+        return False

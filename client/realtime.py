@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from .errors import SDKError, SessionClosedError
 from .events import Event
-from .live_core import AudioChunk
+from .live_core import AudioChunk, LeftError
 from .session_core import SessionCore
-from .shell import Connect, LeftError, LiveShell
+from .shell import Connect, LiveShell
 
 
 class RealtimeSession(LiveShell):

@@ -22,10 +22,10 @@ from ..protocols.transcript import Segment, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
-from .errors import APIError
+from .errors import APIError, SensoriumConnectionError
 from .options import ClientOptions
 
-AudioFile: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
+AudioFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 TranscriptFormat: TypeAlias = Literal["json", "verbose_json"]
 TextFormat: TypeAlias = Literal["text", "srt", "vtt"]
 
@@ -193,21 +193,26 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
 
 @contextlib.contextmanager
 def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
-    """The file part of a form, open for the duration of the request; paths are read piece by piece.
+    """The file part of a form, open for the duration of the request; files are read piece by piece, pipes,
+    whose length nobody knows before, at once.
 
     Raises OSError for a path that cannot be read.
     """
     if file is None:
         yield None
-    elif isinstance(file, bytes):
-        yield {"file": ("audio", file)}
+    elif isinstance(file, bytes | bytearray | memoryview):
+        yield {"file": ("audio", bytes(file))}
     elif isinstance(file, str | os.PathLike):
         path = Path(file)
         with path.open("rb") as opened:
-            yield {"file": (path.name, opened)}
+            yield {"file": (path.name, _whole(opened))}
     else:
         name = getattr(file, "name", None)
-        yield {"file": (Path(name).name if isinstance(name, str) else "audio", file)}
+        yield {"file": (Path(name).name if isinstance(name, str) else "audio", _whole(file))}
+
+
+def _whole(opened: BinaryIO) -> bytes | BinaryIO:
+    return opened if opened.seekable() else opened.read()
 
 
 def parse_transcript(body: bytes) -> Transcript:
@@ -269,13 +274,14 @@ class Call(Generic[_T]):
             "data": self.form,
             "files": part,
             "content": self.json,
+            "timeout": options.timeout_s,
         }
 
     @property
     def is_repeatable(self) -> bool:
         """It can be sent again: a file object has been read by then, and readiness is asked for now."""
         return self.path != "/health" and (
-            self.file is None or isinstance(self.file, str | bytes | os.PathLike)
+            self.file is None or isinstance(self.file, str | bytes | bytearray | memoryview | os.PathLike)
         )
 
     def result(self, status: int, body: bytes) -> _T:
@@ -296,18 +302,25 @@ def transcription(
     """The text of a file: a Transcript, or the document itself for a text format."""
     parse: Callable[[bytes], Transcript | str]
     parse = parse_transcript if response_format.endswith("json") else bytes.decode
-    return Call(_TRANSCRIPTIONS, parse, transcription_form(response_format, **options), file)
+    return Call(_TRANSCRIPTIONS, parse, transcription_form(response_format, **options), _checked(file))
 
 
 def streamed_transcription(file: AudioFile, **options: Unpack[FileOptions]) -> Call[None]:
     """The text of a file as events; their lines are for a `StreamDecoder`."""
     form = transcription_form("json", stream=True, **options)
-    return Call(_TRANSCRIPTIONS, lambda _: None, form, file)
+    return Call(_TRANSCRIPTIONS, lambda _: None, form, _checked(file))
 
 
 def translation(file: AudioFile, **options: Unpack[FileOptions]) -> Call[Transcript]:
     """What is said in a file, in English."""
-    return Call(_TRANSLATIONS, parse_transcript, transcription_form("verbose_json", **options), file)
+    form = transcription_form("verbose_json", **options)
+    return Call(_TRANSLATIONS, parse_transcript, form, _checked(file))
+
+
+def _checked(file: AudioFile) -> AudioFile:
+    if isinstance(file, str | bytes | bytearray | memoryview | os.PathLike) or hasattr(file, "read"):
+        return file
+    raise TypeError(f"file is {type(file).__name__}: expected a path, bytes or a binary file object")
 
 
 def event_data(line: str) -> str | None:
@@ -332,6 +345,7 @@ class StreamDecoder:
 
     def __init__(self) -> None:
         self._decoder: msgspec.json.Decoder[TextDelta | TextDone] = msgspec.json.Decoder(TextDelta | TextDone)
+        self._is_done = False
 
     def feed(self, line: str) -> TextDelta | TextDone | None:
         """The event in one line, without its line end. Raises APIError for an error the server streams."""
@@ -339,12 +353,19 @@ class StreamDecoder:
         if data is None:
             return None
         try:
-            return self._decoder.decode(data)
+            event = self._decoder.decode(data)
         except msgspec.DecodeError:
             error = stream_error(data)
             if error is not None:
                 raise error from None
             return None  # an event of a type this version does not know
+        self._is_done |= isinstance(event, TextDone)
+        return event
+
+    def end(self) -> None:
+        """No more lines come. Raises SensoriumConnectionError if the last event did not."""
+        if not self._is_done:
+            raise SensoriumConnectionError("the transcription broke off before its end")
 
 
 def _segment(segment: _Segment) -> Segment:

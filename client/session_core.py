@@ -164,6 +164,10 @@ class SessionCore(LiveCore):
 
     def shown(self, event: Event) -> list[Event]:
         """What the caller sees: neither what `finish` asked for itself, nor the silence that it committed."""
+        if self._held and not self._finishing:  # more audio has come: it was no closing commit
+            held = [each for events in self._held.values() for each in events]
+            self._held.clear()
+            return held + self.shown(event)
         was_spoken = self._item_id(event) in self._spoken
         self._track(event)
         match event:

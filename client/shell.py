@@ -7,29 +7,26 @@ it are `client/realtime.py` (transcribing) and `client/dialogue.py` (answering).
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConcurrencyError, ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from ..protocols.codec import decode_server_event
-from .connection import OPEN_TIMEOUT_S, notice_loss, socket_arguments
-from .errors import SessionClosedError
+from .connection import CLOSE_TIMEOUT_S, OPEN_TIMEOUT_S, notice_loss, socket_arguments
+from .errors import SDKError, SessionClosedError
 from .events import Event
-from .live_core import LiveCore, SessionShell
+from .live_core import TWO_READERS, LeftError, LiveCore, SessionShell
 from .options import ClientOptions
 from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
 
 Connect = Callable[[float], AbstractContextManager[ClientConnection]]
 """Connects, within a time limit in seconds."""
-
-
-class LeftError(Exception):
-    """We have closed the session ourselves."""
 
 
 @contextmanager
@@ -72,6 +69,11 @@ class LiveShell(SessionShell):
     def close(self) -> None:
         """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
         self._closed.set()
+        if self._sending.acquire(timeout=CLOSE_TIMEOUT_S):
+            self._sending.release()  # nobody begins to send any more
+        else:
+            with suppress(OSError):  # what another thread sends is not read: it would hold the goodbye up
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
         self._own.close()
 
     def _receive(self) -> list[Event]:
@@ -85,21 +87,21 @@ class LiveShell(SessionShell):
         except TimeoutError:
             self._core.check_silence(self._timeout_s)
             return []
+        except ConcurrencyError:
+            raise SDKError(TWO_READERS) from None
         except ConnectionClosed as error:
-            try:
-                with self._sending:
-                    self._resume(connection, error)
-            except SessionClosedError:
-                if self._closed.is_set():
-                    raise LeftError from None
-                raise
+            with self._sending:
+                self._resume(connection, error)
             return []
         with self._state:
             return self._core.receive(frame)
 
     def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> int:
-        """Send what the core makes, in one piece; how many frames it was."""
+        """Send what the core makes, in one piece; how many frames it was. Raises LeftError once we have
+        closed the session."""
         with self._sending:
+            if self._closed.is_set():
+                raise LeftError
             with self._state:
                 frames = list(make_frames())
             for frame in frames:
@@ -114,7 +116,7 @@ class LiveShell(SessionShell):
     def _resume(self, lost: ClientConnection, error: ConnectionClosed) -> None:
         """Go on with another connection in place of `lost`; nobody sends meanwhile.
 
-        Raises SessionClosedError for `error` if that cannot be.
+        Raises SessionClosedError for `error` if that cannot be, LeftError once we have closed it.
         """
         if self._connection is not lost:
             return  # the other thread has done it
@@ -134,6 +136,8 @@ class LiveShell(SessionShell):
                         self._own.close()
                     return
             resumption.forgo()
+        if self._closed.is_set():
+            raise LeftError from None
         raise self._core.closed(error) from error
 
     def _reconnect(self, limit_s: float) -> ClientConnection:

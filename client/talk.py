@@ -126,7 +126,7 @@ def _turn(
             asked.insert(0, {"role": "system", "content": system})
         asked.append({"role": "assistant", "content": writer.text or "…"})
     finally:
-        events.close()  # type: ignore[attr-defined]  # it is a generator: the server stops, too
+        events.close()  # the server stops, too
         writer.end()
     return asked
 

@@ -39,7 +39,7 @@ def transcribe_files(
 ) -> int:
     """The exit code: 1 if any file failed, each with a line on standard error; the others are delivered."""
 
-    is_line = len(files) > 1 and output_dir is None
+    is_line = output_dir is None
 
     def one(file: Path) -> str | SDKError | OSError:
         try:
@@ -89,13 +89,25 @@ def side_by_side(work: Callable[[_Item], _Made], items: Sequence[_Item]) -> Gene
 
 
 def stream_files(client: Client, files: list[Path], options: FileOptions) -> int:
-    """Print the text of one file after the other while it is being transcribed."""
+    """Print the text of one file after the other while it is being transcribed; the exit code is that of
+    `transcribe_files`."""
+    failed = False
     for file in files:
-        for event in client.transcribe_stream(_content(file), **options):
-            if isinstance(event, TextDelta):
-                print(event.delta, end="", flush=True)
-        print()
-    return 0
+        is_begun = False
+        try:
+            for event in client.transcribe_stream(_content(file), **options):
+                if isinstance(event, TextDelta):
+                    print(event.delta, end="", flush=True)
+                    is_begun = True
+            print()
+        except BrokenPipeError:
+            raise  # nobody reads what we print
+        except (SDKError, OSError) as error:
+            if is_begun:
+                print()
+            fail(f"{file}: {error}")
+            failed = True
+    return 1 if failed else 0
 
 
 def output_name(file: Path, document: Format) -> str:

@@ -4,7 +4,8 @@
     sensorium serve Qwen/Qwen3-VL-2B-Instruct
 
 The question is asked every ten seconds, and once more at the end. What was seen has been read by then: an
-answer begins as soon as the question is. `sensorium watch` is the same as a command.
+answer begins as soon as the question is. The server is URL, else that of SENSORIUM_BASE_URL, else
+http://127.0.0.1:8000. `sensorium watch` is the same as a command.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def told(answer: Answer) -> str:
 def main(
     source: str,
     question: str,
-    url: str = "http://127.0.0.1:8000",
+    url: str | None = None,
     *,
     model: str | None = None,
     speed: float = 1.0,

@@ -165,6 +165,8 @@ def bench_text(
     """
     if min([rounds, prompt_tokens, output_tokens - 1, prefill_tokens, *(concurrency or [])]) <= 0:
         return usage("--rounds, --concurrency and token counts are above 0, --output-tokens above 1")
+    if image_side < 0:
+        return usage(f"--image-side is {image_side}: expected 0 or more pixels")
     plan = TextPlan(
         base_urls=tuple(base_url or ()),
         model=model,

@@ -184,5 +184,7 @@ class FlatSession:
 
     def _closed(self, error: ConnectionClosed) -> SessionClosedError:
         num_unfinished = self._num_committed - self._num_answered
-        code, reason = close_details(error)
-        return SessionClosedError(code, reason, num_unfinished=num_unfinished, last_error=self._last_error)
+        code, reason, by_us = close_details(error)
+        return SessionClosedError(
+            code, reason, num_unfinished=num_unfinished, last_error=self._last_error, by_us=by_us
+        )

@@ -21,7 +21,7 @@ import msgspec
 
 from ..errors import SDKError
 from ..options import client_options
-from ..requests import parse_models
+from ..requests import check_status, parse_models
 from .bench import Contender, Machine, Progress, contenders, interleave, server_versions, this_machine
 from .report import table
 from .statistics import Summary, percentile, summarize
@@ -275,7 +275,7 @@ def _prompts(plan: TextPlan, randomness: random.Random, count: int, length: int)
 async def _model_and_vocabulary(client: httpx.AsyncClient, name: str | None) -> tuple[str, int | None]:
     """The model's name, of the first one if none is given, and the size of its vocabulary if it is told."""
     response = await client.get("v1/models")
-    response.raise_for_status()
+    check_status(response.status_code, response.content)
     cards = parse_models(response.content)
     if name is None and not cards:
         raise SDKError(f"{client.base_url} serves no model")

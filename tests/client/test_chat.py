@@ -107,7 +107,7 @@ async def test_a_stream_yields_deltas_then_the_whole() -> None:
     assert found == deltas
     assert isinstance(last, ChatAnswer)
     assert last.text == "Blue."
-    async with aclosing(Server(stream).async_client.chat.stream("Which?")) as same:  # type: ignore[type-var]
+    async with aclosing(Server(stream).async_client.chat.stream("Which?")) as same:
         *found, last = [event async for event in same]
     assert found == deltas
     assert isinstance(last, ChatAnswer)
@@ -254,6 +254,7 @@ def test_an_answer_that_was_cut_has_no_form() -> None:
         ({"tools": [add_async]}, TypeError, "is async: use AsyncClient"),
         ({"max_rounds": -1}, ValueError, "max_rounds is -1"),
         ({"temprature": 1}, TypeError, "'temprature' is no option here"),
+        ({"extra": {"n": 2}}, ValueError, "extra has n=2: a chat gives one answer"),
         ({"output": object()}, TypeError, "output is <object"),
     ],
 )

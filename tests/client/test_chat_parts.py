@@ -60,6 +60,11 @@ def test_what_a_file_is_shows_in_its_first_bytes(kind: MediaKind, data: bytes, s
     assert found.startswith(said)
 
 
+def test_bytes_are_a_file_whoever_holds_them() -> None:
+    parts = [media_part("image", held) for held in (PNG, bytearray(PNG), memoryview(PNG))]
+    assert parts[0] == parts[1] == parts[2]
+
+
 def test_addresses_are_left_to_the_server() -> None:
     url = "https://a.test/x.jpg"
     assert media_part("image", url) == {"type": "image_url", "image_url": {"url": url}}
@@ -73,7 +78,7 @@ def test_what_is_none_is_named(tmp_path: Path) -> None:
         conversation(["a", 3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="last message is not a user's"):
         conversation([{"role": "assistant", "content": "a"}], images=[PNG])
-    one: tuple[MediaFile, ...] = ("a.png", b"...")
+    one: tuple[MediaFile, ...] = ("a.png", b"...", bytearray(b"..."))
     for file in one:
         with pytest.raises(ValueError, match="images is one file"):
             conversation("a", images=file)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Literal
 
@@ -89,6 +90,35 @@ def test_a_stream_yields_deltas_then_the_whole() -> None:
         assert list(client.transcribe_stream(b"x")) == [TextDelta("good"), TextDone("good day")]
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stream_that_breaks_off_says_so(backend: Literal["asyncio", "trio"]) -> None:
+    async def stream() -> None:
+        async with AsyncClient(url) as client, aclosing(client.transcribe_stream(b"x")) as events:
+            assert await anext(events) == TextDelta("good")
+            with pytest.raises(SensoriumConnectionError, match="broke off"):
+                await anext(events)
+
+    cut = STREAM[: STREAM.index(b"data: {", 10)]
+    with serve_rest({"/v1/audio/transcriptions": Answer(cut)}) as (url, _):
+        anyio.run(stream, backend=backend)
+        with Client(url) as client, closing(client.transcribe_stream(b"x")) as events:
+            assert next(events) == TextDelta("good")
+            with pytest.raises(SensoriumConnectionError, match="broke off"):
+                next(events)
+
+
+def test_tls_to_a_plain_server_is_not_told_as_no_server(server: Server) -> None:
+    url, _ = server
+    with Client(url.replace("http:", "https:")) as client:
+        with pytest.raises(SensoriumConnectionError, match=r"^cannot reach https://127.*SSL"):
+            client.models()
+        with (
+            pytest.raises(SensoriumConnectionError, match=r"^cannot reach https://127.*SSL"),
+            client.realtime(),
+        ):
+            pass
+
+
 def test_refusals_carry_the_servers_words(server: Server) -> None:
     body = b'{"error":{"message":"no such model","type":"t","param":"model","code":"not_found"}}'
     with serve_rest({"/v1/audio/transcriptions": Answer(body, 404)}) as (url, _), Client(url) as client:
@@ -97,10 +127,11 @@ def test_refusals_carry_the_servers_words(server: Server) -> None:
                 call()
 
 
-def test_no_server_says_what_to_do() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_server_says_what_to_do(host: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        url = f"http://{host}:{free.getsockname()[1]}"
     with Client(url) as client:
         for call in (client.models, client.health, lambda: client.transcribe(b"x")):
             with pytest.raises(SensoriumConnectionError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,10 @@ from sensorium.protocols.realtime import SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
+STREAM = (
+    b'data: {"type":"transcript.text.delta","delta":"good"}\n\n'
+    b'data: {"type":"transcript.text.done","text":"good"}\n\ndata: [DONE]\n\n'
+)
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -37,9 +42,11 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert bench([tmp_path], dialect="vllm", left_context_ms=6_000) == 2
     assert bench_text(rounds=0) == 2
     assert bench_text(max_token_id=300) == 2
+    assert bench_text(image_side=-3) == 2
+    assert commands.listen(Path("-")) == 2
     assert commands.transcribe([tmp_path / "none.wav"], base_url="nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 14
     assert all(line.startswith("sensorium: ") for line in lines)
 
 
@@ -187,10 +194,40 @@ def test_two_documents_of_one_name_are_refused(
 
 @pytest.mark.slow
 def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stream = b'data: {"type":"transcript.text.delta","delta":"good"}\n\ndata: [DONE]\n\n'
-    with serve_rest({"/v1/audio/transcriptions": Answer(stream)}) as (url, _):
+    with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, _):
         assert commands.transcribe([recording], stream=True, base_url=url) == 0
     assert capsys.readouterr().out == "good\n"
+
+
+@pytest.mark.slow
+def test_a_stream_that_fails_is_named_and_does_not_stop_the_others(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cut, _) = STREAM.split(b"\n\n", 1)
+    with serve_rest({"/v1/audio/transcriptions": Answer(cut)}) as (url, requests):
+        assert commands.transcribe([recording, recording], stream=True, base_url=url) == 1
+        assert len(requests) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "good\ngood\n"
+    assert shown.err == f"sensorium: {recording}: the transcription broke off before its end\n" * 2
+
+
+@pytest.mark.slow
+def test_what_can_be_read_is_transcribed_be_it_a_pipe(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = recording.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"what a command says",), daemon=True)
+    with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
+        url,
+        requests,
+    ):
+        writer.start()
+        assert commands.transcribe([pipe], base_url=url) == 0
+        writer.join(10)
+    assert b"what a command says" in requests[0].body
+    assert capsys.readouterr().out == "good day\n"
 
 
 @pytest.mark.slow
@@ -210,10 +247,7 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
         "utterance_end_ms": 900,
         "left_context_ms": 9_000,
     }
-    with serve_rest({"/v1/audio/transcriptions": Answer(b"good day\n", content_type="text/plain")}) as (
-        url,
-        requests,
-    ):
+    with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, requests):
         assert commands.transcribe([recording], base_url=url, options=hints) == 0
         assert commands.transcribe([recording], base_url=url, stream=True, options=hints) == 0
     for request in requests:
@@ -222,13 +256,16 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_json_documents_are_lines_that_name_their_files(
+def test_json_documents_are_lines_that_name_their_files(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serve_rest({"/v1/audio/transcriptions": Answer(VERBOSE)}) as (url, _):
-        assert commands.transcribe([recording, recording], format="json", base_url=url) == 0
-        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * 2
+        for files in ([recording, recording], [recording]):
+            assert commands.transcribe(files, format="json", base_url=url) == 0
+            lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+            assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * len(
+                files
+            )
 
 
 @pytest.mark.slow
@@ -279,6 +316,14 @@ def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: in
 
 
 @pytest.mark.slow
+def test_a_measurement_that_is_refused_says_what_the_server_said(capsys: pytest.CaptureFixture[str]) -> None:
+    body = b'{"error":{"message":"no such key","type":"t","param":null,"code":"invalid_api_key"}}'
+    with serve_rest({"/v1/models": Answer(body, 401)}) as (url, _):
+        assert bench_text(base_url=[url], api_key="wrong") == 1
+    assert capsys.readouterr().err == "sensorium: no such key (401, invalid_api_key)\n"
+
+
+@pytest.mark.slow
 def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = recording.with_name("result.json")
     with serve_rest({"/v1/audio/transcriptions": Answer(b'{"text":"one two"}')}) as (url, _):
@@ -288,6 +333,12 @@ def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.C
     assert json.loads(dump.read_text())["files"][0]["concurrency"] == 1
 
 
+def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["listen", "--modle", "x"])
+    assert "there is no option --modle" in capsys.readouterr().err
+
+
 def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
     cyclopts = pytest.importorskip("cyclopts")
     app = cyclopts.App(name="sensorium", result_action="return_value")
@@ -295,5 +346,7 @@ def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPat
     _, bound, _ = app.parse_args(["transcribe", "-", "--format", "srt"])
     assert bound.arguments["files"] == [Path("-")]
     assert bound.arguments["format"] == "srt"
+    _, bound, _ = app.parse_args(["listen", "-", "--audio-format", "auto"])
+    assert bound.arguments["source"] == Path("-")
     _, bound, _ = app.parse_args(["bench", "a.wav", "--streams", "1", "--streams", "8"])
     assert bound.arguments["streams"] == [1, 8]

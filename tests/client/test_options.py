@@ -32,7 +32,20 @@ def test_https_becomes_wss() -> None:
     assert client_options("https://h").realtime_url() == "wss://h/v1/realtime?intent=transcription"
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://h", "http://"])
+def test_a_key_that_is_given_as_a_header_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENSORIUM_CLIENT_API_KEY", "secret")
+    given = {"authorization": "Basic mine"}
+    assert client_options(headers=given).headers == given
+
+
+@pytest.mark.parametrize("key", ["secret\n", "schlüssel", "secret\t"])
+def test_a_key_that_no_header_carries_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key has a character") as refused:
+        client_options(api_key=key)
+    assert key.strip() not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://h", "http://", "http://h:65536", "http://h:x"])
 def test_a_bad_address_is_named(url: str) -> None:
     with pytest.raises(ValueError, match=r"base_url is .*expected http://HOST:PORT"):
         client_options(url)

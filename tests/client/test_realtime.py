@@ -15,6 +15,7 @@ from sensorium.client import (
     Delta,
     Event,
     RealtimeSession,
+    SDKError,
     SensoriumConnectionError,
     SensoriumTimeoutError,
     SessionClosedError,
@@ -208,6 +209,25 @@ def test_a_server_that_stays_silent_is_a_timeout() -> None:
         client.realtime(),
     ):
         pass
+
+
+def test_two_who_iterate_are_told_so() -> None:
+    with serve_realtime() as url, Client(url) as client, client.realtime() as session:
+        told: list[str] = []
+
+        def iterate() -> None:
+            try:
+                list(session)
+            except SDKError as error:
+                told.append(str(error))
+                session.close()
+
+        threads = [threading.Thread(target=iterate) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert told == ["this session is being iterated already: every event is given once"]
 
 
 def test_close_from_another_thread_ends_the_iteration() -> None:

@@ -16,6 +16,7 @@ from sensorium.client.requests import (
     open_part,
     parse_models,
     parse_transcript,
+    transcription,
     transcription_form,
 )
 from sensorium.protocols import rest
@@ -194,8 +195,13 @@ def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
         content = part["file"][1]
         assert not isinstance(content, bytes)
         assert content.read() == b"audio"
-    with open_part(b"audio") as part:
-        assert part == {"file": ("audio", b"audio")}
+    for held in (b"audio", bytearray(b"audio"), memoryview(b"audio")):
+        with open_part(held) as part:
+            assert part == {"file": ("audio", b"audio")}
+        assert transcription(held, "json").is_repeatable
+    for none in (3, None, ["a"]):
+        with pytest.raises(TypeError, match=f"file is {type(none).__name__}: expected a path, bytes or"):
+            transcription(none, "json")  # type: ignore[arg-type]
     with path.open("rb") as opened, open_part(opened) as part:
         assert part == {"file": ("talk.mp3", opened)}
     with open_part(io.BytesIO()) as part:

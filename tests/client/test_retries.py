@@ -97,6 +97,13 @@ def test_headers_and_key_go_with_every_request_of_a_given_client_which_stays_ope
     assert not http.is_closed
 
 
+def test_the_timeout_is_that_of_a_given_client_too() -> None:
+    server = Server(models())
+    server.client(timeout=7.0).models()
+    (request,) = server.requests
+    assert set(request.extensions["timeout"].values()) == {7.0}
+
+
 async def test_the_async_client_is_the_same() -> None:
     server = Server(busy(), models())
     http = httpx.AsyncClient(transport=httpx.MockTransport(server))

@@ -284,6 +284,16 @@ def test_a_session_goes_on_after_finish() -> None:
     assert not core.finished
 
 
+def test_what_waited_for_a_finish_that_is_taken_back_is_shown() -> None:
+    core, dialog = opened()
+    exchange(core, dialog, list(core.append(SECOND[: len(SECOND) // 4])))
+    (commit, _) = core.finish()
+    (committed, final) = dialog.receive(commit)
+    assert core.receive(committed) == []
+    list(core.append(SECOND))
+    assert [type(event) for event in core.receive(final)] == [Committed, Completed]
+
+
 def test_an_error_before_ready_is_raised_with_its_parameter() -> None:
     core, dialog = SessionCore("missing"), FakeDialog()
     (answer,) = dialog.receive(core.opening()[0])

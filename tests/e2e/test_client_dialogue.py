@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
@@ -18,13 +18,15 @@ from sensorium.client import (
     AnswerDone,
     APIError,
     AsyncClient,
+    AsyncDialogueSession,
     Client,
     DialogueSession,
     PictureError,
     Resumed,
     SessionClosedError,
+    async_dialogue,
 )
-from sensorium.client.pictures import Picture
+from sensorium.client.pictures import Picture, picture_file
 from support.cutting_proxy import cutting_proxy
 from support.live_answers import as_messages, chat, text
 from support.live_answers import picture as picture_item
@@ -179,6 +181,94 @@ def test_a_closed_session_ends_everybody_who_waits(text_server: Server) -> None:
         with pytest.raises(SessionClosedError):
             session.ask("Hello")
     wait_until(lambda: not text_server.service.sessions)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_session_that_is_left_ends_tasks_that_wait_elsewhere(
+    text_server: Server, backend: Literal["trio", "asyncio"], is_cancelled: bool
+) -> None:
+    ended: list[str] = []
+
+    async def read(name: str, events: AsyncIterator[object]) -> None:
+        async for _ in events:
+            pass
+        ended.append(name)
+
+    async def body() -> None:
+        async with AsyncClient(text_server.url) as client, anyio.create_task_group() as others:
+            with anyio.fail_after(30), anyio.CancelScope() as scope:
+                async with client.realtime("vision", type="realtime") as session:
+                    others.start_soon(read, "events", session.events())
+                    others.start_soon(read, "answers", session.answers())
+                    await anyio.wait_all_tasks_blocked()
+                    if is_cancelled:
+                        scope.cancel()
+                        await anyio.sleep_forever()
+            with pytest.raises(SessionClosedError, match="was left"):
+                await session.ask("Hello")
+
+    anyio.run(body, backend=backend)
+    assert sorted(ended) == ["answers", "events"]
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_frame_and_a_question_that_are_cancelled_are_sent_whole(
+    text_server: Server, backend: Literal["trio", "asyncio"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled_while_sent(
+        session: AsyncDialogueSession, send: Callable[[], Awaitable[object]]
+    ) -> None:
+        note = session._core.resumption.sent
+        with anyio.CancelScope() as scope, monkeypatch.context() as patched:
+
+            def sent(frame: str | bytes) -> None:
+                note(frame)
+                scope.cancel()
+
+            patched.setattr(session._core.resumption, "sent", sent)
+            await send()
+        assert scope.cancelled_caught
+
+    async def body() -> None:
+        async with (
+            AsyncClient(text_server.url) as client,
+            client.realtime("vision", type="realtime", temperature=0, max_output_tokens=4) as session,
+        ):
+            begun = session.answers()
+            await cancelled_while_sent(session, lambda: session.send_frame(png(48, 64, 5)))
+            await cancelled_while_sent(session, lambda: session.ask("What is it?"))
+            with anyio.fail_after(30):
+                answer = await anext(begun)
+                await answer.text()
+            assert answer.usage is not None
+            assert answer.usage.input_token_details.image_tokens > 0
+
+    anyio.run(body, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_pictures_are_read_in_a_thread(
+    text_server: Server, backend: Literal["trio", "asyncio"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+
+    def reading(picture: object) -> bytes:
+        readers.append(threading.current_thread())
+        return picture_file(picture)
+
+    async def body() -> None:
+        async with (
+            AsyncClient(text_server.url) as client,
+            client.realtime("vision", type="realtime") as session,
+        ):
+            await session.add("Look.", pictures=[png(40, 48, 3)])
+            await (await session.ask("?", pictures=[png(40, 48, 3)], max_output_tokens=1)).text()
+
+    monkeypatch.setattr(async_dialogue, "picture_file", reading)
+    anyio.run(body, backend=backend)
+    assert len(readers) == 2
+    assert threading.current_thread() not in readers
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])

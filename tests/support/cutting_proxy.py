@@ -1,4 +1,6 @@
-"""A TCP proxy that can be cut: every connection through it is reset at once, as when a network goes away."""
+"""A TCP proxy that can be cut: every connection through it is reset at once, as when a network goes away. Or
+it stalls: nothing arrives any more.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,8 @@ class CuttingProxy:
         self.num_accepted = 0
         self.refusing = False
         """New connections are reset, too."""
+        self._moving = threading.Event()
+        self._moving.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -40,8 +44,13 @@ class CuttingProxy:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
+    def stall(self) -> None:
+        """Forward nothing any more, and take no more than fits on the way."""
+        self._moving.clear()
+
     def close(self) -> None:
         """Stop."""
+        self._moving.set()
         self._listener.close()
         self.cut()
 
@@ -64,6 +73,7 @@ class CuttingProxy:
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                self._moving.wait()
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 

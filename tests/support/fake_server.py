@@ -211,7 +211,11 @@ def serve_realtime(
 
     def refuse(connection: ServerConnection, request: Request) -> Response | None:
         refused = status()
-        return None if refused is None else connection.respond(refused, REFUSAL)
+        if refused is None:
+            return None
+        response = connection.respond(refused, REFUSAL)
+        response.headers["X-Request-Id"] = "req_fake"
+        return response
 
     with serve(handle, "127.0.0.1", 0, process_request=refuse, compression=None) as server:
         thread = threading.Thread(target=server.serve_forever)
