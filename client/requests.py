@@ -150,6 +150,7 @@ class _ChannelBody(msgspec.Struct):
 
 class _TranscriptBody(_ChannelBody):
     duration: float | str | None = None
+    language_probability: float = 1.0
     channels: list[_ChannelBody] | None = None
 
 
@@ -220,7 +221,10 @@ def parse_transcript(body: bytes) -> Transcript:
     answer = _decode(body, _TranscriptBody)
     duration_s = float(answer.duration or 0.0)
     channels = tuple(_transcript(channel, duration_s) for channel in answer.channels or ())
-    return msgspec.structs.replace(_transcript(answer, duration_s), channels=channels)
+    transcript = _transcript(answer, duration_s)
+    return msgspec.structs.replace(
+        transcript, channels=channels, language_probability=answer.language_probability
+    )
 
 
 def _transcript(answer: _ChannelBody, duration_s: float) -> Transcript:

@@ -30,7 +30,8 @@ TRANSCRIPT = Transcript(
     duration=1.5,
     languages=("en", "de"),
     segments=(Segment(0, 0, 0.0, 1.5, "good day", (1, 2), 0.0, -0.1, 1.0, 0.01, "en"),),
-    words=(Word("good", 0.1, 0.5), Word("day", 0.6, 1.0)),
+    words=(Word("good", 0.1, 0.5, 0.75), Word("day", 0.6, 1.0)),
+    language_probability=0.5,
 )
 
 
