@@ -43,6 +43,7 @@ from .dialogue_config import dialogue_config
 from .keys import ApiKeys
 from .origins import is_loopback
 from .response_store import ResponseStore
+from .strangers import Strangers
 
 _KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 """As OpenAI's clients in browsers name it."""
@@ -129,6 +130,7 @@ class Service:
     posting: PostingActor = field(init=False)
     mcp: McpClients = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
+    strangers: Strangers = field(default_factory=Strangers)
     audience: Audience = field(default_factory=Audience)
     calls: set[CallActor] = field(default_factory=set)
     """Those that go on."""
