@@ -96,6 +96,8 @@ class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Seed | UnsetType | None = UNSET
     video: VideoPatch | UnsetType | None = UNSET
     include: list[Include] | UnsetType | None = UNSET
+    prompt: UnsetType | None = UNSET
+    """Templates are kept by OpenAI only."""
     tracing: Ignored = UNSET
     id: Ignored = UNSET
     object: Ignored = UNSET

@@ -56,6 +56,7 @@ class ResponseWish(Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Temperature | UnsetType | None = UNSET
     top_p: TopP | UnsetType | None = UNSET
     seed: Seed | UnsetType | None = UNSET
+    prompt: UnsetType | None = UNSET
 
     @property
     def is_apart(self) -> bool:
