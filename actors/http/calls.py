@@ -41,8 +41,9 @@ from ..live.meter import SessionMeter
 from ..live.outbox import Outbox, SlowReaderError
 from ..live.session import SessionActor
 from ..wire.websocket import BYTE_BOUND
+from .keys import sent_key
 from .routes import error_response
-from .service import Service, sent_key
+from .service import Service
 from .websocket import RealtimeSocket, has_place
 
 _OPTIONS: Final = frozenset(

@@ -38,8 +38,9 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
+from .keys import sent_key
 from .routes import error_response
-from .service import Service, sent_key
+from .service import Service
 
 _SUBPROTOCOL: Final = "realtime"
 _GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})

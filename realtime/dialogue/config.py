@@ -31,6 +31,8 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The model that answers, and the bounds of one conversation, which `session.created` announces."""
 
     model: str
+    aliases: tuple[str, ...] = ()
+    """Other names that mean it."""
     kinds: frozenset[MediaKind] = frozenset()
     """Media that the model takes."""
     calls_tools: bool = False

@@ -68,7 +68,7 @@ def audio_patch(patch: DialoguePatch) -> SessionPatch:
 
 def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
     """The settings after `patch`. Raises `BadRequestError` and changes nothing if any part is refused."""
-    if patch.model and patch.model != config.model:
+    if patch.model and patch.model not in (config.model, *config.aliases):
         raise BadRequestError(
             f"`session.model` is {config.model!r} as long as the session lasts",
             code="model_fixed",

@@ -117,6 +117,18 @@ from sensorium.engine.models.memory import MemorySize
             lambda: ServerConfig(models=("/x/base", "/y/base")),
             "two models share the name 'base'; give --served-model-name",
         ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("x=c",)),
+            "--alias is 'x=c'; allowed: ALIAS=NAME, of the names a, b",
+        ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("x=a", "x=b")),
+            "--alias is 'x=b'; allowed: a name that nothing else has",
+        ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("a=b",)),
+            "--alias is 'a=b'; allowed: a name that nothing else has",
+        ),
     ],
 )
 def test_a_bad_value_is_named(make: Callable[[], object], message: str) -> None:
@@ -135,6 +147,11 @@ def test_models_have_public_names() -> None:
         "tiny-whisper",
     )
     assert ServerConfig(models=("/a", "/b"), served_model_names=("x", "y")).public_names == ("x", "y")
+
+
+def test_models_have_other_names() -> None:
+    config = ServerConfig(models=("/a", "/b"), served_model_names=("x", "y"), alias=("one=x", " two = x"))
+    assert config.aliases == {"one": "x", "two": "x"}
 
 
 def test_the_largest_append_fits_into_a_message() -> None:
