@@ -134,6 +134,7 @@ def serve(
     models: tuple[str, ...] = (),
     *,
     served_model_name: tuple[str, ...] = (),
+    alias: tuple[str, ...] = (),
     model: tuple[str, ...] = (),
     model_tables: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
@@ -168,6 +169,8 @@ def serve(
         Embedded names, local folders or Hugging Face ids; tiny-qwen3-vl and tiny-qwen3-asr if none are given.
     served_model_name
         Public name of a model; repeat it, once per model in the same order.
+    alias
+        Another name of a model, ALIAS=NAME by its public name, as whisper-1=tiny-whisper; repeat it.
     model
         What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
         repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
@@ -190,6 +193,7 @@ def serve(
         calls,
         responses,
         mcp,
+        alias,
     )
     try:
         with LeavingAtOnce():

@@ -18,7 +18,7 @@ from .file_config import SAMPLE_BYTES_PER_S, FileConfig
 from .listen_config import ListenConfig
 from .logs import LogConfig
 from .mcp_config import McpConfig
-from .model_options import overridden
+from .model_options import overridden, read_aliases
 from .option_checks import ConfigError
 from .process_config import ProcessConfig
 from .realtime_config import RealtimeConfig
@@ -67,6 +67,8 @@ class ServerConfig:
     calls: CallConfig = field(default_factory=CallConfig)
     responses: ResponseConfig = field(default_factory=ResponseConfig)
     mcp: McpConfig = field(default_factory=McpConfig)
+    alias: tuple[str, ...] = ()
+    """Other names of models, as ALIAS=NAME."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -84,11 +86,20 @@ class ServerConfig:
 
         for name in names:
             self.engine_of(name)
+        self.aliases  # noqa: B018 (says what is wrong with them)
 
     def engine_of(self, name: str) -> EngineConfig:
         """How the model of that public name runs. Raises ConfigError."""
         try:
             return overridden(self.engine, self.model_options, name, self.public_names)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The model that each other name means. Raises ConfigError."""
+        try:
+            return read_aliases(self.alias, self.public_names)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 

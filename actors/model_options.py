@@ -1,4 +1,4 @@
-"""`--model NAME:OPTION=VALUE`: what holds for one of the served models only.
+"""`--model NAME:OPTION=VALUE`: what holds for one of the served models only; `--alias`: its other names.
 
 Knows no option by name: they are the fields of whatever configuration object it is given. Read
 `actors/config.py` for who asks.
@@ -39,6 +39,22 @@ def overridden(base: T, options: Sequence[str], name: str, names: Collection[str
         if of == name:
             found[key] = converted
     return replace(base, **found)
+
+
+def read_aliases(options: Sequence[str], names: Collection[str]) -> dict[str, str]:
+    """The model of each alias, as ALIAS=NAME says it of one of `names`.
+
+    Raises ValueError with one line that names the option, and what is allowed.
+    """
+    found: dict[str, str] = {}
+    for option in options:
+        alias, _, name = (part.strip() for part in option.partition("="))
+        if not alias or name not in names:
+            raise ValueError(f"--alias is {option!r}; allowed: ALIAS=NAME, of the names {', '.join(names)}")
+        if alias in names or alias in found:
+            raise ValueError(f"--alias is {option!r}; allowed: a name that nothing else has")
+        found[alias] = name
+    return found
 
 
 def _split(option: str) -> tuple[str, str, str]:

@@ -8,13 +8,30 @@ library's rarely used parsers (where the advisories are) never see a client's by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Literal
+
+import av
 
 from .streams import adts, mp3
 
 Container = Literal[
-    "wav", "aiff", "flac", "mp3", "aac", "mp4", "matroska", "ogg", "amr", "asf", "ac3", "eac3", "mpeg"
+    "wav",
+    "aiff",
+    "flac",
+    "mp3",
+    "aac",
+    "mp4",
+    "matroska",
+    "ogg",
+    "amr",
+    "asf",
+    "ac3",
+    "eac3",
+    "mpeg",
+    "mpegts",
+    "avi",
+    "flv",
 ]
 
 DEMUXERS: Final[dict[Container, str]] = {
@@ -31,11 +48,15 @@ DEMUXERS: Final[dict[Container, str]] = {
     "ac3": "ac3",
     "eac3": "eac3",
     "mpeg": "mpeg",
+    "mpegts": "mpegts",
+    "avi": "avi",
+    "flv": "flv",
 }
 """libavformat's name of the one demuxer for each container."""
 
 SUPPORTED: Final = (
-    "WAV, AIFF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3 and MPEG"
+    "WAV, AIFF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3, MPEG, MPEG-TS, "
+    "AVI and FLV"
 )
 """For messages to clients."""
 
@@ -72,7 +93,13 @@ _MAGIC: Final[tuple[tuple[bytes, Container], ...]] = (
     (b"#!AMR-WB\n", "amr"),
     (_ASF_HEADER, "asf"),
     (b"\x00\x00\x01\xba", "mpeg"),
+    (b"FLV\x01", "flv"),
 )
+_TS_SYNC: Final = 0x47
+_TS_STRIDES: Final = ((0, 188), (4, 192))
+"""Where the first packet of a transport stream begins, and their length; Blu-ray's have a time in front."""
+_NUM_TS_PACKETS: Final = 3
+"""That begin with the sync byte, which is a G in a text."""
 
 
 def sniff(data: bytes) -> Container | None:
@@ -84,11 +111,15 @@ def sniff(data: bytes) -> Container | None:
             return container
     if head[:4] in {b"RIFF", b"RIFX", b"RF64"} and head[8:12] == b"WAVE":
         return "wav"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
     if head[:4] == b"FORM" and head[8:12] in {b"AIFF", b"AIFC"}:
         return "aiff"
     if head[4:8] in _MP4_FIRST_BOXES:
         # An ISO file may carry IAMF, whose parser is reached by this box alone (version 1, else an error).
         return None if b"iacb\x01" in data else "mp4"
+    if _is_transport_stream(data, start):
+        return "mpegts"
     if head[:2] == b"\x0b\x77" and len(head) > 5:
         return "ac3" if head[5] >> 3 <= _MAX_AC3_BITSTREAM_ID else "eac3"
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
@@ -102,6 +133,28 @@ def junk_before(data: bytes, container: Container) -> int:
     if container not in ("mp3", "aac") or data[:1] == b"\xff" or data.startswith(b"ID3"):
         return 0
     return _framed(data)[1]
+
+
+def demuxed(
+    file: av.container.InputContainer, stream: av.AudioStream | av.VideoStream
+) -> Iterator[av.Packet]:
+    """The packets of one stream, the empty one at the end too.
+
+    Behind them PyAV raises IndexError where another stream came up in the middle of the file, as it may in
+    MPEG and FLV.
+    """
+    try:
+        yield from file.demux(stream)
+    except IndexError:
+        return
+
+
+def _is_transport_stream(data: bytes, start: int) -> bool:
+    for offset, length in _TS_STRIDES:
+        places = range(start + offset, start + offset + _NUM_TS_PACKETS * length, length)
+        if all(data[place : place + 1] == bytes([_TS_SYNC]) for place in places):
+            return True
+    return False
 
 
 def _framed(data: bytes) -> tuple[Container | None, int]:

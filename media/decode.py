@@ -23,7 +23,7 @@ import soundfile
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, sniff
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, sniff
 from .joined import joined_parts
 from .pcm import is_sound
 from .resample import StreamingResampler
@@ -141,7 +141,7 @@ def measure_audio(
         else:
             for part in _parts(data, container):
                 with _opened(part, container) as (file, stream):
-                    packets = sum(packet.duration or 0 for packet in file.demux(stream))
+                    packets = sum(packet.duration or 0 for packet in demuxed(file, stream))
                     seconds += float(packets * (stream.time_base or 0))
                     num_channels = max(num_channels, stream.codec_context.channels)
     except (_UnreadableError, soundfile.SoundFileError, av.FFmpegError, RuntimeError, ValueError):
@@ -280,7 +280,7 @@ def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
     try:
         for part in _parts(data, container):
             with _opened(part, container) as (file, stream):
-                _decode_packets(file.demux(stream), sink.push)
+                _decode_packets(demuxed(file, stream), sink.push)
     except _UnreadableError:
         if not sink.num_channels:
             raise

@@ -55,8 +55,6 @@ def sniff_video(data: bytes) -> str | None:
     """The container `data` starts with, a key of `DEMUXERS`, or None."""
     if data[:6] in {b"GIF87a", b"GIF89a"}:
         return "gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
-        return "avi"
     container = sniff(data)
     return container if container in DEMUXERS else None
 

@@ -17,6 +17,7 @@ from typing import Final
 import av
 import numpy as np
 
+from .containers import demuxed
 from .images import PixelArray
 from .video_container import (
     VideoLimits,
@@ -75,7 +76,7 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
         fps = float(stream.average_rate or 0)
         fps = fps if fps > 0 else DEFAULT_FPS
         try:
-            for packet in file.demux(stream):
+            for packet in demuxed(file, stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
                 stamp = packet.dts if packet.pts is None else packet.pts
@@ -280,7 +281,7 @@ def _frames(
 
 def _packets(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.Packet]:
     """Until the end; what cannot be read is skipped."""
-    packets = file.demux(stream)
+    packets = demuxed(file, stream)
     num_bad = 0
     while num_bad <= _MAX_BAD_PACKETS:
         try:

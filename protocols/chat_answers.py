@@ -73,7 +73,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     message: AnswerMessage
     finish_reason: ChatFinishedBy
     logprobs: ChoiceLogprobs | None = None
-    stop_reason: str | None = None
+    stop_reason: str | int | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
 
 
@@ -124,7 +124,7 @@ class ChunkChoice(Struct, frozen=True, kw_only=True, gc=False):
     delta: Delta
     finish_reason: ChatFinishedBy | None = None
     logprobs: ChoiceLogprobs | None = None
-    stop_reason: str | UnsetType = UNSET
+    stop_reason: str | int | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
 
 

@@ -145,7 +145,7 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishedBy | None = None
-    stop_reason: str | None = None
+    stop_reason: str | int | None = None
     """The stop string that ended it."""
     token_ids: Sequence[int] | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET

@@ -153,3 +153,14 @@ class ModelLoadError(SensoriumError):
 
 class InternalError(SensoriumError):
     """A defect of ours."""
+
+
+def close_code(error: SensoriumError) -> int:
+    """With which a WebSocket is closed that is refused."""
+    match error:
+        case UnavailableError():
+            return 1012
+        case OverloadedError():
+            return 1013
+        case _:
+            return 1008

@@ -23,11 +23,12 @@ FLAT_RATE: Final = 16_000
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class FlatUpdate(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="session.update"):
+class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
     """Choose the model ("" is the default one); required before the first commit.
 
     `language` (code, tag or name) and `prompt` guide the transcription; null clears them. `include` and
-    `timestamp_granularities`, which other servers know, are refused unless empty; `event_id` is not read.
+    `timestamp_granularities`, which other servers know, are refused unless empty; `event_id` is not read, and
+    what nobody knows is passed over, as vLLM does: `session.updated` says what holds.
     """
 
     model: str

@@ -28,6 +28,11 @@ _SERVED: Final = frozenset(
 )
 _FLAT_SERVED: Final = _SERVED - {"input_audio_buffer.clear", "input_audio_buffer.flush", "session.resume"}
 
+_INSTEAD: Final = {
+    "transcription_session.update": "use session.update with `session.type` transcription",
+}
+"""Of OpenAI's beta."""
+
 
 class _Head(msgspec.Struct, frozen=True):
     """What an explanation needs of a refused object. Still undecoded: 20 MB of `[],[],…` would become
@@ -65,7 +70,9 @@ def explain(
         return InvalidEvent(code, "`type` is missing", "type", event_id)
     match _text(head.type):
         case str() as name if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
-            return InvalidEvent("unsupported_event", f"{name} is not served here", "type", event_id)
+            hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+            problem = f"{name} is not served here{hint}"
+            return InvalidEvent("unsupported_event", problem, "type", event_id)
         case str() as name if name in DIALOGUE_CLIENT_EVENTS and not flat and not answers:
             return InvalidEvent(
                 "unsupported_event", f"{name} is not served in a transcription session", "type", event_id

@@ -303,6 +303,14 @@ PromptLogprobList = list[dict[str, PromptLogprob] | None]
 """By token id (as a string); None for the first token, which nothing predicts."""
 
 
+def stopped_by(stop: str | None, stop_token_id: int | None, asked: Sequence[int] | None) -> str | int | None:
+    """vLLM's `stop_reason`: the stop string that ended the answer, or the token, where the request `asked` to
+    stop at it."""
+    if stop is None and stop_token_id is not None and stop_token_id in (asked or ()):
+        return stop_token_id
+    return stop
+
+
 def finished_by(reason: str | None) -> FinishedBy | None:
     """The wire's word for an engine's reason; None while there is none. Failures are errors, not reasons."""
     return "stop" if reason == "stop" else "length" if reason == "length" else None

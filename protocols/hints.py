@@ -23,8 +23,8 @@ MAX_KEYWORD_BOOST: Final = 5.0
 
 
 def parse_language(value: str, *, param: str) -> str | None:
-    """The code of a language's code, tag or name (`protocols/languages.py`); empty means detect."""
-    if not value.strip():
+    """The code of a language's code, tag or name (`protocols/languages.py`); empty or `auto` means detect."""
+    if value.strip().lower() in ("", "auto"):
         return None
     code = language_code(value)
     if code is None:
@@ -44,7 +44,7 @@ def parse_languages(values: Sequence[str], *, param: str) -> tuple[str, ...]:
         where = f"{param}[{index}]"
         code = parse_language(value, param=where)
         if code is None:
-            raise BadRequestError(f"`{where}` is empty", param=where)
+            raise BadRequestError(f"`{where}` names no language", param=where)
         codes[code] = None
     return tuple(codes)
 

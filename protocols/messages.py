@@ -308,6 +308,8 @@ class TokensSampled(msgspec.Struct, frozen=True):
     """With an `error`: of which kind it is."""
     stop_logprob: float | None = None
     """Of the stop token that ended the answer, where log-probabilities are wanted."""
+    stop_token_id: int | None = None
+    """The stop token that ended the answer."""
     num_draft: int = 0
     """Tokens that were guessed in this step."""
     lifted: tuple[bool, ...] = ()

@@ -34,6 +34,7 @@ from .openapi_shapes import (
     REF,
     RESPONSE_QUERY,
     SPEECH_FORM,
+    SPEECH_QUERY,
     TURN,
     Schema,
 )
@@ -49,6 +50,7 @@ from .rest import (
     VerboseTranscriptionBody,
 )
 from .tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
+from .transcription_chunks import TranscriptionChunk
 
 _ERRORS: Final = {
     "400": "Something in the request is wrong; `param` names it.",
@@ -150,7 +152,8 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             body=SPEECH_FORM,
             answers=_TranscriptionBodies,
             other_answers=_TRANSCRIPT,
-            events=(TranscriptTextDelta, TranscriptTextDone),
+            events=(TranscriptTextDelta, TranscriptTextDone, TranscriptionChunk),
+            query=SPEECH_QUERY,
         ),
     ),
     "/v1/audio/translations": (

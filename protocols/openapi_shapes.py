@@ -75,6 +75,11 @@ SPEECH_FORM: Final[Schema] = FILE_FORM | {
         "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {"type": "boolean"},
+        "stream_include_usage": {
+            "type": "boolean",
+            "description": "vLLM's frames, and after the text one with what it took.",
+        },
+        "stream_continuous_usage_stats": {"type": "boolean", "description": "As stream_include_usage."},
         "chunking_strategy": {
             "type": "string",
             "description": "auto, or JSON: type, threshold, prefix_padding_ms, silence_duration_ms.",
@@ -184,6 +189,9 @@ ITEMS_QUERY: Final[Mapping[str, Schema]] = {
     },
     "order": {"enum": ["asc", "desc"], "default": "desc", "description": "The last first, or the first."},
     "include": INCLUDE,
+}
+SPEECH_QUERY: Final[Mapping[str, Schema]] = {
+    "dialect": {"enum": ["openai", "vllm"], "description": "Whose frames a stream has."},
 }
 REALTIME_QUERY: Final[Mapping[str, Schema]] = {
     "model": {"type": "string", "description": "What transcribes, or answers."},

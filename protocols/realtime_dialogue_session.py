@@ -29,6 +29,9 @@ Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
 Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Modality = Literal["text"]
+"""What answers have."""
+AskedModality = Literal["text", "audio"]
+"""What may be asked for; `realtime/dialogue/settings.py` decides about `audio`."""
 
 
 class TokenLimits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +86,7 @@ class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
     type: Literal["realtime"] | UnsetType = UNSET
     model: str | UnsetType | None = UNSET
     instructions: Instructions | UnsetType | None = UNSET
-    output_modalities: list[Modality] | UnsetType | None = UNSET
+    output_modalities: list[AskedModality] | UnsetType | None = UNSET
     audio: DialogueAudioPatch | UnsetType | None = UNSET
     max_output_tokens: OutputTokens | UnsetType | None = UNSET
     tools: Raw | UnsetType = UNSET
@@ -96,6 +99,8 @@ class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Seed | UnsetType | None = UNSET
     video: VideoPatch | UnsetType | None = UNSET
     include: list[Include] | UnsetType | None = UNSET
+    prompt: UnsetType | None = UNSET
+    """Templates are kept by OpenAI only."""
     tracing: Ignored = UNSET
     id: Ignored = UNSET
     object: Ignored = UNSET

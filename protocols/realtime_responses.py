@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .realtime_dialogue_session import (
+    AskedModality,
     Instructions,
     Modality,
     OutputTokens,
@@ -47,7 +48,7 @@ class ResponseWish(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: Instructions | UnsetType | None = UNSET
     max_output_tokens: OutputTokens | UnsetType | None = UNSET
     metadata: Metadata | UnsetType | None = UNSET
-    output_modalities: list[Modality] | UnsetType | None = UNSET
+    output_modalities: list[AskedModality] | UnsetType | None = UNSET
     tools: Raw | UnsetType = UNSET
     tool_choice: Raw | UnsetType = UNSET
     parallel_tool_calls: bool | UnsetType | None = UNSET
@@ -56,6 +57,7 @@ class ResponseWish(Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Temperature | UnsetType | None = UNSET
     top_p: TopP | UnsetType | None = UNSET
     seed: Seed | UnsetType | None = UNSET
+    prompt: UnsetType | None = UNSET
 
     @property
     def is_apart(self) -> bool:

@@ -96,6 +96,8 @@ class TranscriptTextDone(
 class ModelCard(Struct, frozen=True):
     """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
     transcribed), `languages` (ISO codes of speech) and `vocab_size` (of models that answer prompts) are ours.
+    vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
+    are none, and `max_model_len`, the tokens of a prompt and its answer.
     """
 
     id: str
@@ -104,6 +106,9 @@ class ModelCard(Struct, frozen=True):
     input_modalities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
     vocab_size: int | UnsetType = UNSET
+    root: str | UnsetType = UNSET
+    parent: None = None
+    max_model_len: int | UnsetType = UNSET
     owned_by: str = "sensorium"
     object: Literal["model"] = "model"
 

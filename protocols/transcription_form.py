@@ -29,6 +29,7 @@ from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+StreamDialect = Literal["openai", "vllm"]
 
 MAX_PROMPT_CHARS: Final = 10_000
 
@@ -48,6 +49,8 @@ _SCALARS: Final = frozenset(
         "hallucination_silence_threshold",
         "keyword_boost",
         "stream",
+        "stream_include_usage",
+        "stream_continuous_usage_stats",
         "chunking_strategy",
         "seed",
         "numerals",
@@ -79,17 +82,22 @@ class TranscriptionRequest(Struct, frozen=True, kw_only=True):
     options: TranscriptionOptions
     response_format: ResponseFormat = "json"
     stream: bool = False
+    dialect: StreamDialect = "openai"
+    """Of a stream's frames."""
+    include_usage: bool = False
+    """vLLM's: a last frame says what the transcript took."""
     url: str = ""
     """The address of the file, or a data: URI, where none is sent."""
 
 
 def parse_transcription_form(
-    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe"
+    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe", dialect: str = ""
 ) -> TranscriptionRequest:
     """Read the text fields of a transcription (or translation) form.
 
     `fields` are (name, value) in order, the `file` part left out. Lists may be written `name[]` or
-    `name`. Other fields are refused, those that OpenAI defines and no model here supports among them.
+    `name`. `dialect` is what the address asks for. Other fields are refused, those that OpenAI defines and
+    no model here supports among them.
     Raises `BadRequestError` whose `param` names the field.
     """
     scalars, lists = _collect(fields)
@@ -100,6 +108,7 @@ def parse_transcription_form(
         raise BadRequestError(
             f"`stream` needs `response_format` json or text, not {response_format}", param="stream"
         )
+    frames, include_usage = _dialect(dialect, scalars, stream=stream)
     prompt = scalars.get("prompt", "")
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
@@ -137,8 +146,23 @@ def parse_transcription_form(
         options=options,
         response_format=response_format,
         stream=stream,
+        dialect=frames,
+        include_usage=include_usage,
         url=scalars.get("url", ""),
     )
+
+
+def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
+    """Of a stream's frames, and whether usage is told. vLLM's tools tell themselves by its fields."""
+    if asked not in ("", "openai", "vllm"):
+        raise BadRequestError(f"`dialect` is openai or vllm, not {shown(asked)}", param="dialect")
+    names = ("stream_include_usage", "stream_continuous_usage_stats")
+    include_usage, continuously = (_boolean(name, scalars.get(name, "")) for name in names)
+    for name, is_asked in zip(names, (include_usage, continuously), strict=True):
+        if is_asked and not stream:
+            raise BadRequestError(f"`{name}` needs `stream`", param=name)
+    is_vllm = asked == "vllm" or (not asked and any(name in scalars for name in names))
+    return "vllm" if is_vllm else "openai", include_usage or continuously
 
 
 def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -5,7 +5,8 @@ hear, end it, tell something. Knows no sockets and no audio. `actors/live/calls.
 
 **Order.** `start` comes first, or, of others, a frame that says what their binary frames are. Frames before
 it, of tracks it did not name, or without what their `event` promises are refused by an `error` event, and the
-call goes on; more than `MAX_ERRORS` of them end it. Gaps in the numbers are counted, not refused.
+call goes on; more than `MAX_ERRORS` of them end it, and the first of them where nobody knows yet who calls.
+Whether the call may be is asked once, by `Begin`. Gaps in the numbers are counted, not refused.
 
 **End.** `stop`, or the end of the socket, ends every track: what was said to the end is transcribed, then one
 `call.summary` tells the whole, and the call is over. A track whose session ends by itself is told as an
@@ -31,7 +32,7 @@ from ..protocols.calls import (
     audio_format,
     content_format,
 )
-from ..protocols.errors import BadRequestError, ClientError
+from ..protocols.errors import BadRequestError, ClientError, SensoriumError, close_code
 from ..protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
@@ -44,7 +45,7 @@ from ..protocols.realtime import (
     InputAudioBufferUtteranceEnded,
     ServerEvent,
 )
-from .call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from .call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 from .call_track import Track
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ START_S: Final = 10.0
 FINISH_S: Final = 30.0
 """How long the last words may take."""
 MAX_ERRORS: Final = 100
+KEY_PARAMETER: Final = "key"
+"""The parameter of `start` that shows an API key; it is given back to nobody."""
 DRAINING: Final = "server_draining"
 """Why a track's session ends with the server, and the call with it."""
 
@@ -61,14 +64,17 @@ DRAINING: Final = "server_draining"
 class CallMachine:
     """See the file's paragraph. Every method gives the effects to perform, in order."""
 
-    def __init__(self, call_id: str, *, now: float) -> None:
+    def __init__(self, call_id: str, *, now: float, is_known: bool = True) -> None:
+        """Not `is_known`: who calls is told by `start` only."""
         self.id = call_id
         self.name = call_id
         """What the provider calls the call, once it has said that."""
         self.is_over = False
         self.deadline = now + START_S
         """When `on_deadline` wants to be called."""
+        self._is_known = is_known
         self._began = now
+        self._parameters: dict[str, str] = {}
         self._tracks: dict[str, Track] = {}
         self._ending: str | None = None
         self._seq = 0
@@ -87,6 +93,19 @@ class CallMachine:
                     self._on_frame(frame, now)
             except ClientError as error:
                 self._refuse(error, now)
+        return self._take()
+
+    def agreed(self) -> Sequence[CallEffect]:
+        """The call may be, as `Begin` asked."""
+        self._is_known = True
+        tracks = [track.summary() for track in self._tracks.values()]
+        self._tell("call.started", parameters=self._parameters, tracks=tracks)
+        self._effects += [OpenTrack(name, track.format) for name, track in self._tracks.items()]
+        return self._take()
+
+    def refuse(self, error: SensoriumError) -> Sequence[CallEffect]:
+        """The call may not be."""
+        self._give_up(error)
         return self._take()
 
     def told(self, track: str, event: ServerEvent, *, now: float) -> Sequence[CallEffect]:
@@ -135,6 +154,8 @@ class CallMachine:
         return self._take()
 
     def _on_frame(self, frame: CallFrame, now: float) -> None:
+        if not self._is_known and frame.event == "mark":
+            raise _too_early()
         if frame.content_type is not None and not self._tracks:
             self._begin({"inbound": content_format(frame.content_type)}, Start(), now)
             return
@@ -175,20 +196,14 @@ class CallMachine:
         names = (start.callSid, start.callId, start.call_control_id)
         self.name = next((name for name in names if name), self.id)
         parameters = start.customParameters or start.custom_parameters or {}
+        self._parameters = {name: value for name, value in parameters.items() if name != KEY_PARAMETER}
         self._began, self.deadline = now, math.inf
         self._tracks = {name: Track(name, each) for name, each in formats.items()}
-        self._tell(
-            "call.started",
-            parameters=parameters,
-            tracks=[track.summary() for track in self._tracks.values()],
-        )
-        self._effects += [OpenTrack(name, each) for name, each in formats.items()]  # one may fail at once
+        self._effects.append(Begin(parameters))
 
     def _track(self, name: str, param: str) -> Track:
         if not self._tracks:
-            raise BadRequestError(
-                "the call has not begun: `start` comes first", code="unexpected_event", param="event"
-            )
+            raise _too_early()
         if name not in self._tracks:
             known = ", ".join(self._tracks)
             raise BadRequestError(f"`{param}` is {name[:40]!r}; the call has {known}", param=param)
@@ -275,7 +290,15 @@ class CallMachine:
         self.is_over, self.deadline = True, math.inf
         self._effects.append(Hang(1000, "the call is over"))
 
+    def _give_up(self, error: SensoriumError) -> None:
+        self._tell("error", code=error.code, message=error.message, param=error.param)
+        self.is_over, self.deadline = True, math.inf
+        self._effects.append(Hang(close_code(error), error.message))
+
     def _refuse(self, error: ClientError, now: float) -> None:
+        if not self._is_known:
+            self._give_up(error)
+            return
         self._num_errors += 1
         self._tell("error", code=error.code, message=error.message, param=error.param)
         if self._num_errors > MAX_ERRORS:
@@ -290,6 +313,12 @@ class CallMachine:
     def _take(self) -> Sequence[CallEffect]:
         effects, self._effects = self._effects, []
         return effects
+
+
+def _too_early() -> BadRequestError:
+    return BadRequestError(
+        "the call has not begun: `start` comes first", code="unexpected_event", param="event"
+    )
 
 
 def _given(value: T | None, name: str) -> T:

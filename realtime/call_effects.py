@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..protocols.audio import AudioFormat
 from ..protocols.calls import CallEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Decide by what `start` says whether the call may be; `CallMachine.agreed` or `refuse` follows."""
+
+    parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +54,4 @@ class Hang:
     reason: str
 
 
-CallEffect = OpenTrack | HearTrack | EndTrack | Tell | Hang
+CallEffect = Begin | OpenTrack | HearTrack | EndTrack | Tell | Hang

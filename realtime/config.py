@@ -23,6 +23,8 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     """Whether it can be told to write numbers as words."""
     hears_before: bool = False
     """Whether a turn can be heard behind what was before it."""
+    aliases: tuple[str, ...] = ()
+    """Other names that mean it."""
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -313,7 +313,7 @@ def _model(
     if not name and not config.models:
         return RealtimeModel("")  # the session does not listen
     for served in config.models:
-        if served.name == name:
+        if name in (served.name, *served.aliases):
             return served
     raise BadRequestError(f"the model {name[:60]!r} is not served", code="model_not_found", param=where)
 

@@ -159,6 +159,7 @@ class PhraseStream(TextReader):
                 error=part.error,
                 fault=part.fault,
                 stop_logprob=part.stop_logprob,
+                stop_token_id=part.stop_token_id,
             )
         )
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..logs import FIELDS, REQUEST_ID, LogConfig, request_id_of
 from ..wire.refusals import Refusal
-from .service import sent_key
+from .keys import sent_key
 
 logger = logging.getLogger("sensorium.access")
 

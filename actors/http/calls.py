@@ -1,15 +1,16 @@
 """`/v1/calls`: telephone calls as providers stream them, and `/v1/calls/events`: what is told of all of them.
 
-Who may come in is decided as for live sessions, by key and origin; a secret of a browser opens no calls. A
-call's options are in its address, because a provider's frames have no place for them: `model`, `language`,
-`delay`, `utterance_end_ms`, `left_context_ms`, `prompt`, `callback`, and `events=off` where the provider
-expects no frames of ours. The call itself is `actors/live/calls.py`.
+Who may come in is decided as for live sessions, by key and origin; a secret of a browser opens no calls. Some
+providers send no headers and cut an address off at its query, so that a call's options may be parameters of
+its `start`, too: `model`, `language`, `delay`, `utterance_end_ms`, `left_context_ms`, `prompt`, `callback`,
+`events=off` where the provider expects no frames of ours, and, of a socket that came without a key, the
+`key`. Until then it is a stranger (`strangers.py`). The call itself is `actors/live/calls.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,7 +19,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from ...protocols.audio import AudioFormat, Encoding
-from ...protocols.calls import CallEvent, encode_call_event
+from ...protocols.calls import MAX_START_CHARS, CallEvent, encode_call_event
 from ...protocols.codec import decode_client_event
 from ...protocols.errors import (
     BadRequestError,
@@ -26,20 +27,24 @@ from ...protocols.errors import (
     SensoriumError,
     UnauthorizedError,
     UnavailableError,
+    close_code,
 )
 from ...protocols.realtime import SessionUpdate
 from ...protocols.realtime_session import SessionPatch
+from ...realtime.call import KEY_PARAMETER
 from ...realtime.replay import Replay
-from ..callers import Caller
+from ..callers import Caller, caller_by_address
 from ..live.callbacks import read_address
-from ..live.calls import CallActor, OpenCallback
+from ..live.calls import CallActor, OpenCallback, Terms
 from ..live.line import Line, Socket
 from ..live.meter import SessionMeter
 from ..live.outbox import Outbox, SlowReaderError
 from ..live.session import SessionActor
+from ..wire.websocket import BYTE_BOUND
+from .keys import sent_key
 from .routes import error_response
-from .service import Service, sent_key
-from .websocket import RealtimeSocket, close_code, has_place
+from .service import Service
+from .websocket import RealtimeSocket, has_place
 
 _OPTIONS: Final = frozenset(
     {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
@@ -48,6 +53,8 @@ _TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu"
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
 until they are; the text of a whole turn is exact in any case."""
+_STRANGER_BYTES: Final = 2 * MAX_START_CHARS
+"""That a socket may send before it has shown its key."""
 _MAX_SUPERVISORS: Final = 16
 """Of one caller."""
 
@@ -56,6 +63,10 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     """The routes of calls."""
 
     async def call(websocket: WebSocket) -> None:
+        if service.keys.are_needed and sent_key(websocket) is None:
+            await websocket.accept()
+            await _serve_call(service, websocket, None)
+            return
         caller = await _admitted(service, websocket)
         if caller is not None:
             await _serve_call(service, websocket, caller)
@@ -80,28 +91,16 @@ async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
     return caller
 
 
-async def _serve_call(service: Service, websocket: WebSocket, caller: Caller) -> None:
+async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | None) -> None:
+    """`caller` None: its key is to come by `start`."""
     socket, outbox = RealtimeSocket(websocket), _outbox(service)
-    asked = websocket.query_params
+    asked = dict(websocket.query_params)
     try:
         unknown = sorted(set(asked) - _OPTIONS)
         if unknown:
             raise BadRequestError(f"{unknown[0][:40]!r} is no option of a call", param=unknown[0][:40])
-        if asked.get("events", "on") not in ("on", "off"):
-            raise BadRequestError("`events` must be on or off", param="events")
-        open_callback = _callback(service, asked, caller)
-        # Says now what is wrong with the address.
-        _session(service, asked, AudioFormat("pcmu", 8_000), caller)
-        actor = CallActor(
-            socket,
-            outbox,
-            partial(_open_track, service, asked, caller),
-            service.sessions.serve,
-            service.audience,
-            caller,
-            is_quiet=asked.get("events") == "off",
-            open_callback=open_callback,
-        )
+        if caller is not None:
+            _terms(service, asked, caller)  # says now what is wrong with the address
     except SensoriumError as error:
         told = CallEvent(
             event="error", call="", seq=1, code=error.code, message=error.message, param=error.param
@@ -109,11 +108,78 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller) ->
         await socket.send(encode_call_event(told))
         await socket.close(close_code(error), error.message)
         return
+    get_known = None if caller is not None else _meet(service, websocket, outbox)
+
+    def agree(parameters: Mapping[str, str]) -> Terms:
+        options = {name: value for name, value in parameters.items() if name in _OPTIONS} | asked
+        if get_known is None:
+            assert caller is not None
+            return _terms(service, options, caller)
+        known = _caller_of(service, parameters)
+        get_known()
+        return _terms(service, options, known)
+
+    is_quiet = asked.get("events") == "off"
+    actor = CallActor(
+        socket, outbox, agree, service.sessions.serve, service.audience, caller, is_quiet=is_quiet
+    )
     service.calls.add(actor)
     try:
         await actor.run()
     finally:
         service.calls.discard(actor)
+        if get_known is not None:
+            get_known()
+
+
+def _meet(service: Service, websocket: WebSocket, outbox: Outbox) -> Callable[[], None]:
+    """Bound what a stranger may do; call what is given back where it is none any more."""
+    bound = websocket.scope[BYTE_BOUND]
+    bound(_STRANGER_BYTES)
+    address = caller_by_address(websocket.client.host if websocket.client else "")
+    leave = service.strangers.enter(
+        address, partial(outbox.close, 1013, "other sockets without a key have come since")
+    )
+
+    def get_known() -> None:
+        leave()
+        bound()
+
+    return get_known
+
+
+def _caller_of(service: Service, parameters: Mapping[str, str]) -> Caller:
+    """Raises UnauthorizedError."""
+    key = parameters.get(KEY_PARAMETER)
+    if not key:
+        raise UnauthorizedError(
+            "No API key was given; send it with the handshake as `Authorization: Bearer KEY`, or as the "
+            f"parameter `{KEY_PARAMETER}` of `start`.",
+            param=KEY_PARAMETER,
+        )
+    try:
+        return service.keys.check(key)
+    except UnauthorizedError as error:
+        error.param = KEY_PARAMETER
+        raise
+
+
+def _terms(service: Service, asked: Mapping[str, str], caller: Caller) -> Terms:
+    """What a call has. Raises SensoriumError for options that are wrong, or where there is no room."""
+    if asked.get("events", "on") not in ("on", "off"):
+        raise BadRequestError("`events` must be on or off", param="events")
+    open_callback = _callback(service, asked, caller)
+    try:
+        _session(service, asked, AudioFormat("pcmu", 8_000), caller)
+    except BadRequestError as error:
+        error.param = (error.param or "").rpartition(".")[2] or None
+        raise
+    return Terms(
+        caller,
+        partial(_open_track, service, asked, caller),
+        is_quiet=asked.get("events") == "off",
+        open_callback=open_callback,
+    )
 
 
 def _callback(service: Service, asked: Mapping[str, str], caller: Caller) -> OpenCallback | None:
@@ -171,8 +237,8 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     session = {"type": "transcription", "audio": {"input": audio_input}}
     event = decode_client_event(json.dumps({"type": "session.update", "session": session}))
     if not isinstance(event, SessionUpdate) or not isinstance(event.session, SessionPatch):
-        param = (getattr(event, "param", None) or "").rpartition(".")[2]
-        raise BadRequestError(getattr(event, "message", "the address is wrong"), param=param or None)
+        message = getattr(event, "message", "the options are wrong")
+        raise BadRequestError(message, param=getattr(event, "param", None))
     return event.session
 
 

@@ -22,7 +22,7 @@ from ...protocols.answer_body import answer_body
 from ...protocols.chat import ChatRequest, Conversation, chat_params, parse_chat
 from ...protocols.chat_answers import ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta
 from ...protocols.errors import SensoriumError
-from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse
+from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse, stopped_by
 from ...protocols.messages import SamplingParams, TextGenerated
 from ...protocols.unserved import answered_tier
 from ..text.generation import Answer, TextModel
@@ -148,6 +148,7 @@ class _ChatShape:
         tells_tokens = bool(piece.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
         if delta == _NOTHING and not tells_tokens and piece.finish_reason is None:
             return None
+        stopped = stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids)
         choice = ChunkChoice(
             index=number,
             delta=delta,
@@ -155,7 +156,7 @@ class _ChatShape:
             logprobs=chat_logprobs(self._tokens, piece.token_ids, piece.logprobs, piece.top_logprobs)
             if self._wish.logprobs
             else None,
-            stop_reason=piece.stop if piece.stop is not None else UNSET,
+            stop_reason=UNSET if stopped is None else stopped,
             token_ids=piece.token_ids if self._wish.return_token_ids else UNSET,
         )
         return self._event([choice], found)
@@ -181,7 +182,7 @@ class _ChatShape:
             logprobs=chat_logprobs(self._tokens, answer.token_ids, answer.logprobs, answer.top_logprobs)
             if self._wish.logprobs
             else None,
-            stop_reason=answer.stop,
+            stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
             token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
         )
 

@@ -31,7 +31,7 @@ from ...protocols.completions import (
 )
 from ...protocols.completions import Prompt as AskedPrompt
 from ...protocols.errors import SensoriumError
-from ...protocols.generation import CompletionUsage, finished_by, sse, usage
+from ...protocols.generation import CompletionUsage, finished_by, sse, stopped_by, usage
 from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
 from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ..kernel.off_loop import off_loop
@@ -192,7 +192,7 @@ class _CompletionShape:
             text=self._echoes[place] + answer.text,
             logprobs=self._logprobs(place, prompt, answer),
             finish_reason=finished_by(answer.finish_reason),
-            stop_reason=answer.stop,
+            stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
             token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
             prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else UNSET,
             prompt_logprobs=prompt_logprob_list(
@@ -251,7 +251,7 @@ class _CompletionShape:
             text=text,
             logprobs=logprobs,
             finish_reason=finished_by(piece.finish_reason),
-            stop_reason=piece.stop,
+            stop_reason=stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids),
             token_ids=piece.token_ids if asks_ids else UNSET,
             prompt_token_ids=prompt.token_ids if asks_ids and not sent.has_begun else UNSET,
         )

@@ -7,6 +7,8 @@ The response owns the work: when the client leaves or does not read, the work is
 from __future__ import annotations
 
 import logging
+import secrets
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -21,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.transcript import Transcript
+from ...protocols.transcription_chunks import ChunkFrames
 from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
@@ -119,12 +122,25 @@ def transcript_stream(
     transcribe: Callable[[Callable[[str], None]], Awaitable[Transcript]],
     wish: TranscriptionRequest,
     hold: Callable[[], AbstractContextManager[None]],
+    *,
+    model: str,
 ) -> EventStream:
     """A transcript while `transcribe` makes it and says what is new."""
+    delta: Callable[[str], bytes] = rest.delta_event
+    done: Callable[[Transcript], bytes] = partial(rest.done_event, request=wish)
+    if wish.dialect == "vllm":
+        frames = ChunkFrames(
+            wish.options.task,
+            model,
+            unique=secrets.token_hex(12),
+            created=int(time.time()),
+            with_usage=wish.include_usage,
+        )
+        delta, done = frames.delta, frames.done
 
     async def work(put: Put) -> None:
-        transcript = await transcribe(lambda text: put(rest.delta_event(text)))
-        render = partial(rest.done_event, transcript, wish)
+        transcript = await transcribe(lambda text: put(delta(text)))
+        render = partial(done, transcript)
         put(await off_loop(render, size=len(transcript.text)))
 
     return EventStream(work, hold)

@@ -1,4 +1,5 @@
 """The API keys a server accepts: those it was given, and those of a file that may change while it runs.
+How a client sends one: `sent_key`.
 
 Only digests are kept. A file is looked at every second: keys that were added are accepted and those that
 are gone are not, without a restart; what is wrong with a changed file is logged, and the keys of before hold.
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from starlette.requests import HTTPConnection
 
 from ...protocols.errors import UnauthorizedError
 from ..callers import Caller, caller_by_key
@@ -22,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 _MAX_FILE_BYTES: Final = 1024 * 1024
+_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""As OpenAI's clients in browsers name it."""
+_HEADERS: Final = ("x-api-key", "api-key")
+"""As Anthropic's clients name it, and Azure's."""
 
 
 class ApiKeys:
@@ -81,6 +87,27 @@ class ApiKeys:
             logger.error("%s; the keys of before hold", error)
         else:
             logger.info("%s was read again: %d API keys are accepted", file, self.num_callers)
+
+
+def sent_key(connection: HTTPConnection) -> str | None:
+    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
+    key = _bearer(connection.headers.get("authorization"))
+    found = (connection.headers.get(name) for name in _HEADERS)
+    key = key or next((value for value in found if value), None)
+    if key is not None:
+        return key
+    for offered in connection.scope.get("subprotocols", []):
+        if offered.startswith(_SUBPROTOCOL):
+            return str(offered.removeprefix(_SUBPROTOCOL))
+    return None
+
+
+def _bearer(authorization: str | None) -> str | None:
+    """The key of an `Authorization: Bearer …` header."""
+    if authorization is None:
+        return None
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _state(file: Path) -> object:

@@ -297,14 +297,15 @@ class Api:
         )
 
     async def list_models(self, _: Request) -> Response:
-        """Every served model."""
-        return Response(rest.models_body(map(_card, self._service.models.values())), media_type=_JSON)
+        """Every served model, by each of its names."""
+        names = (*self._service.models, *self._service.aliases)
+        cards = (_card(self._service.model(name), name) for name in names)
+        return Response(rest.models_body(cards), media_type=_JSON)
 
     async def get_model(self, request: Request) -> Response:
         """One served model."""
-        return Response(
-            msgspec.json.encode(_card(self._service.model(request.path_params["id"]))), media_type=_JSON
-        )
+        name = request.path_params["id"]
+        return Response(msgspec.json.encode(_card(self._service.model(name), name)), media_type=_JSON)
 
     async def client_secrets(self, request: Request) -> Response:
         """A short-lived key for live sessions that begin as the body says."""
@@ -318,16 +319,20 @@ class Api:
         return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
 
 
-def _card(model: ServedModel) -> rest.ModelCard:
+def _card(model: ServedModel, name: str) -> rest.ModelCard:
+    """Of a model by one of its names."""
     speech = model.transcription
     languages = UNSET if speech is None else speech.languages
+    info = None if model.text is None else model.text.prompter.builder.info
     return rest.ModelCard(
-        id=model.name,
+        id=name,
         created=model.created,
         abilities=model.abilities,
         input_modalities=model.input_modalities,
         languages=languages,
-        vocab_size=UNSET if model.text is None else model.text.prompter.builder.info.vocab_size,
+        vocab_size=UNSET if info is None else info.vocab_size,
+        root=model.name,
+        max_model_len=model.engine.info.max_context,
     )
 
 

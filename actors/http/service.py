@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 import trio
@@ -40,12 +39,10 @@ from ..text.addresses import AddressBook
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
 from .dialogue_config import dialogue_config
-from .keys import ApiKeys
+from .keys import ApiKeys, sent_key
 from .origins import is_loopback
 from .response_store import ResponseStore
-
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
-"""As OpenAI's clients in browsers name it."""
+from .strangers import Strangers
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""
@@ -125,10 +122,13 @@ class Service:
     open_sound: OpenSound
     metrics: Metrics
     keys: ApiKeys
+    aliases: dict[str, str] = field(init=False)
+    """Other names of models, and whose they are."""
     sessions: SessionRegistry = field(init=False)
     posting: PostingActor = field(init=False)
     mcp: McpClients = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
+    strangers: Strangers = field(default_factory=Strangers)
     audience: Audience = field(default_factory=Audience)
     calls: set[CallActor] = field(default_factory=set)
     """Those that go on."""
@@ -142,6 +142,7 @@ class Service:
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
+        self.aliases = self.config.aliases
         self.sessions = SessionRegistry(
             self.metrics,
             grace_s=limits.resume_grace_s,
@@ -166,16 +167,22 @@ class Service:
                 nursery.start_soon(model.engine.refresh)
 
     def model(self, name: str | None) -> ServedModel:
-        """The model of that name, or the default one for None. Raises NotFoundError."""
-        if name is None:
+        """The model of that name or alias, or the default one where there is none. Raises NotFoundError."""
+        if not name:
             return next(iter(self.models.values()))
-        if name not in self.models:
+        known = self.aliases.get(name, name)
+        if known not in self.models:
+            served = ", ".join((*self.models, *self.aliases))
             raise NotFoundError(
-                f"The model `{name[:80]}` does not exist; served here: {', '.join(self.models)}.",
+                f"The model `{name[:80]}` does not exist; served here: {served}.",
                 code="model_not_found",
                 param="model",
             )
-        return self.models[name]
+        return self.models[known]
+
+    def aliases_of(self, name: str) -> tuple[str, ...]:
+        """The other names of a model."""
+        return tuple(alias for alias, known in self.aliases.items() if known == name)
 
     @property
     def transcribing(self) -> dict[str, ServedModel]:
@@ -183,11 +190,11 @@ class Service:
         return {name: model for name, model in self.models.items() if model.transcription is not None}
 
     def transcribing_model(self, name: str | None) -> ServedModel:
-        """The model of that name, or the first that transcribes for None.
+        """The model of that name, or the first that transcribes where there is none.
 
         Raises NotFoundError, and BadRequestError if it does not transcribe.
         """
-        model = next(iter(self.transcribing.values()), None) if name is None else None
+        model = None if name else next(iter(self.transcribing.values()), None)
         model = model or self.model(name)
         assert model.transcriber is not None
         return model
@@ -201,7 +208,7 @@ class Service:
         """
         if intent not in (None, "transcription", "realtime"):
             raise BadRequestError(f"`intent` is {intent[:40]!r}; allowed: transcription, realtime")
-        named = None if name is None else self.model(name)
+        named = self.model(name) if name else None
         transcribes = bool(self.transcribing) if named is None else named.transcription is not None
         if intent == "transcription" or (intent is None and transcribes):
             return None
@@ -237,7 +244,8 @@ class Service:
         transcriber = "" if answers is not None else self.transcribing_model(model).name
         if answers is not None:
             transcriber = next(iter(self.transcribing), "")
-            dialogue = dialogue_config(answers)
+            names, is_on = self.aliases_of(answers.name), limits.audio_as_text == "on"
+            dialogue = dialogue_config(answers, names, audio_as_text=is_on)
             if isinstance(initial, DialoguePatch):
                 dialogue = msgspec.structs.replace(dialogue, initial=initial)
         if isinstance(initial, DialoguePatch):
@@ -250,6 +258,7 @@ class Service:
                     served.transcriber.languages,
                     spells_numbers=served.transcriber.spells_numbers,
                     hears_before=served.transcriber.hears_before,
+                    aliases=self.aliases_of(name),
                 )
                 for name, served in self.transcribing.items()
             ),
@@ -281,8 +290,7 @@ class Service:
     def caller(self, connection: HTTPConnection) -> Caller:
         """Who asks. Raises UnauthorizedError where a key is needed and another one, or none, was sent."""
         if self.keys.are_needed:
-            key = bearer_key(connection.headers.get("authorization"))
-            return self.keys.check(connection.headers.get("x-api-key") if key is None else key)
+            return self.keys.check(sent_key(connection))
         return caller_by_address(connection.client.host if connection.client else "")
 
     def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:
@@ -372,22 +380,3 @@ class Service:
             return
         whose = "Too many" if held.total() >= most else f"You have {held[caller]} of {most}"
         raise OverloadedError(f"{whose} requests are in hand; try again.", retry_after_s=1.0)
-
-
-def sent_key(connection: HTTPConnection) -> str | None:
-    """The key that came with a request or a handshake; browsers can send one as a subprotocol only."""
-    key = bearer_key(connection.headers.get("authorization"))
-    if key is not None:
-        return key
-    for offered in connection.scope.get("subprotocols", []):
-        if offered.startswith(_KEY_SUBPROTOCOL):
-            return str(offered.removeprefix(_KEY_SUBPROTOCOL))
-    return None
-
-
-def bearer_key(authorization: str | None) -> str | None:
-    """The key of an `Authorization: Bearer …` header."""
-    if authorization is None:
-        return None
-    scheme, _, key = authorization.partition(" ")
-    return key.strip() or None if scheme.lower() == "bearer" else None

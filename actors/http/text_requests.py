@@ -40,10 +40,10 @@ async def read_and_parse(service: Service, request: Request, parse: Callable[[by
 
 
 def text_model(service: Service, name: str | None) -> TextModel:
-    """The model of that name, or the `preferred` one that generates text.
+    """The model of that name, or the `preferred` one that generates text where there is none.
 
     Raises NotFoundError or BadRequestError."""
-    if name is None:
+    if not name:
         model = preferred(each for each in service.models.values() if each.text is not None)
     else:
         model = service.model(name)

@@ -49,7 +49,8 @@ class TranscriptionRoutes:
         admission = self._service.admission(caller)
         with admission():
             upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            wish = parse_transcription_form(upload.fields, task=task)
+            dialect = request.query_params.get("dialect", "")
+            wish = parse_transcription_form(upload.fields, task=task, dialect=dialect)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
             if upload.data is not None and wish.url:
@@ -57,7 +58,7 @@ class TranscriptionRoutes:
             transcribed = partial(self._transcribed, model.transcriber, upload.data, wish, caller)
 
             if wish.stream:
-                return transcript_stream(transcribed, wish, admission)
+                return transcript_stream(transcribed, wish, admission, model=model.name)
 
             async def work() -> Response:
                 transcript = await transcribed()

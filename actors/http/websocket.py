@@ -18,7 +18,13 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from ...protocols.codec import decode_client_event
-from ...protocols.errors import OverloadedError, SensoriumError, UnauthorizedError, UnavailableError
+from ...protocols.errors import (
+    OverloadedError,
+    SensoriumError,
+    UnauthorizedError,
+    UnavailableError,
+    close_code,
+)
 from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_session import SessionPatch
@@ -32,8 +38,9 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
+from .keys import sent_key
 from .routes import error_response
-from .service import Service, sent_key
+from .service import Service
 
 _SUBPROTOCOL: Final = "realtime"
 _GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})
@@ -197,17 +204,6 @@ async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
         event = decode_client_event(frame) if isinstance(frame, str) else None
         return event if isinstance(event, SessionResume) else None
     return None
-
-
-def close_code(error: SensoriumError) -> int:
-    """With which a socket is closed that is refused."""
-    match error:
-        case UnavailableError():
-            return 1012
-        case OverloadedError():
-            return 1013
-        case _:
-            return 1008
 
 
 def _admit(service: Service, websocket: WebSocket) -> _Admission:

@@ -6,12 +6,15 @@ and a track counts as a session. What the call tells goes to its own socket, to 
 of the same caller (`Audience`), and to an address that the call names (`callbacks.py`). **Bounded**: frames
 that a session has no room for hold up the provider's socket; a reader that is slow, here or there, is cut
 off and nobody else.
+
+What a call is to have (`Terms`) is known once it begins, since its `start` may say some of it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 import trio
@@ -21,8 +24,8 @@ from ...protocols.calls import decode_call_frame, encode_call_event
 from ...protocols.codec import OtherServerEvent, decode_server_event
 from ...protocols.errors import ClientError, SensoriumError
 from ...realtime.call import DRAINING, CallMachine
-from ...realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
-from ..callers import Caller
+from ...realtime.call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from ..callers import NOBODY, Caller
 from .callbacks import Callback
 from .line import Line, Socket
 from .outbox import Outbox, SlowReaderError
@@ -39,6 +42,20 @@ OpenCallTrack = Callable[[Socket, AudioFormat], Line]
 
 OpenCallback = Callable[[Callable[[str, str], None]], Callback]
 """Posts a call's events somewhere; it is given what to do with a problem of that, by code and message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a call has. `is_quiet`: nothing is told on its own socket, whose provider may not expect it."""
+
+    caller: Caller
+    open_track: OpenCallTrack
+    is_quiet: bool = False
+    open_callback: OpenCallback | None = None
+
+
+Agree = Callable[[Mapping[str, str]], Terms]
+"""By the parameters that `start` has. Raises SensoriumError for a call that may not be."""
 
 
 class Audience:
@@ -114,24 +131,26 @@ class CallActor:
         self,
         socket: Socket,
         outbox: Outbox,
-        open_track: OpenCallTrack,
+        agree: Agree,
         serve: Callable[[Line], Awaitable[None]],
         audience: Audience,
-        caller: Caller,
+        caller: Caller | None,
         *,
         is_quiet: bool = False,
-        open_callback: OpenCallback | None = None,
     ) -> None:
-        """`is_quiet`: nothing is told on the call's own socket, whose provider may not expect it."""
-        self.machine = CallMachine(f"call_{uuid4().hex[:24]}", now=trio.current_time())
-        self.caller = caller
+        """`caller` and `is_quiet` are of what comes before `start`; None: who calls is not known yet."""
+        self.machine = CallMachine(
+            f"call_{uuid4().hex[:24]}", now=trio.current_time(), is_known=caller is not None
+        )
+        self.caller = caller or NOBODY
         self._socket = socket
         self._outbox = outbox
-        self._open_track = open_track
+        self._agree = agree
+        self._open_track: OpenCallTrack | None = None
         self._serve = serve
         self._audience = audience
         self._is_quiet = is_quiet
-        self._callback = None if open_callback is None else open_callback(self._problem)
+        self._callback: Callback | None = None
         self._tracks: dict[str, TrackSocket] = {}
         self._work: trio.Nursery | None = None
         self._stirred = trio.Event()
@@ -162,6 +181,8 @@ class CallActor:
         """Carry out what the machine wants."""
         for effect in effects:
             match effect:
+                case Begin(parameters):
+                    await self.perform(self._begin(parameters))
                 case Tell(event):
                     self._tell(encode_call_event(event))
                 case OpenTrack(track, audio_format):
@@ -202,8 +223,19 @@ class CallActor:
         except SlowReaderError as error:
             self._give_up(error)
 
+    def _begin(self, parameters: Mapping[str, str]) -> Sequence[CallEffect]:
+        try:
+            terms = self._agree(parameters)
+            if terms.open_callback is not None:
+                self._callback = terms.open_callback(self._problem)
+        except SensoriumError as error:
+            return self.machine.refuse(error)
+        self.caller, self._open_track, self._is_quiet = terms.caller, terms.open_track, terms.is_quiet
+        return self.machine.agreed()
+
     async def _open(self, track: str, audio_format: AudioFormat) -> None:
         assert self._work is not None
+        assert self._open_track is not None
         socket = TrackSocket(track, self)
         try:
             line = self._open_track(socket, audio_format)

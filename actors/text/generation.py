@@ -69,6 +69,7 @@ class Answer:
     num_draft_accepted: int = 0
     finish_reason: str | None = None
     stop: str | None = None
+    stop_token_id: int | None = None
     _texts: list[str] = field(default_factory=list)
 
     def add(self, piece: TextGenerated, *, keeps_logprobs: bool = True) -> None:
@@ -83,7 +84,7 @@ class Answer:
         self.num_draft_accepted += piece.num_draft_accepted
         self.stop = self.stop or piece.stop
         if piece.finish_reason is not None:
-            self.finish_reason = piece.finish_reason
+            self.finish_reason, self.stop_token_id = piece.finish_reason, piece.stop_token_id
             self.text = "".join(self._texts)
 
     def forget(self) -> None:

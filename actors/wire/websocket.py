@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import io
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -50,6 +51,8 @@ _SMALL_BYTES: Final = 16
 _IDLE_FRAMES: Final = 1000
 _IDLE_FRAMES_PER_S: Final = 20
 _PING_INTERVAL_S: Final = 20.0
+BYTE_BOUND: Final = "sensorium.byte_bound"
+"""Key of the scope: called with a number of bytes, it lets the client send no more; without, any number."""
 CLOSE_S: Final = 2.0
 """How long the client may take to close after us."""
 
@@ -112,11 +115,13 @@ class WebSocketConnection:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._frames = Allowance(burst=_FRAMES, per_s=_FRAMES_PER_S)
         self._idle_frames = Allowance(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
+        self._num_bytes_left = math.inf
         self.is_flood = False
 
     async def run(self, app: AsgiApp, scope: dict[str, Any], statistics: ConnectionStatistics) -> None:
         """Serve the application on it to its end, also of the connection where it was accepted."""
         code = CloseCode.NORMAL_CLOSURE
+        scope[BYTE_BOUND] = self.bound
         try:
             async with open_work() as nursery:
                 nursery.start_soon(self._ping)
@@ -134,6 +139,10 @@ class WebSocketConnection:
             self._protocol.send_close(code)
         self._collect()
         await self._wire.finish(silence_s=CLOSE_S, total_s=CLOSE_S)
+
+    def bound(self, num_bytes: float = math.inf) -> None:
+        """Let so many bytes be read from now on, all together; one more ends it with 1009."""
+        self._num_bytes_left = num_bytes
 
     async def receive(self) -> Message:
         """`websocket.connect`, the client's messages, and at their end `websocket.disconnect` with a code."""
@@ -199,6 +208,10 @@ class WebSocketConnection:
             data, self._read_ahead = self._read_ahead[:_READ_BYTES], self._read_ahead[_READ_BYTES:]
         else:
             data = await self._wire.receive(self._read_bytes)
+        self._num_bytes_left -= len(data)
+        if self._num_bytes_left < 0:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, "too many bytes before it is known who sends them")
+            return
         if data:
             self._protocol.receive_data(data)
         else:

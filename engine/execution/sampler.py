@@ -122,11 +122,12 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     accepted = 0
     finish: FinishReason | None = None
     stop_logprob: float | None = None
+    stop_token_id: int | None = None
     for index, token in enumerate(choice.token_ids):
         if len(tokens) >= room:
             break
         if token in stops:
-            finish = "stop"
+            finish, stop_token_id = "stop", token
             stop_logprob = choice.logprobs[index] if choice.logprobs else None
             break
         tokens.append(token)
@@ -156,6 +157,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         num_draft_accepted=accepted,
         finish_reason=finish,
         stop_logprob=stop_logprob,
+        stop_token_id=stop_token_id,
         lifted=tuple(choice.lifted[:num]),
     )
 

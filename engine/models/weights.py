@@ -24,6 +24,7 @@ from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
 from ..text.json_file import read_json
 from .embedded import embedded_folder, not_embedded
+from .hub_names import hub_name
 from .memory import host_bytes
 from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
 from .packed_weights import Shape as Shape
@@ -152,15 +153,16 @@ class TensorReader:
 
 
 def find_folder(model: str | Path) -> Path:
-    """The local folder of a model, downloading it from the hub if it is a hub id."""
+    """The local folder of a model, downloading it from the hub if it is a hub id, or a name for one."""
     name = str(model)
     if (embedded := embedded_folder(name)) is not None:
         return embedded
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
-    if isinstance(model, str) and _HUB_ID.fullmatch(name) and not name.startswith("."):
-        return _download(name)
+    known = hub_name(name)
+    if isinstance(model, str) and _HUB_ID.fullmatch(known) and not known.startswith("."):
+        return _download(known)
     raise not_embedded(name)
 
 

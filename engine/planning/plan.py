@@ -140,6 +140,7 @@ class Sampled(msgspec.Struct, frozen=True):
     probe_probability: float | None = None
     finish_reason: FinishReason | None = None
     stop_logprob: float | None = None
+    stop_token_id: int | None = None
     """Of the stop token that was chosen, where log-probabilities are wanted."""
     lifted: tuple[bool, ...] = ()
     """See `TokensSampled`."""

@@ -237,6 +237,7 @@ class Request:
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
             stop_logprob=sampled.stop_logprob,
+            stop_token_id=sampled.stop_token_id,
             num_draft=self.num_last_draft,
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,

@@ -31,8 +31,12 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The model that answers, and the bounds of one conversation, which `session.created` announces."""
 
     model: str
+    aliases: tuple[str, ...] = ()
+    """Other names that mean it."""
     kinds: frozenset[MediaKind] = frozenset()
     """Media that the model takes."""
+    audio_as_text: bool = False
+    """Who asks for spoken answers gets text, instead of a refusal."""
     calls_tools: bool = False
     """The model has a way to call tools."""
     initial: DialoguePatch = DialoguePatch()

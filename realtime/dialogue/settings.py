@@ -68,7 +68,7 @@ def audio_patch(patch: DialoguePatch) -> SessionPatch:
 
 def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
     """The settings after `patch`. Raises `BadRequestError` and changes nothing if any part is refused."""
-    if patch.model and patch.model != config.model:
+    if patch.model and patch.model not in (config.model, *config.aliases):
         raise BadRequestError(
             f"`session.model` is {config.model!r} as long as the session lasts",
             code="model_fixed",
@@ -103,6 +103,10 @@ def _answers(
     config: DialogueConfig,
     param: str,
 ) -> AnswerSettings:
+    modalities = patch.output_modalities or []
+    if "audio" in modalities and not config.audio_as_text:
+        where = f"{param}.output_modalities[{modalities.index('audio')}]"
+        raise BadRequestError(f"`{where}`: answers are text here; allowed: text", param=where)
     return AnswerSettings(
         instructions=either(patch.instructions, current.instructions, default.instructions),
         max_output_tokens=either(

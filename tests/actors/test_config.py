@@ -107,6 +107,10 @@ from sensorium.engine.models.memory import MemorySize
             lambda: RealtimeConfig(release_delay="none"),  # type: ignore[arg-type]
             "--release-delay is 'none'; allowed: minimal, low, medium, high, xhigh",
         ),
+        (
+            lambda: RealtimeConfig(audio_as_text="yes"),  # type: ignore[arg-type]
+            "--audio-as-text is 'yes'; allowed: on, off",
+        ),
         (lambda: ServerConfig(models=()), "no model named; allowed: at least one"),
         (
             lambda: ServerConfig(models=("a", "b"), served_model_names=("x",)),
@@ -116,6 +120,18 @@ from sensorium.engine.models.memory import MemorySize
         (
             lambda: ServerConfig(models=("/x/base", "/y/base")),
             "two models share the name 'base'; give --served-model-name",
+        ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("x=c",)),
+            "--alias is 'x=c'; allowed: ALIAS=NAME, of the names a, b",
+        ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("x=a", "x=b")),
+            "--alias is 'x=b'; allowed: a name that nothing else has",
+        ),
+        (
+            lambda: ServerConfig(models=("a", "b"), alias=("a=b",)),
+            "--alias is 'a=b'; allowed: a name that nothing else has",
         ),
     ],
 )
@@ -135,6 +151,11 @@ def test_models_have_public_names() -> None:
         "tiny-whisper",
     )
     assert ServerConfig(models=("/a", "/b"), served_model_names=("x", "y")).public_names == ("x", "y")
+
+
+def test_models_have_other_names() -> None:
+    config = ServerConfig(models=("/a", "/b"), served_model_names=("x", "y"), alias=("one=x", " two = x"))
+    assert config.aliases == {"one": "x", "two": "x"}
 
 
 def test_the_largest_append_fits_into_a_message() -> None:

@@ -93,7 +93,7 @@ def test_the_servers_verbose_answer_reads_back_whole() -> None:
 def test_each_channel_reads_back() -> None:
     segments = tuple(msgspec.structs.replace(each, channel=1) for each in TRANSCRIPT.segments)
     words = tuple(msgspec.structs.replace(each, channel=1) for each in TRANSCRIPT.words)
-    spoken = msgspec.structs.replace(TRANSCRIPT, segments=segments, words=words)
+    spoken = msgspec.structs.replace(TRANSCRIPT, segments=segments, words=words, language_probability=1.0)
     silent = Transcript("", "", TRANSCRIPT.duration)
     whole = msgspec.structs.replace(spoken, channels=(silent, spoken))
     for options in (

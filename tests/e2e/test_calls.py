@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import socket as socket_module
-import time
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from sensorium.actors.config import CallConfig, ListenConfig
+from support.phone import begin, call, media, of, send, texts, told
 from support.raw_socket import pcm, raw_session, resampled, silence
 from support.server import Server, make_config, running_server, wait_until
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.slow
-
-Event = dict[str, Any]
-FRAME = 160
-"""20 ms."""
 
 
 def mu_law(pcm16: bytes) -> bytes:
@@ -36,45 +29,6 @@ def mu_law(pcm16: bytes) -> bytes:
     return bytes(order[np.searchsorted(edges, samples)].astype(np.uint8))
 
 
-def call(url: str, query: str = "") -> ClientConnection:
-    return connect(f"{url.replace('/realtime', '/calls')}{query}", open_timeout=60)
-
-
-def send(socket: ClientConnection, event: str, **fields: object) -> None:
-    socket.send(json.dumps({"event": event, "streamSid": "MZ1", **fields}))
-
-
-def begin(socket: ClientConnection, *tracks: str) -> None:
-    send(socket, "connected", protocol="Call", version="1.0.0")
-    media_format = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
-    start = {"callSid": "CA1", "tracks": list(tracks), "mediaFormat": media_format}
-    send(socket, "start", sequenceNumber="1", start=start)
-
-
-def media(socket: ClientConnection, audio: bytes, track: str, *, first: int = 1, paced: bool = False) -> None:
-    began = time.monotonic()
-    for number, at in enumerate(range(0, len(audio), FRAME), first):
-        payload = base64.b64encode(audio[at : at + FRAME]).decode()
-        send(socket, "media", media={"track": track, "chunk": str(number), "payload": payload})
-        if paced:
-            time.sleep(max(0.0, began + at / 16_000 - time.monotonic()))
-
-
-def told(socket: ClientConnection) -> list[Event]:
-    """Everything up to the close."""
-    events: list[Event] = []
-    try:
-        while True:
-            events.append(json.loads(socket.recv(30)))
-    except ConnectionClosed as closed:
-        code = closed.rcvd.code if closed.rcvd else None
-    return [*events, {"event": "closed", "code": code}]
-
-
-def of(events: list[Event], kind: str, track: str | None = None) -> list[Event]:
-    return [event for event in events if event["event"] == kind and track in (None, event.get("track"))]
-
-
 def live(server: Server, audio: bytes) -> list[str]:
     """What a live session of G.711 says of the same bytes, a turn after the other."""
     with raw_session(server.realtime) as session:
@@ -86,10 +40,6 @@ def live(server: Server, audio: bytes) -> list[str]:
         while len(session.seen(".completed")) < len(session.seen(".committed")):
             session.receive()
         return [event["transcript"] for event in session.seen(".completed")]
-
-
-def texts(events: list[Event], track: str) -> list[str]:
-    return [event["text"] for event in of(events, "transcript.completed", track)]
 
 
 def test_both_sides_of_a_call(server: Server, lights: bytes, conversation: bytes) -> None:
@@ -191,7 +141,45 @@ def test_an_address_that_is_wrong(query: str, param: str, server: Server) -> Non
     with call(server.realtime, query) as socket:
         error, closed = told(socket)
     assert (error["event"], closed["code"]) == ("error", 1008)
-    assert error["param"].endswith(param)
+    assert error["param"] == param
+
+
+def test_options_are_parameters_of_start_where_the_address_has_none(server: Server, lights: bytes) -> None:
+    """Of a provider that cuts an address off at its query."""
+    audio = mu_law(pcm(lights) + silence(0.5))
+    asked = {"model": "none", "language": "en", "caller": "Ada"}
+    with connect(f"{server.realtime.replace('/realtime', '/calls/events')}") as supervisor:
+        with call(server.realtime, "?model=tiny-whisper") as socket:
+            begin(socket, "inbound", **asked, events="off")
+            media(socket, audio, "inbound")
+            send(socket, "stop")
+            assert told(socket) == [{"event": "closed", "code": 1000}]
+        heard = [json.loads(supervisor.recv(10))]
+        while heard[-1]["event"] != "call.summary":
+            heard.append(json.loads(supervisor.recv(10)))
+    assert heard[0]["parameters"] == asked | {"events": "off"}
+    assert texts(heard, "inbound")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "param"),
+    [({"model": "none"}, "model"), ({"language": "xx"}, "language"), ({"events": "no"}, "events")],
+)
+def test_a_parameter_that_is_wrong_ends_the_call(
+    parameters: dict[str, str], param: str, server: Server
+) -> None:
+    with call(server.realtime) as socket:
+        begin(socket, "inbound", **parameters)
+        error, closed = told(socket)
+    assert (error["event"], error["seq"], closed["code"]) == ("error", 1, 1008)
+    assert error["param"] == param
+
+
+def test_the_address_wins_over_a_parameter(server: Server) -> None:
+    with call(server.realtime, "?language=en") as socket:
+        begin(socket, "inbound", language="xx")
+        send(socket, "stop")
+        assert told(socket)[-2]["event"] == "call.summary"
 
 
 def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:

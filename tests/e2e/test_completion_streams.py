@@ -48,3 +48,17 @@ def test_offsets_are_those_of_the_whole(text_server: Server) -> None:
 def test_an_echo_alone_is_the_same(text_server: Server) -> None:
     asked = {"prompt": "Hi there", "max_tokens": 0, "echo": True, "return_token_ids": True}
     assert streamed(text_server, **asked, stop=[" there"]) == whole(text_server, **asked)
+
+
+@pytest.mark.parametrize("asked", [[5], [5, 7], []])
+def test_the_token_that_ended_an_answer_is_told_where_it_was_asked_for(
+    text_server: Server, asked: list[int]
+) -> None:
+    body = {"prompt": "Hi", "logit_bias": {"5": 100}, "stop_token_ids": asked}
+    told = 5 if asked else None
+    assert [choice["stop_reason"] for choice in whole(text_server, **body)] == [told]
+    assert streamed(text_server, **body)[-1]["stop_reason"] == told
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, **body}
+    del chat["prompt"]
+    answer = httpx.post(f"{text_server.api}/chat/completions", json=chat, timeout=60).json()
+    assert answer["choices"][0]["stop_reason"] == told

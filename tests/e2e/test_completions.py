@@ -88,6 +88,7 @@ def test_the_models_end_token_ends_an_answer(client: OpenAI, folders: dict[str, 
         likely = {"logit_bias": {str(end): 100}, "extra_body": {"return_token_ids": True}}
         choice = greedy(client, **likely).choices[0]
         assert (choice.finish_reason, choice.text, choice.token_ids) == ("stop", "", [])
+        assert choice.stop_reason is None
         likely["extra_body"] = {"return_token_ids": True, "ignore_eos": True}
         choice = greedy(client, **likely).choices[0]
         assert (choice.finish_reason, choice.token_ids) == ("length", [end] * 8)
@@ -101,7 +102,7 @@ def test_stop_tokens_of_the_request_hold_beside_ignore_eos(client: OpenAI, folde
     end = end_ids(folders["text"])[0]
     body = {"ignore_eos": True, "stop_token_ids": [5], "return_token_ids": True}
     choice = greedy(client, logit_bias={"5": 100}, extra_body=body).choices[0]
-    assert (choice.finish_reason, choice.token_ids) == ("stop", [])
+    assert (choice.finish_reason, choice.token_ids, choice.stop_reason) == ("stop", [], 5)
     choice = greedy(client, logit_bias={str(end): 100}, extra_body=body).choices[0]
     assert (choice.finish_reason, choice.token_ids) == ("length", [end] * 8)
 

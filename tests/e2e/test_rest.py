@@ -71,6 +71,34 @@ def test_openai_async_client_under_asyncio(server: Server, lights: bytes) -> Non
     assert set(asyncio.run(transcribe())) == {text_of(server, lights)}
 
 
+@pytest.mark.parametrize(
+    ("query", "form", "has_usage"),
+    [
+        ("", {"stream_include_usage": "true", "stream_continuous_usage_stats": "true"}, True),
+        ("?dialect=vllm", {}, False),
+    ],
+)
+def test_a_stream_as_the_tools_of_vllm_read_it(
+    query: str, form: dict[str, str], has_usage: bool, server: Server, lights: bytes
+) -> None:
+    address = f"{server.api}/audio/transcriptions{query}"
+    answer = httpx.post(address, files={"file": lights}, data={"stream": "true", **form}, timeout=60)
+    *frames, done = [frame.removeprefix("data: ") for frame in answer.text.split("\n\n") if frame]
+    assert done == "[DONE]"
+    chunks = [json.loads(frame) for frame in frames if not frame.startswith(":")]
+    assert {chunk["object"] for chunk in chunks} == {"transcription.chunk"}
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+    if has_usage:
+        last = chunks.pop()
+        assert last["choices"] == []
+        plain = post(server, lights).json()["usage"]
+        assert last["usage"]["completion_tokens"] == plain["output_tokens"] > 0
+        assert last["usage"]["total_tokens"] == plain["total_tokens"]
+    text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
+    assert text == text_of(server, lights)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
 def test_openai_stream_joins_to_the_same_text(server: Server, conversation: bytes) -> None:
     deltas = []
     done = None

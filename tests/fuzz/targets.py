@@ -32,7 +32,7 @@ from sensorium.protocols.data_uri import read_data_text
 from sensorium.protocols.errors import ClientError, MediaError, SensoriumError, TooLargeError
 from sensorium.protocols.frame_list import is_frame_list, pack_frames, unpack_frames
 from sensorium.realtime.call import CallMachine
-from sensorium.realtime.call_effects import CallEffect, Hang, Tell
+from sensorium.realtime.call_effects import Begin, CallEffect, Hang, Tell
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
@@ -178,6 +178,8 @@ def call_frames(data: bytes) -> None:
         except ClientError as error:
             frame = error
         effects += machine.receive(frame, now=now)
+        if effects and isinstance(effects[-1], Begin):
+            effects += machine.agreed()
     effects += machine.end("disconnected", now=now)
     effects += machine.on_deadline(now=now + 100.0)
     seqs = [effect.event.seq for effect in effects if isinstance(effect, Tell)]

@@ -38,6 +38,11 @@ FORMATS = [
     ("ac3", "ac3", 48_000, "ac3", 512),
     ("eac3", "eac3", 48_000, "eac3", 512),
     ("mpeg", "mp2", 44_100, "mpeg", 400),
+    ("mpegts", "mp2", 44_100, "mpegts", 400),
+    ("mpegts", "aac", 44_100, "mpegts", 800),
+    ("avi", "libmp3lame", 44_100, "avi", 1200),
+    ("avi", "pcm_s16le", 16_000, "avi", 1),
+    ("flv", "aac", 44_100, "flv", 800),
 ]
 ids = [f"{container}-{codec}" for container, codec, *_ in FORMATS]
 

@@ -8,11 +8,17 @@ import tracemalloc
 import typing
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
-from openai.types.realtime import RealtimeClientEvent, RealtimeTranslationClientEvent
+from openai.types.realtime import (
+    RealtimeClientEvent,
+    RealtimeResponseCreateParams,
+    RealtimeSessionCreateRequest,
+    RealtimeTranslationClientEvent,
+)
 from sensorium.protocols.codec import (
     ClientDecoder,
     OtherServerEvent,
@@ -33,6 +39,8 @@ from sensorium.protocols.realtime import (
     SessionPatch,
     SessionUpdate,
 )
+from sensorium.protocols.realtime_dialogue_session import DialoguePatch
+from sensorium.protocols.realtime_responses import ResponseWish
 from sensorium.protocols.realtime_session import AudioPatch, InputPatch, ServerVadPatch, TranscriptionPatch
 
 
@@ -115,6 +123,27 @@ def test_every_event_the_openai_package_builds_is_known_by_name(name: str) -> No
         assert event.code in ("unsupported_event", "missing_required_parameter")
         assert event.event_id == "e"
         assert name in event.message or event.param in ("audio", "session")
+
+
+def test_a_name_of_the_beta_is_told_what_to_use() -> None:
+    event = refused({"type": "transcription_session.update", "session": {}})
+    assert event.code == "unsupported_event"
+    assert "use session.update with `session.type` transcription" in event.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "known"),
+    [("session.update", "session", DialoguePatch), ("response.create", "response", ResponseWish)],
+)
+def test_null_may_be_said_of_every_field(kind: str, field: str, known: type[msgspec.Struct]) -> None:
+    """Also of what OpenAI's package knows and is not served."""
+    theirs = RealtimeSessionCreateRequest if field == "session" else RealtimeResponseCreateParams
+    for name in {*known.__struct_fields__, *theirs.model_fields} - {"type"}:
+        event = decode_client_event(json.dumps({"type": kind, field: {name: None}}), answers=True)
+        assert not isinstance(event, InvalidEvent), event
+    event = decode_client_event(json.dumps({"type": kind, field: {"prompt": {"id": "p"}}}), answers=True)
+    assert isinstance(event, InvalidEvent)
+    assert event.param == f"{field}.prompt"
 
 
 @pytest.mark.parametrize("text", ["A", "AA", "AAA", "AA=", "AAAA\n", "AA AA", "AA-_", "AA==AA==", "é", "*"])
@@ -331,7 +360,6 @@ def test_frames_tell_the_dialect() -> None:
 @pytest.mark.parametrize(
     ("frame", "param"),
     [
-        ('{"type":"session.update","model":"m","temperature":0}', "temperature"),
         ('{"type":"session.update","model":"m","timestamp_granularities":["segment"]}', "timestamp_gran"),
         ('{"type":"session.update","model":"m","include":["x"]}', "include"),
         ('{"type":"input_audio_buffer.append","audio":"AAA=","x":1}', "x"),
@@ -345,6 +373,7 @@ def test_what_the_flat_dialect_does_not_know_is_refused(frame: str, param: str) 
     assert refused.code == "invalid_event"
     assert f"`{param}" in refused.message
     assert isinstance(decoder.decode('{"type":"session.update","model":"m","include":[]}'), FlatUpdate)
+    assert decoder.decode('{"type":"session.update","model":"m","temperature":0}') == FlatUpdate("m")
 
 
 @pytest.mark.parametrize(

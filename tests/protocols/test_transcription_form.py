@@ -56,6 +56,38 @@ def test_what_is_timed(response_format: str, granularities: list[str], expected:
     assert (options.segment_timestamps, options.word_timestamps) == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "dialect", "expected"),
+    [
+        ([], "", ("openai", False)),
+        ([], "vllm", ("vllm", False)),
+        ([("stream_include_usage", "true")], "", ("vllm", True)),
+        ([("stream_continuous_usage_stats", "true")], "vllm", ("vllm", True)),
+        ([("stream_include_usage", "false")], "", ("vllm", False)),
+        ([("stream_include_usage", "true")], "openai", ("openai", True)),
+    ],
+)
+def test_whose_frames_a_stream_has(
+    fields: list[tuple[str, str]], dialect: str, expected: tuple[str, bool]
+) -> None:
+    request = parse_transcription_form([("stream", "true"), *fields], dialect=dialect)
+    assert (request.dialect, request.include_usage) == expected
+
+
+def test_frames_that_nobody_knows_and_usage_of_no_stream_are_refused() -> None:
+    with pytest.raises(BadRequestError) as refused:
+        parse_transcription_form([], dialect="sglang")
+    assert refused.value.param == "dialect"
+    with pytest.raises(BadRequestError) as refused:
+        parse(("stream_include_usage", "true"))
+    assert refused.value.param == "stream_include_usage"
+
+
+@pytest.mark.parametrize("value", ["", "auto", "Auto "])
+def test_a_language_that_is_to_be_found(value: str) -> None:
+    assert parse(("language", value)).options.language is None
+
+
 def test_streaming_and_logprobs() -> None:
     request = parse(("stream", "True"), ("include[]", "logprobs"))
     assert request.stream

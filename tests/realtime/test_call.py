@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.protocols.calls import CallEvent, decode_call_frame, encode_call_event
-from sensorium.protocols.errors import BadRequestError, ClientError
+from sensorium.protocols.errors import (
+    BadRequestError,
+    ClientError,
+    OverloadedError,
+    SensoriumError,
+    UnauthorizedError,
+)
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     DurationUsage,
@@ -22,7 +28,7 @@ from sensorium.protocols.realtime import (
     InputAudioBufferSpeechStarted,
 )
 from sensorium.realtime.call import DRAINING, FINISH_S, MAX_ERRORS, START_S, CallMachine
-from sensorium.realtime.call_effects import CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from sensorium.realtime.call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 
 Frame = dict[str, Any]
 START: Frame = {"event": "start", "start": {"callSid": "CA1", "tracks": ["inbound", "outbound"]}}
@@ -33,8 +39,10 @@ NUMBERED: dict[str, Any] = {"event_id": "e", "server_event_seq": 1}
 class Call:
     """A script of frames and what they led to."""
 
-    def __init__(self, *frames: Frame | bytes) -> None:
-        self.machine = CallMachine("call_1", now=0.0)
+    def __init__(self, *frames: Frame | bytes, is_known: bool = True, may_be: bool = True) -> None:
+        """`may_be`: what is asked by `Begin` is agreed on at once."""
+        self.machine = CallMachine("call_1", now=0.0, is_known=is_known)
+        self.may_be = may_be
         self.effects: list[CallEffect] = []
         self.now = 0.0
         self.send(*frames)
@@ -49,6 +57,8 @@ class Call:
                 except ClientError as error:
                     read = error
             self.effects += self.machine.receive(read, now=self.now)
+            if self.may_be and self.effects and isinstance(self.effects[-1], Begin):
+                self.effects += self.machine.agreed()
         return self.effects[before:]
 
     def says(self, track: str, *events: Any) -> None:  # noqa: ANN401 (any server event)
@@ -109,6 +119,41 @@ def test_a_call_from_start_to_summary() -> None:
     )
     assert isinstance(call.effects[-1], Hang)
     assert not call.send(media())
+
+
+def test_what_start_says_of_the_call_is_given_back_but_for_the_key() -> None:
+    start = {"customParameters": {"name": "Ada", "model": "m", "key": "sk-1"}}
+    call = Call({"event": "start", "start": start}, is_known=False)
+    assert [e.parameters for e in call.effects if isinstance(e, Begin)] == [start["customParameters"]]
+    (started,) = call.told("call.started")
+    assert started.parameters == {"name": "Ada", "model": "m"}
+    call.send({"event": "hold"}, {"event": "mark", "mark": {"name": "here"}})
+    assert (len(call.told("error")), len(call.told("mark"))) == (1, 1)
+    assert not call.machine.is_over
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(UnauthorizedError("no"), 1008), (OverloadedError("full"), 1013)]
+)
+def test_a_call_that_may_not_be_says_why_and_is_over(error: SensoriumError, code: int) -> None:
+    call = Call(START, may_be=False)
+    assert not call.told("call.started")
+    told, hang = call.machine.refuse(error)
+    assert isinstance(told, Tell)
+    assert (told.event.seq, told.event.code) == (1, error.code)
+    assert hang == Hang(code, error.message)
+    assert not call.send(media(), STOP)
+    assert call.machine.deadline == math.inf
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [{"event": "mark", "mark": {"name": "x"}}, media(), {"event": "hold"}, {"event": 1}, b"audio"],
+)
+def test_a_stranger_that_begins_with_something_else_is_sent_away(frame: Frame | bytes) -> None:
+    call = Call({"event": "connected"}, frame, frame, START, is_known=False)
+    (error,) = call.told("error")
+    assert call.effects[1:] == [Hang(1008, error.message or "")]
 
 
 def test_the_summary_waits_for_what_was_committed_last() -> None:

@@ -100,6 +100,7 @@ def good_files() -> dict[str, tuple[Kind, bytes]]:
     for container, codec in (
         *(("mp3", "libmp3lame"), ("ogg", "libopus"), ("flac", "flac")),
         *(("mp4", "aac"), ("adts", "aac"), ("webm", "libopus")),
+        *(("avi", "libmp3lame"), ("mpegts", "mp2"), ("flv", "aac")),
     ):
         found[f"{container} {codec}"] = "audio", encoded(samples, container=container, codec=codec)
     found["wav"] = "audio", sound_file(samples)

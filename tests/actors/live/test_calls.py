@@ -12,12 +12,26 @@ import trio.testing
 from sensorium.actors.callers import Caller
 from sensorium.actors.live import callbacks
 from sensorium.actors.live.callbacks import Callback
-from sensorium.actors.live.calls import Audience, CallActor, TrackSocket
+from sensorium.actors.live.calls import (
+    Agree,
+    Audience,
+    CallActor,
+    OpenCallback,
+    OpenCallTrack,
+    Terms,
+    TrackSocket,
+)
 from sensorium.actors.live.line import Line, Socket
 from sensorium.actors.live.outbox import Outbox
 from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.errors import OverloadedError
 from support.fake_sessions import FakeSocket
+
+ONE = Caller("x")
+
+
+def agreed(open_track: OpenCallTrack, open_callback: OpenCallback | None = None) -> Agree:
+    return lambda _: Terms(ONE, open_track, open_callback=open_callback)
 
 
 async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nursery: trio.Nursery) -> None:
@@ -40,7 +54,7 @@ async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nurs
 
     provider = FakeSocket()
     outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
-    actor = CallActor(provider, outbox, open_track, serve, Audience(), Caller("x"))
+    actor = CallActor(provider, outbox, agreed(open_track), serve, Audience(), ONE)
     nursery.start_soon(actor.run)
     provider.client_sends({"event": "start", "start": {"tracks": ["a", "b"]}})
     provider.client_sends(
@@ -64,7 +78,7 @@ async def test_a_call_without_room_for_a_track_is_told_of_in_order(nursery: trio
 
     provider = FakeSocket()
     outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
-    actor = CallActor(provider, outbox, is_full, serve, Audience(), Caller("x"))
+    actor = CallActor(provider, outbox, agreed(is_full), serve, Audience(), ONE)
     nursery.start_soon(actor.run)
     provider.client_sends({"event": "start", "start": {"tracks": ["a", "b"]}})
     await trio.testing.wait_all_tasks_blocked()
@@ -77,21 +91,21 @@ async def test_numbers_go_up_where_a_callback_has_no_room(
 ) -> None:
     monkeypatch.setattr(callbacks, "MAX_WAITING", 1)
 
-    def open_track(_: Socket, __: AudioFormat) -> Line:
-        raise AssertionError
+    def open_track(socket: Socket, _: AudioFormat) -> Line:
+        return cast("Line", socket)
 
     def open_callback(problem: Callable[[str, str], None]) -> Callback:
         return Callback(httpx.URL("http://127.0.0.1/"), None, None, problem)  # type: ignore[arg-type]
 
     async def serve(_: Line) -> None:
-        raise AssertionError
+        await trio.sleep_forever()
 
     provider = FakeSocket()
     outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
-    caller = Caller("x")
-    actor = CallActor(provider, outbox, open_track, serve, Audience(), caller, open_callback=open_callback)
+    actor = CallActor(provider, outbox, agreed(open_track, open_callback), serve, Audience(), ONE)
     nursery.start_soon(actor.run)
-    provider.client_sends(*({"event": "mark", "mark": {"name": f"{number}"}} for number in range(3)))
+    provider.client_sends({"event": "start", "start": {}})
+    provider.client_sends(*({"event": "mark", "mark": {"name": f"{number}"}} for number in range(2)))
     await trio.testing.wait_all_tasks_blocked()
     assert [event["seq"] for event in provider.received] == [1, 2, 3, 4]
     nursery.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from sensorium.actors.call_config import CallConfig
 from sensorium.actors.callers import Caller
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.live import callbacks
-from sensorium.actors.live.calls import Audience, CallActor
+from sensorium.actors.live.calls import Audience, CallActor, Terms
 from sensorium.actors.live.line import Line, Socket
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.posting import PostingActor, PostingStatistics
@@ -92,11 +92,10 @@ async def test_a_call_and_its_socket_end_before_what_is_told_of_it_is_posted() -
         call = CallActor(
             provider,
             outbox,
-            open_track,
+            lambda _: Terms(ONE, open_track, open_callback=partial(actor.open, target, ONE)),
             serve,
             Audience(),
             ONE,
-            open_callback=partial(actor.open, target, ONE),
         )
         provider.client_sends({"event": "start", "start": {}}, {"event": "stop"})
         with trio.fail_after(5):

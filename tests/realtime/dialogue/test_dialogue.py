@@ -20,6 +20,17 @@ def test_a_session_greets_with_what_it_is() -> None:
     assert conversation["type"] == "conversation.created"
 
 
+def test_spoken_answers_are_text_where_the_operator_says_so() -> None:
+    asked = {"output_modalities": ["audio"], "instructions": "Be brief."}
+    talk = Talk(dialogue={"audio_as_text": True})
+    talk.client({"type": "session.update", "session": {"type": "realtime", **asked}})
+    updated = talk.sent[-1]["session"]
+    assert (updated["output_modalities"], updated["instructions"]) == (["text"], "Be brief.")
+    talk.client({"type": "response.create", "response": asked})
+    talk.reply("Yes.")
+    assert talk.sent[-1]["response"]["output_modalities"] == ["text"]
+
+
 def test_a_question_and_its_answer_in_order() -> None:
     talk = Talk()
     question = talk.add(said("How many?"))

@@ -1,0 +1,33 @@
+"""Where a client may put its key."""
+
+from __future__ import annotations
+
+import pytest
+from sensorium.actors.http.keys import sent_key
+from starlette.requests import HTTPConnection
+
+
+def connection(*headers: tuple[str, str], subprotocols: tuple[str, ...] = ()) -> HTTPConnection:
+    fields = [(name.lower().encode(), value.encode()) for name, value in headers]
+    return HTTPConnection({"type": "websocket", "headers": fields, "subprotocols": list(subprotocols)})
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("Authorization", "Bearer sk-1")], "sk-1"),
+        ([("X-Api-Key", "sk-1")], "sk-1"),
+        ([("api-key", "sk-1")], "sk-1"),
+        ([("Authorization", "Bearer sk-1"), ("api-key", "sk-2")], "sk-1"),
+        ([("Authorization", "Basic abc"), ("api-key", "sk-2")], "sk-2"),
+        ([("api-key", "")], None),
+        ([], None),
+    ],
+)
+def test_a_key_may_be_in_any_of_three_headers(headers: list[tuple[str, str]], expected: str | None) -> None:
+    assert sent_key(connection(*headers)) == expected
+
+
+def test_a_browsers_key_is_a_subprotocol() -> None:
+    offered = ("realtime", "openai-insecure-api-key.sk-1")
+    assert sent_key(connection(subprotocols=offered)) == "sk-1"

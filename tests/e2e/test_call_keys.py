@@ -1,0 +1,96 @@
+"""Calls of providers that send no headers: the key comes by `start`, and nothing comes back before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from sensorium.actors.config import ListenConfig
+from sensorium.actors.http.strangers import MAX_OF_ADDRESS
+from support.phone import Event, begin, call, of, send, told
+from support.server import Server, make_config, running_server, wait_until
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+pytestmark = pytest.mark.slow
+
+KEY = "sk-of-the-operator"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    config = make_config("tiny-qwen3-asr", listen=ListenConfig(port=0, api_key=(KEY,)))
+    with running_server(config) as server:
+        yield server
+
+
+def test_a_key_by_start_opens_a_call_and_is_told_to_nobody(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    header = {"Authorization": f"Bearer {KEY}"}
+    address = server.realtime.replace("/realtime", "/calls/events")
+    with connect(address, additional_headers=header) as supervisor, call(server.realtime) as socket:
+        begin(socket, "inbound", key=KEY, name="Ada")
+        socket.send(json.dumps({"event": "mark", "mark": {"name": "x" * 150}, "more": "x" * 200_000}))
+        send(socket, "stop")
+        events = told(socket)
+        heard = [json.loads(supervisor.recv(10)) for _ in events[:-1]]
+    assert heard == events[:-1]
+    assert [event["event"] for event in heard] == ["call.started", "mark", "call.summary"]
+    assert heard[0]["parameters"] == {"name": "Ada"}
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("sensorium")]
+    assert ours
+    assert KEY not in json.dumps([heard, ours])
+    assert not server.service.strangers
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"key": ""}, {"key": "sk-another"}, {"key": "sk-another", "model": "none"}]
+)
+def test_without_a_key_that_is_accepted_no_call_begins(server: Server, parameters: dict[str, str]) -> None:
+    with call(server.realtime) as socket:
+        begin(socket, "inbound", **parameters)
+        error, closed = told(socket)
+    assert (error["code"], error["param"], closed["code"]) == ("invalid_api_key", "key", 1008)
+    assert "sk-another" not in json.dumps(error)
+
+
+def test_a_key_of_the_handshake_that_is_wrong_is_refused_at_once(server: Server) -> None:
+    with pytest.raises(InvalidStatus, match="401"):
+        connect(
+            server.realtime.replace("/realtime", "/calls"),
+            additional_headers={"Authorization": "Bearer sk-another"},
+        )
+
+
+def test_an_address_is_not_looked_at_before_the_key_was(server: Server) -> None:
+    with call(server.realtime, "?model=none") as socket:
+        begin(socket, "inbound", key="sk-another")
+        assert told(socket)[0]["code"] == "invalid_api_key"
+    with call(server.realtime, "?model=none") as socket:
+        begin(socket, "inbound", key=KEY)
+        assert told(socket)[0]["code"] == "model_not_found"
+
+
+def test_strangers_do_not_pile_up(server: Server) -> None:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(call(server.realtime)) for _ in range(MAX_OF_ADDRESS + 1)]
+        assert told(sockets[0]) == [{"event": "closed", "code": 1013}]
+        begin(sockets[1], "inbound", key=KEY)
+        send(sockets[1], "stop")
+        assert of(told(sockets[1]), "call.summary")
+    wait_until(lambda: not server.service.strangers)
+
+
+def test_a_stranger_has_one_try_and_little_room(server: Server) -> None:
+    large: Event = {"event": "connected", "more": "x" * 200_000}
+    with call(server.realtime) as socket:
+        socket.send(json.dumps(large))
+        assert told(socket) == [{"event": "closed", "code": 1009}]
+    with call(server.realtime) as socket:
+        send(socket, "mark", mark={"name": "here"})
+        begin(socket, "inbound", key=KEY)
+        assert [event.get("code") for event in told(socket)] == ["unexpected_event", 1008]
