@@ -362,8 +362,7 @@ class Whisper:
     def _num_positions(self, num_samples: int) -> int:
         """Encoder positions that hold audio, of a window with `num_samples`."""
         num_positions = self.text.info.num_positions
-        share = num_samples / self._features.window_samples
-        return min(num_positions, max(1, round(share * num_positions)))
+        return min(num_positions, max(1, round(num_samples / self._features.window_samples * num_positions)))
 
     def _tokens(
         self, token_ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[TopLogprobs]
