@@ -37,7 +37,7 @@ from ..live.line import Line, Socket
 from ..live.meter import SessionMeter
 from ..live.outbox import Outbox, SlowReaderError
 from ..live.session import SessionActor
-from .routes import error_response
+from .failures import error_response
 from .service import Service, sent_key
 from .websocket import RealtimeSocket, close_code, has_place
 
@@ -74,7 +74,7 @@ async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
     try:
         caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
     except UnauthorizedError as error:
-        await websocket.send_denial_response(error_response(error))
+        await websocket.send_denial_response(error_response(error, websocket.url.path))
         return None
     await websocket.accept()
     return caller
