@@ -203,7 +203,10 @@ class ResponseShape:
     def fail(self, error: SensoriumError) -> bytes | None:
         """See `Shape`."""
         told = self._writer.fail(ResponseFault(_fault_code(error.status), error.message))
-        return _frames(told) if self._has_begun else None
+        if not self._has_begun:
+            return None
+        self._keep()
+        return _frames(told)
 
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""
