@@ -15,7 +15,6 @@ from .errors import SensoriumError
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 _KINDS: Final = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -173,4 +172,5 @@ def message_frame(event: MessageEvent) -> bytes:
 
 def message_error(error: SensoriumError) -> MessageError:
     """An error in this API's shape."""
-    return MessageError(MessageFault(_KINDS.get(error.status, "api_error"), error.message))
+    other = "invalid_request_error" if error.status < 500 else "api_error"
+    return MessageError(MessageFault(_KINDS.get(error.status, other), error.message))

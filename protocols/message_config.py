@@ -17,6 +17,7 @@ _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 FIELD_NAMES: Final = (
     ("response_format.json_schema.schema", "output_config.format.schema"),
     ("response_format", "output_config.format"),
+    ("stop", "stop_sequences"),
 )
 """What chat's rules are about, by this API's names."""
 _KEEPS_ALL: Final = {"type": "clear_thinking_20251015", "keep": "all"}

@@ -45,6 +45,8 @@ _ITEMS: Final = (
     "mcp_approval_request",
     "mcp_approval_response",
 )
+_UNMADE: Final = ("in_progress", "calling", "incomplete")
+"""Of a call that a response was too short for: nothing is told of it."""
 _decode_list: Final = decoder(McpListTools)
 
 
@@ -231,6 +233,8 @@ class _Reader:
         approval = self.approvals.pop(item.approval_request_id or "", None)
         if approval is not None:
             self.messages[approval.place] = replace(self.messages[approval.place], content=text)
+            return
+        if item.status in _UNMADE:
             return
         self._add_call(item, call_id_of(name), param)
         result = ChatMessage(role="tool", content=text, extra={"tool_call_id": call_id_of(name)}, param=param)

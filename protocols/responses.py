@@ -215,6 +215,7 @@ FIELD_NAMES: Final = (
     ("response_format", "text.format"),
     ("max_completion_tokens", "max_output_tokens"),
     ("messages", "input"),
+    ("logprobs", "top_logprobs"),
 )
 """What chat's rules are about, by this API's names."""
 
@@ -282,8 +283,7 @@ def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
         messages=[],
         model=request.model,
         stream=request.stream,
-        # The last event has the usage.
-        stream_options=StreamOptions(include_usage=True) if request.stream else None,
+        stream_options=_stream_options(request),
         max_completion_tokens=request.max_output_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
@@ -307,6 +307,13 @@ def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
         mm_processor_kwargs=request.mm_processor_kwargs,
         skip_special_tokens=request.skip_special_tokens,
     )
+
+
+def _stream_options(request: ResponsesRequest) -> StreamOptions | None:
+    """The last event has the usage."""
+    if not request.stream:
+        return request.stream_options
+    return structs.replace(request.stream_options or StreamOptions(), include_usage=True)
 
 
 def _format(text: TextConfig | None) -> ResponseFormat | None:
@@ -346,18 +353,29 @@ def _json(value: object) -> Raw:
 
 
 def input_items(raw: Raw) -> list[Raw]:
-    """The items of an input as they were written, each with an id of its own, by which pages of them are
-    asked for; a text is a message."""
+    """The items of an input as they were written, but each with an id of its own, by which pages of them are
+    asked for, and a message's text as its part; a text is a message."""
     found: Any = msgspec.json.decode(raw)
     if isinstance(found, str):
-        found = [{"role": "user", "content": [{"type": "input_text", "text": found}]}]
+        found = [{"role": "user", "content": found}]
     items = dict[str, Raw]()
     for index, item in enumerate(found):
         name = item.get("id") or f"item_{index}"
         if name in items:
             name = f"item_{secrets.token_hex(12)}"
-        items[name] = _json({"type": "message", **item, "id": name})
+        items[name] = _json(_in_parts({"type": "message", **item, "id": name}))
     return list(items.values())
+
+
+def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as answers have it."""
+    text = item.get("content")
+    if item["type"] != "message" or not isinstance(text, str):
+        return item
+    if item.get("role") != "assistant":
+        return {**item, "content": [{"type": "input_text", "text": text}]}
+    said = {"type": "output_text", "text": text, "annotations": []}
+    return {"status": "completed", **item, "content": [said]}
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:

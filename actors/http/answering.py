@@ -71,7 +71,7 @@ class Shape(Protocol):
         """The last event, where usage was asked for."""
 
     def fail(self, error: SensoriumError) -> bytes | None:
-        """The last event of a stream that fails; None where it is the same for all routes."""
+        """The last event of a stream that fails; None where it is that of `actors/http/failures.py`."""
 
 
 class Answering:

@@ -41,8 +41,8 @@ from ..live.meter import SessionMeter
 from ..live.outbox import Outbox, SlowReaderError
 from ..live.session import SessionActor
 from ..wire.websocket import BYTE_BOUND
+from .failures import error_response
 from .keys import sent_key
-from .routes import error_response
 from .service import Service
 from .websocket import RealtimeSocket, has_place
 
@@ -85,7 +85,7 @@ async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
     try:
         caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
     except UnauthorizedError as error:
-        await websocket.send_denial_response(error_response(error))
+        await websocket.send_denial_response(error_response(error, websocket.url.path))
         return None
     await websocket.accept()
     return caller

@@ -11,7 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ...protocols.errors import UnavailableError
-from .routes import LIVE_PATHS, error_response
+from .failures import error_response
+from .routes import LIVE_PATHS
 
 
 class Door:
@@ -33,7 +34,9 @@ class Door:
         elif scope["type"] == "http" and scope["path"] == "/health":
             await JSONResponse({"status": "loading"}, 503)(scope, receive, send)
         else:
-            refusal = error_response(UnavailableError("The models are being loaded.", code="loading"))
+            refusal = error_response(
+                UnavailableError("The models are being loaded.", code="loading"), scope["path"]
+            )
             if scope["type"] == "http":
                 await refusal(scope, receive, send)
             else:

@@ -1,7 +1,7 @@
 """Answers as server-sent events while they are being made: frames, keep-alive comments, an error, [DONE].
 
 The response owns the work: when the client leaves or does not read, the work is cancelled. Frames are made by
-`protocols/`; this file knows none of them but the last two.
+`protocols/`; this file knows none of them but comments and the last. Read next: `actors/http/failures.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..wire.exchange import HALF_CLOSED
+from .failures import error_frame
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +62,12 @@ class EventStream(Response):
         self._finished = False
         self._has_begun = False
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         with self._hold():
             async with open_work() as nursery:
                 nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope, self._ask)
-                nursery.start_soon(self._do_work)
+                nursery.start_soon(self._do_work, scope["path"])
                 await self._write(send)
                 nursery.cancel_scope.cancel()
 
@@ -96,7 +97,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def _do_work(self) -> None:
+    async def _do_work(self, path: str) -> None:
         try:
             await self._work(self._put)
         except Exception as error:
@@ -105,7 +106,7 @@ class EventStream(Response):
             if not isinstance(error, SensoriumError):
                 logger.exception("a streamed answer failed")
                 error = InternalError("The server failed on this request.")
-            self._put(rest.error_event(error))
+            self._put(error_frame(error, path))
         self._finished = True
         self._wake.set()
 

@@ -26,7 +26,6 @@ from ...protocols.message_answer import (
     MessageEvent,
     MessageTokenCount,
     MessageUsage,
-    message_error,
     message_frame,
 )
 from ...protocols.message_config import FIELD_NAMES
@@ -39,7 +38,6 @@ from .message_writer import MessageWriter
 from .service import Service
 from .text_requests import JSON, admission, read_and_parse, text_model
 
-MESSAGE_PATHS: Final = ("/v1/messages", "/v1/messages/count_tokens")
 _NOTHING: Final = MessageUsage(input_tokens=0, output_tokens=0)
 
 
@@ -101,7 +99,6 @@ class _MessageShape:
         self._writer = MessageWriter(answer)
         self._machine: AnswerMachine | None = None
         self._num_prompt = 0
-        self._has_begun = False
         self._reason: str | None = None
         self._stop: str | None = None
 
@@ -129,7 +126,6 @@ class _MessageShape:
 
     def begin(self, _: int, __: UsageSoFar) -> bytes:
         """See `Shape`."""
-        self._has_begun = True
         return _frames(self._writer.begin(self._num_prompt))
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
@@ -142,9 +138,8 @@ class _MessageShape:
         """See `Shape`."""
         return _frames(self._writer.finish(_usage(found), self._reason, self._stop))
 
-    def fail(self, error: SensoriumError) -> bytes | None:
+    def fail(self, _: SensoriumError) -> None:
         """See `Shape`."""
-        return message_frame(message_error(error)) if self._has_begun else None
 
 
 def _usage(found: CompletionUsage) -> MessageUsage:

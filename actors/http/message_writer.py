@@ -123,9 +123,9 @@ class MessageWriter:
 
 
 def _input(text: str) -> dict[str, Any]:
-    """What a model wrote as an object; what is none, as one that was cut, is under `_raw`."""
+    """What a model wrote as an object; what is none, as one that was cut, is an empty one."""
     try:
         found = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
         found = None
-    return found if isinstance(found, dict) else {"_raw": text}
+    return found if isinstance(found, dict) else {}

@@ -139,7 +139,6 @@ class ResponseShape:
         """What was said and called belongs to the conversation."""
         self._messages = self.messages
         self._num_said = len(self._writer.items)
-        self._num_thought += self._thought.num
 
     def set_result(self, place: int, text: str) -> None:
         """What a call came to that the request has approved, at its place in the request's messages."""
@@ -165,6 +164,7 @@ class ResponseShape:
         fit = self._reading.fit(prompt, params)
         self._machine = self._reading.machine(traces=self._has_logprobs)
         self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
+        self._num_thought += self._thought.num
         self._thought = self._reading.count()
         return fit
 
@@ -203,7 +203,10 @@ class ResponseShape:
     def fail(self, error: SensoriumError) -> bytes | None:
         """See `Shape`."""
         told = self._writer.fail(ResponseFault(_fault_code(error.status), error.message))
-        return _frames(told) if self._has_begun else None
+        if not self._has_begun:
+            return None
+        self._keep()
+        return _frames(told)
 
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""

@@ -228,7 +228,12 @@ class ResponseStore:
                 ),
                 kept.response.id,
             )
-            self._drop(oldest)
+            self._evict(oldest)
+
+    def _evict(self, response_id: str) -> None:
+        self._drop(response_id)
+        if response_id not in self._made:
+            self.events.forget(response_id)
 
     def _drop(self, response_id: str) -> None:
         place = self._places.pop(response_id, None)
@@ -244,7 +249,7 @@ class ResponseStore:
             name, oldest = next(iter(self._places.items()))
             if oldest.expires_at > now:
                 return
-            self._drop(name)
+            self._evict(name)
 
     async def _loaded(self, file: ResponseFile, response_id: str) -> KeptResponse | None:
         kept = await self._in_thread(partial(file.load, response_id, now=time.time()))

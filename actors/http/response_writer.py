@@ -90,6 +90,8 @@ class ResponseWriter(HostedItems):
         self.hosted: Mapping[str, HostedTool] = {}
         """What calls are of MCP servers' tools, by the name the model is shown."""
         self._has_logprobs = has_logprobs
+        self._waiting: list[TokenLogprob] = []
+        """Of tokens whose text is yet to come, as that of half a character."""
         self._open: _Open | None = None
 
     def begin(self) -> list[ResponseEvent]:
@@ -120,9 +122,7 @@ class ResponseWriter(HostedItems):
                     told += self._arguments_delta(text)
                 case CallEnded():
                     pass  # what ends it, or cuts it, is known when the next thing comes
-        rest = [token for tokens in left for token in tokens]  # which had no text of their own
-        if rest and self._open is not None:
-            self._open.logprobs += rest
+        self._waiting += (token for tokens in left for token in tokens)
         return told
 
     def end_round(self, *, is_cut: bool) -> list[ResponseEvent]:
@@ -193,6 +193,7 @@ class ResponseWriter(HostedItems):
         if item.kind == "approval" and status != "completed":
             self._open = None
             return []
+        item.logprobs += self._take_waiting()
         written, part = self._written(status), self._part()
         told: list[ResponseEvent] = []
         if item.kind == "approval":
@@ -274,6 +275,7 @@ class ResponseWriter(HostedItems):
 
     def _text_delta(self, text: str, logprobs: list[TokenLogprob]) -> ResponseEvent:
         item = self._taken(text)
+        logprobs = [*self._take_waiting(), *logprobs]
         item.logprobs += logprobs
         return OutputTextDelta(
             sequence_number=self._next(),
@@ -297,6 +299,10 @@ class ResponseWriter(HostedItems):
         return [
             delta(sequence_number=self._next(), item_id=item.id, output_index=len(self.items), delta=text)
         ]
+
+    def _take_waiting(self) -> list[TokenLogprob]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     def _taken(self, text: str) -> _Open:
         assert self._open is not None, "begun before"

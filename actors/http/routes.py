@@ -31,19 +31,18 @@ from ...protocols.errors import (
     ClientError,
     InternalError,
     NotFoundError,
-    OverloadedError,
     SensoriumError,
     UnavailableError,
     UpgradeRequiredError,
 )
-from ...protocols.message_answer import message_error
 from ...realtime.session import Session
 from ..wire.exchange import BODY_FAULT
 from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .described import Described
-from .message_routes import MESSAGE_PATHS, MessageRoutes
+from .failures import error_frame, error_response
+from .message_routes import MessageRoutes
 from .origins import Fields, Origins, is_preflight
 from .responses import ResponseRoutes
 from .service import ServedModel, Service
@@ -88,15 +87,16 @@ class Gate:
             return
         request = Request(scope, receive)
         cors = self._origins.fields(request.headers)
-        answer, began = _Answer(send, cors), trio.current_time()
+        path: str = scope["path"]
+        answer, began = _Answer(send, cors, path), trio.current_time()
         try:
-            if scope["path"] not in _OPEN_PATHS:
+            if path not in _OPEN_PATHS:
                 self._origins.check(request.headers)
             if is_preflight(request.method, request.headers):
                 cors += self._origins.preflight(request.headers)
                 await Response(status_code=204)(scope, receive, answer.send)
                 return
-            if scope["path"] not in _OPEN_PATHS:
+            if path not in _OPEN_PATHS:
                 self._service.caller(request)
             with self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)
@@ -108,15 +108,14 @@ class Gate:
             if fault is None or answer.status:
                 answer.status = answer.status or 499
             else:
-                await error_response(fault)(scope, receive, answer.send)
+                await error_response(fault, path)(scope, receive, answer.send)
         except Exception as error:
             if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            refusal = error_response(_shown(error, request), path=scope["path"])
+            refusal = error_response(_shown(error, request), path)
             await refusal(scope, receive, answer.send)
         finally:
-            path = scope["path"]
             if path not in self._paths:
                 kinds = (kind for kind in ("models", "responses") if path.startswith(f"/v1/{kind}/"))
                 path = next((f"/v1/{kind}/{{id}}" for kind in kinds), "other")
@@ -130,16 +129,17 @@ class Gate:
             self._origins.check(Headers(scope=scope))
             await self._app(scope, receive, send)
         except SensoriumError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
 
 
 class _Answer:
     """An answer on its way: what has been said of it."""
 
-    def __init__(self, send: Send, fields: Fields) -> None:
+    def __init__(self, send: Send, fields: Fields, path: str) -> None:
         self._send = send
         self._fields = fields
         """Header fields of every answer."""
+        self._path = path
         self.on_plain: Callable[[], None] = lambda: None
         """Called where the answer that begins is not a stream of events."""
         self.status = 0
@@ -159,7 +159,7 @@ class _Answer:
         """End it, a stream of events, with an error. Raises that where nothing has been sent yet."""
         if not self.status:
             raise error
-        body = rest.error_event(error) + rest.DONE
+        body = error_frame(error, self._path) + rest.DONE
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
@@ -216,22 +216,6 @@ async def not_found(scope: Scope, _: Receive, __: Send) -> None:
     if scope["type"] == "websocket":
         raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; live sessions are at /v1/realtime.")
     raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
-
-
-def error_response(error: SensoriumError, *, path: str = "") -> Response:
-    """The error body of that path with its status, and `Retry-After` where trying again makes sense."""
-    headers: dict[str, str] = {}
-    if isinstance(error, OverloadedError):
-        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    elif isinstance(error, UnavailableError):
-        headers["Retry-After"] = "1"
-    elif error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    elif error.status == 426:
-        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
-    own = path in MESSAGE_PATHS
-    body = msgspec.json.encode(message_error(error)) if own else rest.error_body(error)
-    return Response(body, error.status, headers, _JSON)
 
 
 def _shown(error: Exception, request: Request) -> SensoriumError:

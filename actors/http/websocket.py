@@ -38,8 +38,8 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
+from .failures import error_response
 from .keys import sent_key
-from .routes import error_response
 from .service import Service
 
 _SUBPROTOCOL: Final = "realtime"
@@ -105,7 +105,7 @@ def realtime_route(service: Service) -> WebSocketRoute:
         try:
             admission = _admit(service, websocket)
         except UnauthorizedError as error:
-            await websocket.send_denial_response(error_response(error))
+            await websocket.send_denial_response(error_response(error, websocket.url.path))
             return
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)

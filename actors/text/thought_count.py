@@ -1,11 +1,12 @@
 """Counts the tokens of what a model thinks, as they come: at a small, fixed cost for each.
 
-A token that ends or begins the thoughts is one of them. Tags are found in the tokens' bytes, so that it does
-not matter which tokens spell them. Read next: `actors/text/reading.py`.
+A token that ends or begins the thoughts is one of them; that of a call that ends them is none. Tags are found
+in the tokens' bytes, so that it does not matter which tokens spell them. Read next: `actors/text/reading.py`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from ...engine.models.prompts import PromptBuilder
@@ -21,6 +22,11 @@ class ThoughtCount:
         """Tokens so far."""
         self._builder = builder
         self._tags = builder.answers.thinking
+        tags = self._tags
+        self._ends = () if tags is None else tuple(map(str.encode, (tags.end, *tags.ends_beside)))
+        self._longest = max(map(len, self._ends), default=0)
+        self._lengths: deque[int] = deque(maxlen=self._longest)
+        """Of the newest tokens, in bytes."""
         self._thinking: Thinking = thinking
         self._held = b""
         """The end of what came, which may be the beginning of a tag."""
@@ -43,6 +49,7 @@ class ThoughtCount:
 
     def _push_between(self, tags: ThinkTags, written: bytes) -> None:
         self._held += written
+        self._lengths.append(len(written))
         if self._thinking == "may":
             start, head = tags.start.encode(), self._held.lstrip()
             self._num_held += 1
@@ -54,10 +61,19 @@ class ThoughtCount:
             self.num, self._thinking, self._held = self._num_held, "open", head[len(start) :]
         else:
             self.num += 1
-        end = tags.end.encode()
-        if end in self._held:
-            self._thinking = "closed"
-        self._held = self._held[1 - len(end) :]
+        for mark in self._ends:
+            place = self._held.find(mark)
+            if place >= 0:
+                self._thinking = "closed"
+                if mark != self._ends[0]:
+                    self._leave_out(len(self._held) - place)
+        self._held = self._held[1 - self._longest :]
+
+    def _leave_out(self, num_bytes: int) -> None:
+        """The newest tokens are no thoughts, as far as they lie in so many bytes."""
+        while self._lengths and self._lengths[-1] <= num_bytes:
+            num_bytes -= self._lengths.pop()
+            self.num -= 1
 
     def _push_to_channel(self, token_id: int) -> None:
         channel, message, end = self._marks

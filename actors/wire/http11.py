@@ -23,7 +23,7 @@ from ...protocols.errors import (
     SensoriumError,
 )
 from ..logs import request_id_of
-from .exchange import BODY_FAULT, Exchange, Link
+from .exchange import BODY_FAULT, Exchange, Link, said
 from .guard import Guard, Seat
 from .refusals import Refusal, Refusals
 from .requests import Address, body_length, is_upgrade, scope_of
@@ -93,7 +93,7 @@ class HttpConnection:
                     link.h11.receive_data(data)
                 return event if isinstance(event, h11.Request) else None
         except h11.RemoteProtocolError as error:
-            message = f"The request is not HTTP/1.1: {error}."
+            message = f"The request is not HTTP/1.1: {said(error)}."
             await self._refuse(link, BadRequestError(message), error.error_status_hint)
         finally:
             self.guard.busy(self.seat)

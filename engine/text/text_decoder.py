@@ -108,7 +108,7 @@ class WindowedDecoder:
             return ""
         window = [*self._window, *token_ids]
         text = self._decode(window)
-        if len(token_ids) > 1 and text.endswith(_REPLACEMENT):  # how long has it been broken?
+        if len(token_ids) > 1 and _REPLACEMENT in text:  # how long has it been broken, and where?
             return "".join([self.push((token_id,)) for token_id in token_ids])
         is_known = text or len(window) > _MAX_WINDOW  # the first ids may be a space that is yet to show
         if is_known and text == self._text and not text.endswith(_REPLACEMENT):

@@ -192,15 +192,16 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
 
     monkeypatch.setattr(Runner, "execute", slowly)
     config = make_config(str(folders["text"]), listen=ListenConfig(port=0, drain_s=0.5))
-    answers: dict[bool, httpx.Response] = {}
+    answers: dict[tuple[str, bool], httpx.Response] = {}
 
-    def ask(url: str, *, stream: bool) -> None:
-        body = CHAT | {"max_tokens": 400, "ignore_eos": True, "stream": stream}
-        answers[stream] = httpx.post(f"{url}/chat/completions", json=body, timeout=60)
+    def ask(url: str, path: str, *, stream: bool) -> None:
+        body = CHAT | {"max_tokens": 400, "structured_outputs": {"regex": "[a-z]{400}"}, "stream": stream}
+        answers[path, stream] = httpx.post(f"{url}/{path}", json=body, timeout=60)
 
     with running_server(config) as server:
         threads = [
-            threading.Thread(target=ask, args=[server.api], kwargs={"stream": stream})
+            threading.Thread(target=ask, args=[server.api, path], kwargs={"stream": stream})
+            for path in ("chat/completions", "messages")
             for stream in (False, True)
         ]
         for thread in threads:
@@ -213,12 +214,31 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
         server.thread.join(10)
         assert not server.thread.is_alive()
         assert time.monotonic() - began < 0.5 + 2.0
-    assert answers[False].status_code == 503
-    assert answers[False].json()["error"]["code"] == "draining"
-    assert answers[True].status_code == 200
-    frames = event_frames(answers[True].text)
+    whole, streamed = answers["chat/completions", False], answers["chat/completions", True]
+    assert (whole.status_code, streamed.status_code) == (503, 200)
+    assert whole.json()["error"]["code"] == "draining"
+    frames = event_frames(streamed.text)
     assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "draining"
     assert frames[-1] == "data: [DONE]"
+    fault = {"type": "overloaded_error", "message": "The server is shutting down."}
+    assert answers["messages", False].json() == {"type": "error", "error": fault}
+    name, data = event_frames(answers["messages", True].text)[-2].split("\n")
+    assert name == "event: error"
+    assert json.loads(data.removeprefix("data: ")) == {"type": "error", "error": fault}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_body_that_is_no_http_is_told_in_the_shape_of_its_api(server: Server, path: str) -> None:
+    fields = "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), 10) as raw:
+        key = f"Authorization: Bearer {KEY}\r\n"
+        raw.sendall(f"POST {path} HTTP/1.1\r\n{fields}{key}\r\nzz\r\n".encode())
+        received = b""
+        while part := raw.recv(10_000):
+            received += part
+    error = json.loads(received.partition(b"\r\n\r\n")[2])
+    assert error["error"]["message"] == "The body is not HTTP/1.1: illegal chunk header."
+    assert error.get("type") == ("error" if path == "/v1/messages" else None)
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])

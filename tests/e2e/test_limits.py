@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import socket
@@ -258,3 +259,26 @@ def test_each_channel_of_a_session_takes_a_place(server: Server) -> None:
         with pytest.raises(AssertionError, match="too_many_sessions"):
             three.configure(channels=3)
         three.configure(channels=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("responses", {"input": "Hi", "max_output_tokens": 9}),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "logprobs": True},
+        ),
+    ],
+)
+def test_too_many_logprobs_are_refused_by_the_field_that_says_how_many(
+    text_server: Server, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, object]
+) -> None:
+    config = text_server.service.config
+    few = dataclasses.replace(config.engine, max_logprob_entries=5)
+    monkeypatch.setattr(text_server.service, "config", dataclasses.replace(config, engine=few))
+    asked = {**body, "model": "vision", "top_logprobs": 2}
+    answer = httpx.post(f"{text_server.api}/{path}", json=asked, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "top_logprobs"
+    assert "`top_logprobs`" in answer.json()["error"]["message"]

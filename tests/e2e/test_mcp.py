@@ -126,6 +126,16 @@ def test_tools_are_listed_and_called_and_the_answer_goes_on(
     assert answer.usage.input_tokens > 2 * 40
 
 
+def test_what_is_thought_counts_once(client: OpenAI, host: McpHost) -> None:
+    said = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nNoon."]}}
+    details = [
+        create(client, *tools, tool_choice="auto", extra_body=said).usage.output_tokens_details
+        for tools in ((named(host),), ())
+    ]
+    assert details[0] == details[1]
+    assert details[0].reasoning_tokens > 0
+
+
 def test_every_event_comes_in_order_and_joins_to_the_whole(client: OpenAI, host: McpHost) -> None:
     events = list(create(client, named(host), stream=True))
     for event in events:

@@ -237,6 +237,7 @@ def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
         ({"output_config": {"format": {"type": "json_schema", "schema": 1}}}, "output_config.format.schema"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management"),
+        ({"stop_sequences": [""]}, "stop_sequences[0]"),
         ({"colour": 1}, "colour"),
     ],
 )
@@ -247,6 +248,12 @@ def test_what_is_wrong_is_named_in_anthropics_shape(server: Server, body: dict[s
     assert error["type"] == "error"
     assert error["error"]["type"] == "invalid_request_error"
     assert f"`{named}" in error["error"]["message"]
+
+
+def test_a_method_that_is_none_is_the_clients_fault(server: Server) -> None:
+    answer = httpx.get(f"{server.api}/messages", headers={"x-api-key": KEY})
+    assert answer.status_code == 405
+    assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_a_wrong_key(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import httpx
 import pytest
 from sensorium.actors.config import EngineConfig, ListenConfig, ResponseConfig, ServerConfig
+from sensorium.actors.http.response_shape import ResponseShape
 from sensorium.actors.option_checks import ConfigError
+from sensorium.protocols.errors import OverloadedError
+from support.event_frames import event_frames
 from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -116,3 +120,18 @@ def test_a_store_that_is_gone_is_said_and_used_again(
     with running_server(config(folders["text"], file)) as server:
         for each in (seen, later):
             assert call(server, "GET", f"/{each['id']}").json() == each
+
+
+def test_a_stream_that_fails_is_kept_as_it_ended(
+    text_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverloadedError("It is too much.")
+
+    monkeypatch.setattr(ResponseShape, "piece", fail)
+    answer = call(text_server, "POST", model="vision", input="Hello", stream=True)
+    name, data = event_frames(answer.text)[-2].split("\n")
+    assert name == "event: response.failed"
+    seen = json.loads(data.removeprefix("data: "))["response"]
+    assert seen["error"]["message"] == "It is too much."
+    assert call(text_server, "GET", f"/{seen['id']}").json() == seen

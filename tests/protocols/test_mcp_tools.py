@@ -192,6 +192,13 @@ def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
     assert [each.server_label for each in asked.read.listed] == ["a"]
 
 
+@pytest.mark.parametrize("status", ["in_progress", "calling", "incomplete"])
+def test_a_call_that_was_not_made_is_passed_over(status: str) -> None:
+    call = {"type": "mcp_call", "id": item_id("mcp", "c1"), "server_label": "a", "name": "f"}
+    asked = parse(input=[{"role": "user", "content": "Hm?"}, call | {"arguments": '{"a', "status": status}])
+    assert in_short(asked.read.messages) == [("user", "Hm?", [])]
+
+
 def test_approvals_have_a_place_for_their_results() -> None:
     one, two = item_id("mcpr", "c1"), item_id("mcpr", "c2")
     request = {"type": "mcp_approval_request", "server_label": "a", "name": "f", "arguments": "{}"}

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai.types.responses import response_create_params
+from openai.types.responses import ResponseItem, response_create_params
+from pydantic import TypeAdapter
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.response_input import read_input
@@ -18,6 +19,7 @@ from sensorium.protocols.structured import ResponseFormat
 DATA = base64.b64encode(b"bytes").decode()
 CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1}', "id": "fc_1"}
 RESULT = {"type": "function_call_output", "call_id": "a", "output": "1"}
+ITEM: TypeAdapter[ResponseItem] = TypeAdapter(ResponseItem)
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
 
 
@@ -153,8 +155,15 @@ def test_items_are_kept_as_they_were_written() -> None:
     assert json.loads(bytes(item)) == CALL
 
 
+@pytest.mark.parametrize(("role", "kind"), [("user", "input_text"), ("assistant", "output_text")])
+def test_a_messages_text_is_listed_as_its_part(role: str, kind: str) -> None:
+    (raw,) = input_items(msgspec.Raw(json.dumps([{"role": role, "content": "Hi"}]).encode()))
+    item = ITEM.validate_json(bytes(raw), strict=True).model_dump()
+    assert [(part["type"], part["text"]) for part in item["content"]] == [(kind, "Hi")]
+
+
 def test_items_have_ids_of_their_own() -> None:
-    said = {"type": "message", "role": "user", "content": "Hi"}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
     names = ["msg_1", "msg_1", None, "", "item_2", "item_3"]
     given = [{**said, "id": name} if name is not None else said for name in names]
     found = [json.loads(bytes(item)) for item in input_items(msgspec.Raw(json.dumps(given).encode()))]
@@ -185,6 +194,11 @@ def test_items_have_ids_of_their_own() -> None:
             "structured_outputs",
         ),
         ({"service_tier": "fast"}, "service_tier"),
+        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
         ({"truncation": "auto"}, "truncation"),
         ({"colour": "red"}, "colour"),
     ],

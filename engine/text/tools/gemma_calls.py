@@ -6,12 +6,13 @@ prompt formats of both.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
 from .events import EventSink
 from .json_calls import Tools
-from .json_text import NAME, read_value
+from .json_text import NAME, read_json, read_value
 from .schemas import as_json, escaped
 from .source import Sink, Source, Steps, collect, literal, peek, read_run, skip_space, until
 
@@ -56,19 +57,36 @@ def _read_members(source: Source, sink: Sink, quote: str, end: str, depth: int) 
             sink(", ")
         is_first = False
         if end == "}":
-            yield from literal(source, quote)
-            key, mark = yield from collect(source, (quote, ":", "}"))
-            if mark == quote:
-                mark = yield from literal(source, ":")
-            if mark != ":":
+            key = yield from _read_key(source, quote)
+            if key is None:
                 return False
-            key = key.strip().strip('"')
             sink(f'"{escaped(key)}": ')
             yield from skip_space(source)
         if not (yield from _read_value(source, sink, quote, depth)):
             return False
         yield from skip_space(source)
         yield from literal(source, ",")
+
+
+def _read_key(source: Source, quote: str) -> Steps[str | None]:
+    """A key and the colon behind it; None if there is none."""
+    if (yield from peek(source)) == '"':
+        _, key = yield from read_json(source)
+        yield from skip_space(source)
+        return key if (yield from literal(source, ":")) and isinstance(key, str) else None
+    yield from literal(source, quote)
+    key, mark = yield from collect(source, (quote, ":", "}"))
+    if mark == quote:
+        mark = yield from literal(source, ":")
+    return key.strip() if mark == ":" else None
+
+
+def written_key(key: str, quote: str) -> str:
+    """A key as it is read, in quotation marks where it must be."""
+    is_plain = key == key.strip() and not key.startswith('"')
+    if is_plain and not any(mark in key for mark in (quote, ":", "}")):
+        return key
+    return json.dumps(key, ensure_ascii=False)
 
 
 def _read_value(source: Source, sink: Sink, quote: str, depth: int) -> Steps[bool]:

@@ -98,13 +98,17 @@ def read_json(source: Source) -> Steps[tuple[bool, Any]]:
 
 
 def decoded(text: str) -> tuple[bool, Any]:
-    """A text's JSON value; (False, None) if it has none. Half a surrogate pair, which no text may hold, is
-    U+FFFD."""
+    """A text's JSON value; (False, None) if it has none, as NaN and Infinity. Half a surrogate pair, which no
+    text may hold, is U+FFFD."""
     try:
-        value = json.loads(text, strict=False)
+        value = json.loads(text, strict=False, parse_constant=_refuse)
         return True, whole_pairs(value) if "\\u" in text else value
     except (ValueError, RecursionError):
         return False, None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
 
 
 def whole_pairs(value: Any) -> Any:  # noqa: ANN401

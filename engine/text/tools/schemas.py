@@ -8,13 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from .json_text import decoded
 
 STRING: Final = frozenset({"string"})
 _ALL: Final = frozenset({"string", "number", "boolean", "object", "array", "null"})
-_MAX_DEPTH: Final = 16
+_SHARED: Final = ("$defs", "definitions")
+"""Where a schema keeps what its parts refer to; the second is what pydantic 1 writes."""
+_REMARKS: Final = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+)
+"""What may stand in a schema and says nothing of values."""
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 """Python's words, which models mix in."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
@@ -22,44 +28,98 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 
 
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A schema without alternatives."""
+
+    schema: dict[str, Any]
+    types: frozenset[str]
+    """Of JSON; all of them where the schema does not say. Integers are numbers."""
+    values: list[Any] | None
+    """Those it lists; None: it does not."""
+
+
 def types_of(schema: dict[str, Any], key: str) -> frozenset[str]:
     """JSON types the argument `key` may have; all of them where the schema does not say. Integers are
     numbers."""
+    return _types_in(_wanted(schema, key), schema)
+
+
+def leaves_of(schema: dict[str, Any], key: str) -> list[Leaf]:
+    """Schemas of which the argument `key` follows one: references are followed, and alternatives parted."""
+    shared: dict[str, Any] = {name: schema[name] for name in _SHARED if name in schema}
+    found = []
+    for each in _parted(_wanted(schema, key), schema, set()):
+        types = _types_in(each, schema)
+        listed = [each["const"]] if "const" in each else each.get("enum")
+        values = [value for value in listed if type_of(value) in types] if isinstance(listed, list) else None
+        found.append(Leaf({**shared, **each}, types, values))
+    return found
+
+
+def _wanted(schema: dict[str, Any], key: str) -> object:
     properties = schema.get("properties")
     wanted = properties.get(key) if isinstance(properties, dict) else None
-    if wanted is None:
-        wanted = schema.get("additionalProperties")
-    found = frozenset(_types(wanted, schema, 0))
-    return found or _ALL
+    return schema.get("additionalProperties") if wanted is None else wanted
 
 
-def _types(wanted: object, root: dict[str, Any], depth: int) -> Iterator[str]:
-    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+def _parted(wanted: object, root: dict[str, Any], seen: set[str]) -> Iterator[dict[str, Any]]:
+    if not isinstance(wanted, dict):
+        if wanted is not False:
+            yield {}
+        return
+    says = wanted.keys() - _REMARKS
+    if says == {"$ref"}:
+        if wanted["$ref"] not in seen:
+            seen.add(wanted["$ref"])
+            yield from _parted(_referred(wanted["$ref"], root), root, seen)
+    elif says in ({"anyOf"}, {"oneOf"}) or (says == {"allOf"} and len(wanted["allOf"]) == 1):
+        for each in wanted[says.pop()]:
+            yield from _parted(each, root, seen)
+    else:
+        yield wanted
+
+
+def _types_in(wanted: object, root: dict[str, Any]) -> frozenset[str]:
+    return frozenset(_types(wanted, root, set())) or _ALL
+
+
+def _types(wanted: object, root: dict[str, Any], seen: set[str]) -> Iterator[str]:
+    if not isinstance(wanted, dict):
         return
     named = wanted.get("type")
     if isinstance(named, str | list):
         for each in [named] if isinstance(named, str) else named:
-            yield "number" if each == "integer" else str(each)
+            yield as_number(each)
     elif isinstance(wanted.get("$ref"), str):
-        yield from _types(_referred(wanted["$ref"], root), root, depth + 1)
+        if wanted["$ref"] not in seen:
+            seen.add(wanted["$ref"])
+            yield from _types(_referred(wanted["$ref"], root), root, seen)
     elif isinstance(wanted.get("enum"), list):
-        yield from map(_type_of, wanted["enum"])
+        yield from map(type_of, wanted["enum"])
     elif "const" in wanted:
-        yield _type_of(wanted["const"])
+        yield type_of(wanted["const"])
     for several in ("anyOf", "oneOf", "allOf"):
         if isinstance(wanted.get(several), list):
             for each in wanted[several]:
-                yield from _types(each, root, depth + 1)
+                yield from _types(each, root, seen)
+
+
+def as_number(kind: object) -> str:
+    """A type's name; integers are numbers."""
+    return "number" if kind == "integer" else str(kind)
 
 
 def _referred(reference: str, root: dict[str, Any]) -> object:
     found: object = root
-    for part in reference.removeprefix("#").strip("/").split("/"):
+    path = reference.removeprefix("#").strip("/")
+    for part in path.split("/") if path else ():
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found
 
 
-def _type_of(value: object) -> str:
+def type_of(value: object) -> str:
+    """The JSON type of a value."""
     match value:
         case None:
             return "null"
@@ -79,7 +139,7 @@ def as_json(text: str, types: frozenset[str]) -> str:
     written = text.strip()
     written = _WORDS.get(written, written)
     is_json, value = decoded(written)
-    if is_json and _type_of(value) in types - STRING:
+    if is_json and type_of(value) in types - STRING:
         return written
     if is_json and isinstance(value, str) and "string" not in types:
         return written

@@ -102,7 +102,7 @@ def _read_named(source: Source, arguments: Arguments, opening: str, end: str) ->
         if not (yield from literal(source, opening)):
             break
         key, mark = yield from collect(source, (">",))
-        is_whole = mark is not None and (yield from arguments.read(source, _unquoted(key), end))
+        is_whole = mark is not None and (yield from arguments.read(source, unquoted(key), end))
     if is_whole:
         arguments.close()
 
@@ -119,13 +119,13 @@ def read_minimax(source: Source, sink: EventSink, tools: Tools) -> Steps[None]:
             name, end = "", None
             if (yield from literal(source, invoke)):
                 name, end = yield from collect(source, (">", "\n"))
-            if end != ">" or not NAME.fullmatch(_unquoted(name)):
+            if end != ">" or not NAME.fullmatch(unquoted(name)):
                 sink.text(source.go_back())
                 break
             source.let_go()
             num_found += 1
-            sink.begin_call(_unquoted(name))
-            arguments = Arguments(sink, tools.get(_unquoted(name), {}))
+            sink.begin_call(unquoted(name))
+            arguments = Arguments(sink, tools.get(unquoted(name), {}))
             yield from _read_named(source, arguments, parameter, value_end)
             yield from literal(source, invoke_end)
         if num_found:
@@ -159,5 +159,6 @@ def read_glm(source: Source, sink: EventSink, tools: Tools) -> Steps[None]:
             arguments.close()
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """A key or a name without what stands around it."""
     return text.strip().strip("\"'")

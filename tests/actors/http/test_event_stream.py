@@ -43,8 +43,8 @@ class Client:
     def body(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
 
-    async def read(self, work: Callable[[Put], Awaitable[None]]) -> None:
-        await EventStream(work, self.hold)({"type": "http"}, self.receive, self.send)
+    async def read(self, work: Callable[[Put], Awaitable[None]], path: str = "/v1/completions") -> None:
+        await EventStream(work, self.hold)({"type": "http", "path": path}, self.receive, self.send)
 
 
 async def test_frames_and_done() -> None:
@@ -95,6 +95,25 @@ async def test_failing_midway_is_an_event(error: Exception, message: str, kind: 
     found = json.loads(frames[1].removeprefix(b"data: "))["error"]
     assert (found["message"], found["type"]) == (message, kind)
     assert frames[2:] == [b"data: [DONE]", b""]
+
+
+@pytest.mark.parametrize("error", [BadRequestError("no"), ZeroDivisionError("secret")])
+async def test_failing_after_silence_is_an_event_of_the_api_that_was_asked(
+    autojump_clock: trio.testing.MockClock, error: Exception
+) -> None:
+    async def work(_: Put) -> None:
+        await trio.sleep(6)
+        raise error
+
+    client = Client()
+    await client.read(work, "/v1/messages")
+    told = "no" if isinstance(error, BadRequestError) else "The server failed on this request."
+    _, frame, *rest = client.body.decode().split("\n\n")
+    name, data = frame.split("\n")
+    assert name == "event: error"
+    found = json.loads(data.removeprefix("data: "))
+    assert (found["type"], found["error"]["message"]) == ("error", told)
+    assert rest == ["data: [DONE]", ""]
 
 
 async def test_silence_is_filled_with_comments(autojump_clock: trio.testing.MockClock) -> None:

@@ -60,10 +60,10 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
     assert names == ["message_start", *block * 3, *last, "message_delta", "message_stop"]
 
 
-def test_a_call_that_was_cut_keeps_what_was_written() -> None:
+def test_of_a_call_that_was_cut_the_whole_says_nothing() -> None:
     cut = writer()
     cut.begin(5)
     cut.add([CallBegun(0, "a", "f"), ArgumentsAdded(0, '{"x": "ye'), CallEnded(0)])
     cut.finish(USAGE, "length", None)
     assert cut.message.stop_reason == "max_tokens"
-    assert cut.message.content == [ToolUseBlock(id="a", name="f", input={"_raw": '{"x": "ye'})]
+    assert cut.message.content == [ToolUseBlock(id="a", name="f", input={})]

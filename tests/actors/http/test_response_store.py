@@ -43,6 +43,24 @@ async def test_they_expire(autojump_clock: trio.testing.MockClock) -> None:
     assert len(store) == 1
 
 
+async def test_events_go_with_their_response(autojump_clock: trio.testing.MockClock) -> None:
+    store = ResponseStore(kept_s=60, max_kept=2)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.start(kept("made", status="in_progress"), trio.sleep_forever)
+        store.events.open("made", MINE)
+        await trio.sleep(1)
+        for name in "abc":
+            store.events.open(name, MINE)
+            store.events.add(name, b"data: {}\n\n")
+            store.put(kept(name))
+        assert len(store.events) == 3, "one goes for another, but not while it is made"
+        await trio.sleep(60)
+        await store.get(MINE, "made")
+        assert len(store.events) == 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_keeps_most_gives_way() -> None:
     store = ResponseStore(max_bytes=100_000)
     for index in range(8):

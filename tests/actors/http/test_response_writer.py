@@ -17,6 +17,7 @@ from sensorium.engine.text.tools.events import (
     ReasoningAdded,
     TextAdded,
 )
+from sensorium.protocols.chat_answers import TokenLogprob
 from sensorium.protocols.response_items import (
     InputTokensDetails,
     OutputTokensDetails,
@@ -49,7 +50,7 @@ ANSWER: list[Event] = [
 ]
 
 
-def writer() -> ResponseWriter:
+def writer(*, has_logprobs: bool = False) -> ResponseWriter:
     return ResponseWriter(
         ResponseObject(
             id="resp_1",
@@ -63,7 +64,8 @@ def writer() -> ResponseWriter:
             instructions=msgspec.Raw(b"null"),
             text=msgspec.Raw(b'{"format":{"type":"text"}}'),
             reasoning={"effort": None, "summary": None},
-        )
+        ),
+        has_logprobs=has_logprobs,
     )
 
 
@@ -105,6 +107,22 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
         2,
         3,
     ]
+
+
+def test_tokens_without_text_of_their_own_are_told_with_the_next_text() -> None:
+    response = writer(has_logprobs=True)
+    half, whole, other, end = (TokenLogprob(name, -1.0, (0,), []) for name in ("\xc3", "\xa9", "!", "<end>"))
+    told = response.begin()
+    told += response.add([], [[half]])
+    told += response.add([TextAdded("é")], [[whole]])
+    told += response.add([TextAdded("!")], [[other]])
+    told += response.add([], [[end]])
+    told += response.finish(USAGE, is_cut=False, now=2)
+    events = read(told)
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert [[each.token for each in event.logprobs] for event in deltas] == [["\xc3", "\xa9"], ["!"]]
+    (part,) = events[-1].response.output[0].content
+    assert [each.token for each in part.logprobs] == ["\xc3", "\xa9", "!", "<end>"]
 
 
 def test_what_is_cut_says_so() -> None:

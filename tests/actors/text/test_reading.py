@@ -150,6 +150,16 @@ def test_tokens_of_what_is_thought(begun: str, answer: str, thought: str) -> Non
     assert reading.num_thought(ids) == len(made.text.encode(thought, allow_special=True))
 
 
+@pytest.mark.parametrize("is_token", [True, False])
+def test_a_call_that_ends_the_thoughts_is_none(is_token: bool) -> None:
+    mark = "<|tool_calls_section_begin|>"
+    made = builder(f"</think>{mark}", "kimi_k2", extra=(mark,) if is_token else ())
+    reading = AnswerReading(made, conversation(use=ToolUse((NOW,))))
+    reading.fit(prompt(made, "<think>"), PARAMS)
+    thought, call = (made.text.encode(text, allow_special=True) for text in ("Hm. ", f"{mark}f"))
+    assert reading.num_thought((*thought, *call)) == len(thought)
+
+
 def test_tokens_on_the_channel_of_analysis() -> None:
     made = builder(HARMONY, extra=HARMONY_TOKENS)
     reading = AnswerReading(made, conversation())

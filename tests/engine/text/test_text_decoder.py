@@ -89,6 +89,13 @@ def test_bytes_between_words_become_characters(text: str, cuts: list[int]) -> No
     assert joined(WindowedDecoder(decode_with_byte_tokens), pieces(ids, cuts)) == decode_with_byte_tokens(ids)
 
 
+@example([*"é".encode(), *"語".encode()[:2], SPECIAL_ID], [])
+@given(byte_ids, cuts)
+def test_broken_bytes_are_the_same_text_however_they_come(token_ids: list[int], cuts: list[int]) -> None:
+    one_by_one = joined(WindowedDecoder(decode_with_byte_tokens), [[each] for each in token_ids])
+    assert joined(WindowedDecoder(decode_with_byte_tokens), pieces(token_ids, cuts)) == one_by_one
+
+
 @given(st.data(), cuts)
 def test_real_byte_level_tokenizers(data: st.DataObject, cuts: list[int]) -> None:
     tokenizer = byte_level_tokenizer()

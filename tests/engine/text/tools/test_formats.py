@@ -89,6 +89,7 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ("llama", '{"name": "Ada", "born": 1815}', [("text", '{"name": "Ada", "born": 1815}')]),
     ("llama", '{"answer": {"name": "now"}}', [("text", '{"answer": {"name": "now"}}')]),
     ("llama", "[get_weather(city='Paris'), now()]", [PARIS, NOW]),
+    ("llama", "[get_weather(days=NaN, near=[1])]", [("call", "get_weather", '{"days": "NaN", "near": [1]}')]),
     (
         "llama",
         '<|python_start|>[get_weather(city="a\'b", days=2, unit=None, near=[\'x\', "y"])]<|python_end|>',

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any, get_args
 
 import pytest
-from sensorium.engine.execution.grammar_store import GrammarStore
-from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
-from sensorium.engine.text.token_bytes import byte_table
-from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.engine.text.tools.events import Event
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.grammars import behind_thinking, call_grammar
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
 from sensorium.engine.text.tools.thinking import THINK, Thinking
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TokensSampled
+from sensorium.protocols.messages import Grammar
 from sensorium.protocols.tools import NO_ARGUMENTS, Tool
 from support.answers import said
+from support.grammar_sampler import Sampler
 from support.grammars import matcher_of
-from support.text_folder import byte_level_tokenizer
 
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -37,48 +32,9 @@ TOOLS = (Tool("get_weather", WEATHER), Tool("now", NO_ARGUMENTS))
 SEEDS = range(20)
 
 
-class Sampler:
-    """Samples any token the grammar allows, as weights that know nothing do."""
-
-    def __init__(self, kind: AnswerFormat, *, has_tokens: bool) -> None:
-        self.kind = kind
-        marks = [*kind.marks(with_tools=True), "<think>", "</think>"] if has_tokens else []
-        known = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
-        whole = (mark for mark in marks if mark not in known and mark.endswith((">", "]")))
-        extra = tuple(dict.fromkeys(whole))
-        self.text = TextTokenizer(byte_level_tokenizer(320, extra))
-        end = self.text.id_of("<|im_end|>")
-        assert end is not None
-        self.end = end
-        self.store = GrammarStore(
-            self.text.grammar_json, vocab_size=self.text.num_ids, stop_token_ids=(self.end,)
-        )
-
-    def sample(self, grammar: Grammar, seed: int, most: int = 1500) -> str:
-        """An answer's text, as it is read."""
-        choose = random.Random(seed)
-        matcher = matcher_of(self.store, grammar)
-        ids: list[int] = []
-        while not matcher.is_complete and len(ids) < most:
-            packed = matcher.masks((), (self.end,))[0].tolist()
-            allowed = [8 * at + bit for at, byte in enumerate(packed) for bit in range(8) if byte >> bit & 1]
-            special = [each for each in allowed if each >= self.end]
-            few = special if special and choose.random() < 0.3 else allowed
-            token_id = choose.choice(few)
-            if token_id == self.end:
-                break
-            ids.append(token_id)
-            matcher.advance((token_id,))
-        else:
-            assert matcher.is_complete, "it must come to an end"
-        shown = self.text.hidden_ids(self.kind.marks(with_tools=True))
-        decoder = decoder_maker(self.text.decode, byte_table(self.text.backend))()
-        detokenizer = Detokenizer(decoder, SamplingParams(max_tokens=1, shown=shown))
-        return detokenizer.push(TokensSampled(RequestId("a"), tuple(ids), finish_reason="stop")).text
-
-    def events(self, text: str, thinking: Thinking = "closed") -> list[Event]:
-        schemas = {tool.name: tool.parameters for tool in TOOLS}
-        return read_whole(AnswerMachine(self.kind, schemas, thinking=thinking), text)
+def events(sampler: Sampler, text: str, thinking: Thinking = "closed") -> list[Event]:
+    schemas = {tool.name: tool.parameters for tool in TOOLS}
+    return read_whole(AnswerMachine(sampler.kind, schemas, thinking=thinking), text)
 
 
 def check(found: list[tuple[str, ...]], text: str) -> None:
@@ -109,7 +65,7 @@ def test_whatever_is_sampled_is_calls(name: FormatName, has_tokens: bool) -> Non
         assert grammar is not None
         for seed in SEEDS:
             text = sampler.sample(grammar, seed)
-            found = said(sampler.events(text))
+            found = said(events(sampler, text))
             check([each for each in found if each[0] != "thought"], text)
             if not is_parallel:
                 assert len([each for each in found if each[0] == "call"]) == 1
@@ -146,7 +102,7 @@ def test_where_calls_may_come_beside_a_form_all_is_one_or_the_other(
     kinds = set()
     for seed in range(40):
         text = sampler.sample(grammar, seed)
-        found = [each for each in said(sampler.events(text)) if each[0] != "thought"]
+        found = [each for each in said(events(sampler, text)) if each[0] != "thought"]
         kinds.add(found[0][0])
         if found[0][0] == "text":
             assert json.loads("".join(told for _, told in found)) == {"a": 1}
@@ -188,7 +144,7 @@ def test_a_named_tool_is_the_one_that_is_called() -> None:
     )
     assert grammar is not None
     for seed in SEEDS:
-        ((kind, name, _),) = said(sampler.events(sampler.sample(grammar, seed)))
+        ((kind, name, _),) = said(events(sampler, sampler.sample(grammar, seed)))
         assert (kind, name) == ("call", "now")
 
 
@@ -205,7 +161,7 @@ def test_a_model_may_think_in_front(thinking: Thinking, has_tokens: bool) -> Non
     text = f"{start}Hm, <b>?\n</think>\n\n{answer}"
     matcher.advance(sampler.text.encode(text, allow_special=True))
     assert matcher.is_complete
-    assert said(sampler.events(text, thinking)) == [("thought", "Hm, <b>?"), ("call", "now", "{}")]
+    assert said(events(sampler, text, thinking)) == [("thought", "Hm, <b>?"), ("call", "now", "{}")]
 
 
 @pytest.mark.parametrize(

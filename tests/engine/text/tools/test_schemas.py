@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sensorium.engine.text.tools.schemas import as_json, types_of
 
@@ -19,13 +21,16 @@ ALL = {"string", "number", "boolean", "object", "array", "null"}
         ({"$ref": "#/$defs/a~1b"}, {"boolean"}),
         ({"$ref": "#/$defs/loop"}, ALL),
         ({"$ref": "#/nowhere"}, ALL),
+        ({"$ref": "#/$defs/wide"}, {"null"}),
+        ({"$ref": "#"}, {"object"}),
         ({}, ALL),
         (True, ALL),
     ],
 )
 def test_types(wanted: object, types: set[str]) -> None:
-    defs = {"a/b": {"type": "boolean"}, "loop": {"$ref": "#/$defs/loop"}}
-    assert types_of({"properties": {"x": wanted}, "$defs": defs}, "x") == types
+    defs: dict[str, Any] = {"a/b": {"type": "boolean"}, "loop": {"$ref": "#/$defs/loop"}}
+    defs["wide"] = {"anyOf": [*[{"$ref": "#/$defs/wide"}] * 100, {"type": "null"}]}
+    assert types_of({"type": "object", "properties": {"x": wanted}, "$defs": defs}, "x") == types
 
 
 def test_arguments_the_schema_does_not_name() -> None:
@@ -47,6 +52,8 @@ def test_arguments_the_schema_does_not_name() -> None:
         ("{'a'}", {"object"}, "\"{'a'}\""),
         ('"x"', {"array"}, '"x"'),
         ("ü\n", ALL, '"ü\\n"'),
+        ("NaN", ALL, '"NaN"'),
+        ("[1, -Infinity]", ALL, '"[1, -Infinity]"'),
         ("[" * 100_000, {"array"}, f'"{"[" * 100_000}"'),
     ],
 )

@@ -1,0 +1,39 @@
+"""What went wrong, in the shape of the API that was asked: the body of an answer, or an event of a stream.
+
+`/v1/messages` has Anthropic's (`protocols/message_answer.py`), all else OpenAI's (`protocols/rest.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from ...protocols import rest
+from ...protocols.errors import OverloadedError, SensoriumError, UnavailableError
+from ...protocols.message_answer import message_error, message_frame
+
+_MESSAGES: Final = "/v1/messages"
+_JSON: Final = "application/json"
+
+
+def error_response(error: SensoriumError, path: str) -> Response:
+    """The error body of that path with its status, and `Retry-After` where trying again makes sense."""
+    headers: dict[str, str] = {}
+    if isinstance(error, OverloadedError):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    elif isinstance(error, UnavailableError):
+        headers["Retry-After"] = "1"
+    elif error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    elif error.status == 426:
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
+    own = path.startswith(_MESSAGES)
+    body = msgspec.json.encode(message_error(error)) if own else rest.error_body(error)
+    return Response(body, error.status, headers, _JSON)
+
+
+def error_frame(error: SensoriumError, path: str) -> bytes:
+    """The last event of a stream at that path that fails."""
+    return message_frame(message_error(error)) if path.startswith(_MESSAGES) else rest.error_event(error)
