@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _LEAVE_S: Final = 2.0
 """How long it may take to end by itself, once nobody talks to it any more."""
 _LOOK_S: Final = 0.5
+_PATIENCE: Final = 3
+"""How many times longer it may be silent while it loads: a library from a cold disk holds up all else."""
 _SOCKET_BYTES: Final = 1024 * 1024
 
 
@@ -135,11 +137,12 @@ class EngineProcess:
         return ready
 
     async def _watch(self, line: Line, news: _News) -> None:
-        """Raise when it says nothing any more; while it loads models it says nothing."""
-        await news.ready.wait()
-        while line.silent_s < self._silence_s:  # noqa: ASYNC110 (whoever counts it knows no limit)
+        """Raise when it says nothing any more."""
+        while True:
+            limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
+            if line.silent_s >= limit_s:
+                raise EngineProcessError(f"the engines' process has said nothing for {limit_s:g} s")
             await trio.sleep(_LOOK_S)
-        raise EngineProcessError(f"the engines' process has said nothing for {self._silence_s:g} s")
 
 
 class _News:
@@ -149,7 +152,7 @@ class _News:
         self.line: Line | None = None
         self.error: SensoriumError | None = None
         """Why it cannot go on, as it says itself."""
-        self.ready = trio.Event()
+        self.is_ready = False
         self._engines = engines
         self._on_ready = on_ready
 
@@ -161,7 +164,7 @@ class _News:
                     engine.take(message)
             case messages.Opened():
                 assert self.line is not None
-                self.ready.set()
+                self.is_ready = True
                 for engine in self._engines:
                     engine.connect(self.line)
                 self._on_ready(message)

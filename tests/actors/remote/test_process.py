@@ -115,6 +115,20 @@ async def test_what_its_first_start_fails_with_is_raised(
     assert health(process.engines[0]) == "failed"
 
 
+async def test_one_that_hangs_while_it_loads_is_not_waited_for() -> None:
+    process = EngineProcess(orders("stuck"), silence_s=0.5, command=COMMAND)
+    with (
+        pytest.RaisesGroup(
+            pytest.RaisesExc(EngineProcessError, match="has said nothing for"),
+            flatten_subgroups=True,
+            allow_unwrapped=True,
+        ),
+        trio.fail_after(30),
+    ):
+        await process.run()
+    assert process.pid() is None
+
+
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
