@@ -100,7 +100,7 @@ class Look(_Message, frozen=True):
 
 
 class Leave(_Message, frozen=True):
-    """The caller of that number has left. It is not answered."""
+    """The caller of that number has left. It is answered in kind where an answer was broken off for that."""
 
 
 class Accepted(_Message, frozen=True):
