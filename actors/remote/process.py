@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from ...protocols.errors import SensoriumError, UnavailableError
+from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from . import messages
 from .client import RemoteEngine
@@ -131,6 +131,11 @@ class EngineProcess:
     def _ready(self, task_status: trio.TaskStatus[None]) -> Callable[[messages.Opened], None]:
         def ready(opened: messages.Opened) -> None:
             self.opened = self.opened or opened
+            for order, first, now in zip(self._orders.models, self.opened.models, opened.models, strict=True):
+                if first != now:
+                    raise ModelLoadError(
+                        f"{order.name}: its files are not those this server began with; restart the server"
+                    )
             logger.info("the engines run in process %s", self.pid())
             task_status.started()
 
@@ -164,10 +169,10 @@ class _News:
                     engine.take(message)
             case messages.Opened():
                 assert self.line is not None
+                self._on_ready(message)
                 self.is_ready = True
                 for engine in self._engines:
                     engine.connect(self.line)
-                self._on_ready(message)
             case messages.Failed():
                 self.error = messages.raised(message)
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -38,7 +38,7 @@ class Opened:
 
 
 def orders(*models: str) -> Orders:
-    """For models of those kinds: fake, missing, stuck."""
+    """For models of those kinds: fake, missing, stuck, changing."""
     return Orders(
         tuple(ModelOrder(f"{model}{place}", model, EngineConfig()) for place, model in enumerate(models)),
         max_pixels=0,
@@ -54,6 +54,8 @@ def open_next(told: Orders, opened: Sequence[Opened]) -> Opened:
             raise ModelLoadError(f"{order.name}: no such folder")
         case "stuck":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "changing":
+            return Opened(make_fake_engine(make_worker=ThreadWorker), replace(INFO, max_context=os.getpid()))
     return Opened(make_fake_engine(make_worker=ThreadWorker), INFO)
 
 
