@@ -214,6 +214,8 @@ def serve(
             _serve(config)
     except BaseExceptionGroup as group:
         error = first_error(group)
+        if isinstance(error, BrokenPipeError):  # nobody reads where we listen
+            raise error from None
         if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
         print(f"sensorium: {error}", file=sys.stderr, flush=True)

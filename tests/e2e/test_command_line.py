@@ -247,8 +247,11 @@ def test_a_benchmark_that_is_interrupted_says_nothing(tmp_path: Path) -> None:
                 assert leaves(process, signal.SIGINT) == (130, "", "")
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
-    with started("models") as process:
+@pytest.mark.parametrize(
+    "arguments", [("models",), ("serve", "tiny-whisper", "--port", "0", "--log-level", "error")]
+)
+def test_a_reader_that_has_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+    with started(*arguments) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(60) == 141
