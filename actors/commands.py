@@ -39,7 +39,7 @@ from .config import (
 from .config_file import FileOptions, read_options
 from .engine_config import Dtype, Quantization
 from .kernel.nursery import first_error
-from .logs import LogConfig, configure
+from .logs import LogConfig, configure, flush
 from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
 
@@ -218,6 +218,7 @@ def serve(
             raise error from None
         if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
+        flush()  # what led to it stands before it
         print(f"sensorium: {error}", file=sys.stderr, flush=True)
         if isinstance(error, DeviceLostError):
             os._exit(1)  # the interpreter's own end would wait for what the device still runs

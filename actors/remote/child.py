@@ -25,7 +25,7 @@ from ...engine.models.side import info_fields
 from ...protocols.errors import SensoriumError
 from ..engine.engine import Engine
 from ..kernel.nursery import first_error
-from ..logs import configure
+from ..logs import configure, flush
 from . import messages, orders
 from .frames import small_frame
 from .orders import Orders
@@ -72,6 +72,7 @@ def run_child(descriptor: int, open_next: Open[OpenedT]) -> NoReturn:
     configure(told.logs)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     status = trio.run(_serve, told, sock, open_next)
+    flush()
     os._exit(status)  # the device's thread may be within a step; nobody waits for that
 
 
