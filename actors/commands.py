@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from .config import (
 from .config_file import FileOptions, read_options
 from .engine_config import Dtype, Quantization
 from .kernel.nursery import first_error
-from .logs import LogConfig, configure
+from .logs import LogConfig, configure, flush
 from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
 
@@ -107,6 +108,8 @@ def _launch(
     said = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
+    if command == "serve":
+        _refuse_empty(tokens)
     if config is not None and tokens:
         said = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
         app.config = [*app.config, Dict({command: said.own}, source=str(config))]
@@ -114,6 +117,21 @@ def _launch(
         return app(tokens, result_action="return_value")
     _, bound, _ = app.parse_args(tokens)
     return serve(*bound.args, **bound.kwargs, model_tables=said.models)
+
+
+def _refuse_empty(tokens: Sequence[str]) -> None:
+    """Raises ConfigError for what somebody's script has not filled in, on the command line and in variables.
+
+    Read as if it were nothing, it would open what a key closes; read as a path, it is the working folder.
+    """
+    for before, token in zip(("MODEL", *tokens), tokens, strict=False):
+        if not token or re.fullmatch(r"--[a-z-]+=", token):
+            name = token.rstrip("=") or (before if before.startswith("--") else "MODEL")
+            raise ConfigError(f"{name} is ''; allowed: a text that is not empty")
+    for option in _known_options()["serve"]:
+        variable = f"SENSORIUM_{option.upper()}"
+        if variable in os.environ and not os.environ[variable].strip():
+            raise ConfigError(f"{variable} is ''; allowed: a text that is not empty, or no such variable")
 
 
 def _known_options() -> dict[str, dict[str, Any]]:
@@ -200,8 +218,11 @@ def serve(
             _serve(config)
     except BaseExceptionGroup as group:
         error = first_error(group)
+        if isinstance(error, BrokenPipeError):  # nobody reads where we listen
+            raise error from None
         if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
+        flush()  # what led to it stands before it
         print(f"sensorium: {error}", file=sys.stderr, flush=True)
         if isinstance(error, DeviceLostError):
             os._exit(1)  # the interpreter's own end would wait for what the device still runs

@@ -10,7 +10,8 @@
 
 Everything in it must mean something, for the commands that are not run too: an option that would be passed
 over might have been the one that asks for a key. And it must be of its option's type, since 5 is no path, nor
-8000.5 a port. Knows no command; `actors/commands.py` says what there is.
+8000.5 a port; what it says to `serve` is not empty. Knows no command; `actors/commands.py` says which there
+are.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class _Reader:
             )
         if isinstance(value, dict):
             raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")
+        if command == _SERVE and value in ("", [], [""]):
+            raise self.error(f"{where}{option} is empty; allowed: a value, or no such line")
         self._check_type(where, option, value, types[name])
 
     def _check_type(self, where: str, option: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)

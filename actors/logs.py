@@ -1,7 +1,7 @@
 """What the log says and how: lines for people or JSON for machines, each with the request it belongs to.
 
 The id of a request is a context variable, which tasks and threads inherit from whoever starts them: so no
-function passes it on, and none can forget it. `actors/http/access.py` sets it.
+function passes it on, and none can forget it. `actors/http/access.py` sets it; `actors/log_writer.py` writes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
 import msgspec
+
+from .log_writer import LogWriter
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -64,7 +66,7 @@ def configure(config: LogConfig, stream: TextIO = sys.stderr) -> None:
     if config.log_format == "json" or not stream.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars heed it as well
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    handler = logging.StreamHandler(stream)
+    handler = LogWriter(stream)
     handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -72,6 +74,12 @@ def configure(config: LogConfig, stream: TextIO = sys.stderr) -> None:
     logging.captureWarnings(capture=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def flush() -> None:
+    """Have written what was logged, before something that ends the process; waits for no reader for long."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 class TextFormatter(logging.Formatter):

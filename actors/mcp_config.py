@@ -80,7 +80,7 @@ def read_mcp_address(text: str) -> httpx.URL | None:
         found = httpx.URL(text)
     except (httpx.InvalidURL, ValueError, UnicodeError):
         return None
-    if found.scheme not in _PORTS or not found.host or found.userinfo:
+    if found.scheme not in _PORTS or not found.raw_host or found.userinfo:
         return None
     return found if found.port is None or 0 < found.port < 1 << 16 else None
 

@@ -23,7 +23,8 @@ class ProcessConfig:
         on runs the models in a process of their own, which is started again when it dies or hangs; off runs
         them in the process that serves clients.
     engine_silence_s
-        Seconds the models' process may say nothing before it counts as hung and is killed.
+        Seconds the models' process may say nothing before it counts as hung and is killed; three times as
+        long while it loads.
     """
 
     engine_process: Where = "on"

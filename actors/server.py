@@ -227,7 +227,7 @@ async def _drain(service: Service, deadline_s: float) -> None:
     logger.info("stopping: %d sessions, %d requests", len(service.sessions), service.num_requests)
     with trio.move_on_after(deadline_s):
         for call in tuple(service.calls):
-            await call.drain()
+            call.drain()
         for session in service.sessions:
             session.drain()
         await service.wait_quiet()

@@ -50,7 +50,7 @@ class FetchStatistics:
 
     num_fetched: int = 0
     num_failed: int = 0
-    """Ended in a FetchError."""
+    """Ended in an error, also in ours; those that nobody waits for any more are counted nowhere."""
     num_retries: int = 0
     num_bytes: int = 0
     """Received, also of what failed."""
@@ -75,6 +75,7 @@ class Fetcher:
         self.config = config
         self._names = names or Names()
         self._places = Places(MAX_AT_ONCE)
+        self._reading = trio.CapacityLimiter(MAX_AT_ONCE)  # threads of its own: a disk may hang
         self._tls: ssl.SSLContext | None = None
         self._counted = FetchStatistics()
 
@@ -86,7 +87,7 @@ class Fetcher:
         """
         try:
             data = await self._fetch(url, take, caller)
-        except FetchError:
+        except Exception:
             self._counted.num_failed += 1
             raise
         self._counted.num_fetched += 1
@@ -104,20 +105,21 @@ class Fetcher:
         if self.config.fetch_media == "off" and not url.startswith("file:"):
             raise FetchError("Addresses are not fetched here (--fetch-media off).", code="url_refused")
         async with self._places.taken(caller):
-            if url.startswith("file:"):
-                read = partial(
-                    read_local_file, url, self.config.allowed_media_folder, self.config.max_fetch_bytes
-                )
-                data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
-                take(len(data))
-                return data
             try:
                 with trio.fail_after(self.config.fetch_timeout_s):
+                    if url.startswith("file:"):
+                        return await self._read_file(url, take)
                     return await self._try(url, take, caller)
             except trio.TooSlowError:
                 raise FetchError(
                     f"The file did not arrive within {self.config.fetch_timeout_s:g} s.", code="fetch_timeout"
                 ) from None
+
+    async def _read_file(self, url: str, take: Callable[[int], None]) -> bytes:
+        read = partial(read_local_file, url, self.config.allowed_media_folder, self.config.max_fetch_bytes)
+        data = await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._reading)
+        take(len(data))
+        return data
 
     async def _try(self, url: str, take: Callable[[int], None], caller: str) -> bytes:
         """Again, where that is worth it; the time for all attempts is the caller's."""
@@ -155,13 +157,13 @@ class Fetcher:
     def _read(self, url: str) -> httpx.URL:
         """The address in its parts. What is checked here is what is connected to: it is parsed once."""
         target = _parsed(url)
-        if target.scheme not in ("http", "https") or not target.host:
+        if target.scheme not in ("http", "https") or not target.raw_host:
             raise FetchError("Only http: and https: addresses are fetched.", code="url_refused")
         if target.port is not None and not 0 < target.port < 1 << 16:
             raise FetchError("The address has a port that there is not.", code="url_refused")
         if target.userinfo:
             raise FetchError("An address with a user's name is not fetched.", code="url_refused")
-        if not self.config.is_allowed_name(target.raw_host.decode("ascii").rstrip(".").lower()):
+        if not self.config.is_allowed_name(_name(target).rstrip(".").lower()):
             raise FetchError("Files of that host are not fetched here.", code="url_refused")
         return target
 
@@ -172,7 +174,7 @@ class Fetcher:
             async with open_get(target, addresses, await self._security(target)) as get:
                 return await self._answer(get, take)
         except BrokenError as error:
-            logger.info("fetching from %s failed: %r", target.host, error.__cause__ or error)
+            logger.info("fetching from %s failed: %r", _name(target), error.__cause__ or error)
             raise _RetryableError(FetchError(str(error))) from error
 
     async def _security(self, target: httpx.URL) -> ssl.SSLContext | None:
@@ -216,10 +218,10 @@ class Fetcher:
     async def _reachable(self, target: httpx.URL, caller: str) -> list[str]:
         """Where a connection may go. What DNS knows of names inside is not told."""
         port = target.port or (443 if target.scheme == "https" else 80)
-        found = await self._names.addresses(target.raw_host.decode("ascii"), port, caller)
+        found = await self._names.addresses(_name(target), port, caller)
         allowed = [address for address in found if is_reachable(address, self.config.networks)]
         if not allowed:
-            logger.info("%s is not fetched from: no public address among %s", target.host, list(found))
+            logger.info("%s is not fetched from: no public address among %s", _name(target), list(found))
             raise FetchError("The host has no address that this server goes to.", code="url_refused")
         return allowed
 
@@ -229,6 +231,11 @@ def _parsed(url: str) -> httpx.URL:
         return httpx.URL(url)
     except (httpx.InvalidURL, ValueError, UnicodeError):
         raise FetchError("The address cannot be read.", code="url_refused") from None
+
+
+def _name(target: httpx.URL) -> str:
+    """The host as DNS has it. `.host` would read punycode back, and raise for names that IDNA refuses."""
+    return target.raw_host.decode("ascii")
 
 
 def _joined(target: httpx.URL, location: str) -> httpx.URL:

@@ -51,7 +51,7 @@ def read_address(text: str, config: CallConfig) -> httpx.URL:
         target = httpx.URL(text)
     except (httpx.InvalidURL, ValueError, UnicodeError):
         raise _refused("cannot be read") from None
-    if target.scheme not in ("http", "https") or not target.host or target.userinfo:
+    if target.scheme not in ("http", "https") or not target.raw_host or target.userinfo:
         raise _refused("is no http: or https: address without a user's name")
     if target.port is not None and not 0 < target.port < 1 << 16:
         raise _refused("has a port that there is not")
@@ -149,10 +149,11 @@ class Callback:
         """Why it was not taken; empty if it was."""
         target = self._target
         port = target.port or (443 if target.scheme == "https" else 80)
-        found = await self._names.addresses(target.raw_host.decode("ascii"), port, self._caller)
+        host = target.raw_host.decode("ascii")
+        found = await self._names.addresses(host, port, self._caller)
         allowed = [address for address in found if is_reachable(address, self._config.networks)]
         if not allowed:
-            logger.info("no callback to %s: no address that is allowed among %s", target.host, list(found))
+            logger.info("no callback to %s: no address that is allowed among %s", host, list(found))
             return "its host has no address that this server goes to"
         if target.scheme == "https" and self._tls is None:
             self._tls = await trio.to_thread.run_sync(httpx.create_ssl_context)

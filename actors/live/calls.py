@@ -169,9 +169,12 @@ class CallActor:
             if self._callback is not None:
                 self._callback.finish()
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """The server stops: the call ends when its sessions have finished what was said."""
-        await self.perform(self.machine.drain(now=trio.current_time()))
+        for effect in self.machine.drain(now=trio.current_time()):
+            assert isinstance(effect, Tell | Hang), "a call without tracks has nothing to wait for"
+            self._say(effect)
+        self._stirred.set()
 
     async def track_gone(self, name: str, code: str, message: str) -> None:
         """A track's session is no more."""
@@ -183,18 +186,14 @@ class CallActor:
             match effect:
                 case Begin(parameters):
                     await self.perform(self._begin(parameters))
-                case Tell(event):
-                    self._tell(encode_call_event(event))
+                case Tell() | Hang():
+                    self._say(effect)
                 case OpenTrack(track, audio_format):
                     await self._open(track, audio_format)
                 case HearTrack(track, audio):
                     await self._send(track, audio)
                 case EndTrack(track):
                     await self._send(track, _FLUSH)
-                case Hang(code, reason):
-                    for socket in self._tracks.values():
-                        socket.frames.close()
-                    self._outbox.close(code, reason)
         self._stirred.set()
 
     async def _read(self) -> None:
@@ -262,6 +261,15 @@ class CallActor:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
+    def _say(self, effect: Tell | Hang) -> None:
+        match effect:
+            case Tell(event):
+                self._tell(encode_call_event(event))
+            case Hang(code, reason):
+                for socket in self._tracks.values():
+                    socket.frames.close()
+                self._outbox.close(code, reason)
+
     def _tell(self, frame: str) -> None:
         self._audience.tell(self.caller, frame)
         if not self._is_quiet:
@@ -275,7 +283,7 @@ class CallActor:
     def _problem(self, code: str, message: str) -> None:
         for effect in self.machine.problem(code, message):
             assert isinstance(effect, Tell)
-            self._tell(encode_call_event(effect.event))
+            self._say(effect)
 
     def _give_up(self, error: SlowReaderError) -> None:
         logger.info("a call's socket is not read: %s; closed", error)

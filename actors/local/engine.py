@@ -165,19 +165,23 @@ class AsyncLocalEngine(_LocalModel):
     """The same for asyncio and trio, in an `async with` statement. Cancelling a call aborts its work."""
 
     _shell: TrioShell | AsyncioShell | None = None
+    _entered: TrioShell | AsyncioShell | None = None
+    """The shell until the statement is left, also where it was closed before."""
 
     async def __aenter__(self) -> Self:
         core = self._core()
         shell = TrioShell(core) if sniffio.current_async_library() == "trio" else AsyncioShell(core)
         await shell.open()
-        self._shell = shell
+        self._shell = self._entered = shell
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        entered, self._shell, self._entered = self._entered, None, None
+        if entered is not None:
+            await entered.leave()
 
     async def aclose(self) -> None:
-        """Stop. What is running ends with UnavailableError."""
+        """Stop, from any task. What is running ends with UnavailableError."""
         shell, self._shell = self._shell, None
         if shell is not None:
             await shell.close()

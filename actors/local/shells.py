@@ -10,7 +10,7 @@ import atexit
 import math
 import queue
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Self, TypeVar
 
@@ -26,6 +26,7 @@ from .speech import Recording
 
 _T = TypeVar("_T")
 
+_WAS_CLOSED = "the engine was closed"
 CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
 
 
@@ -64,12 +65,18 @@ class Deltas:
     def __init__(self, receive: Callable[[], Awaitable[Delta | None]], cancel: Callable[[], object]) -> None:
         self._receive = receive
         self._cancel = cancel
+        self._is_closed = False
 
     def __aiter__(self) -> AsyncIterator[Delta]:
         return self
 
     async def __anext__(self) -> Delta:
-        delta = await self._receive()
+        try:
+            delta = None if self._is_closed else await self._receive()
+        except UnavailableError:
+            if not self._is_closed:  # meanwhile
+                raise
+            delta = None
         if delta is None:
             raise StopAsyncIteration
         return delta
@@ -78,10 +85,11 @@ class Deltas:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._cancel()
+        await self.aclose()
 
     async def aclose(self) -> None:
-        """Abort what is left."""
+        """Abort what is left; whoever reads on finds the end."""
+        self._is_closed = True
         self._cancel()
 
     def __del__(self) -> None:
@@ -89,23 +97,38 @@ class Deltas:
 
 
 class TrioShell:
-    """The core in the caller's loop. `open` and `close` are called in one task."""
+    """The core in the caller's loop. `open` and `leave` are called in one task, `close` in any."""
 
     def __init__(self, core: LocalCore) -> None:
         self._core = core
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
+        self._ended = trio.Event()
 
     async def open(self) -> None:
         async with AsyncExitStack() as stack:
             nursery = await stack.enter_async_context(open_work())
-            await nursery.start(self._core.run)
-            self._nursery, self._stack = nursery, stack.pop_all()
+            await nursery.start(self._serve)
+            self._stack = stack.pop_all()
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        """In a nursery of its own, whose end leaves the task that has opened it alone."""
+        try:
+            async with open_work() as self._nursery:
+                await self._nursery.start(self._core.run)
+                task_status.started()
+        finally:
+            self._ended.set()
 
     async def close(self) -> None:
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
-            await self._stack.aclose()
+        assert self._nursery is not None, "opened"
+        self._nursery.cancel_scope.cancel()
+        await self._ended.wait()
+
+    async def leave(self) -> None:
+        assert self._nursery is not None, "opened"
+        self._nursery.cancel_scope.cancel()
+        await self._stack.aclose()
 
     async def complete_all(
         self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
@@ -118,7 +141,7 @@ class TrioShell:
     def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
         send, receive = trio.open_memory_channel[Delta](math.inf)
         scope = trio.CancelScope()
-        errors: list[Exception] = []
+        errors: list[Exception] = [UnavailableError(_WAS_CLOSED)]  # unless it ends otherwise
         token = trio.lowlevel.current_trio_token()
         core = self._core
 
@@ -126,8 +149,9 @@ class TrioShell:
             with scope, send:
                 try:
                     await core.stream(prompt, options, kwargs, send.send_nowait)
+                    errors.clear()
                 except Exception as error:
-                    errors.append(error)
+                    errors[:] = [error]
 
         async def next_delta() -> Delta | None:
             try:
@@ -154,17 +178,21 @@ class AsyncioShell:
         self._threaded: Threaded | None = None
 
     async def open(self) -> None:
-        loop = asyncio.get_running_loop()
-        opening = loop.run_in_executor(None, Threaded, self._core)
+        pool = ThreadPoolExecutor(1)
+        opening = pool.submit(Threaded, self._core)
+        pool.shutdown(wait=False)
         try:
-            self._threaded = await asyncio.shield(opening)
-        except asyncio.CancelledError:  # what is being opened must be closed all the same
-            opening.add_done_callback(lambda done: loop.run_in_executor(None, done.result().close))
+            self._threaded = await asyncio.wrap_future(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)  # in the thread: the loop may be over by then
             raise
 
     async def close(self) -> None:
         if self._threaded is not None:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._threaded.close))
+
+    async def leave(self) -> None:
+        await self.close()
 
     async def complete_all(
         self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
@@ -199,6 +227,12 @@ class AsyncioShell:
         return Deltas(next_delta, future.cancel)
 
 
+def _close_opened(opening: Future[Threaded]) -> None:
+    """Close what nobody waits for any more, if it could be opened."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
 def wait(future: Future[_T]) -> _T:
     try:
         return _result(future)
@@ -211,7 +245,7 @@ def _result(future: Future[_T]) -> _T:
     try:
         return future.result()
     except CancelledError:
-        raise UnavailableError("the engine was closed") from None
+        raise UnavailableError(_WAS_CLOSED) from None
 
 
 def drain(deltas: queue.SimpleQueue[Delta | None], future: Future[None]) -> Iterator[Delta]:

@@ -128,10 +128,11 @@ class McpClients:
     async def exchange(self, target: httpx.URL, caller: str) -> AsyncIterator[Get]:
         """A connection to an address that was vetted. Raises McpFailure."""
         port = target.port or (443 if target.scheme == "https" else 80)
-        found = await self._names.addresses(target.raw_host.decode("ascii"), port, caller)
+        host = target.raw_host.decode("ascii")
+        found = await self._names.addresses(host, port, caller)
         allowed = [address for address in found if is_reachable(address, self.config.networks)]
         if not allowed:
-            logger.info("no MCP server at %s: no address that is allowed in %s", target.host, list(found))
+            logger.info("no MCP server at %s: no address that is allowed in %s", host, list(found))
             told = "The MCP server has no address that this server goes to."
             raise McpFailure(http_error(502, told), "unreachable")
         if target.scheme == "https" and self._tls is None:

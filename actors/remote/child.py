@@ -25,11 +25,11 @@ from ...engine.models.side import info_fields
 from ...protocols.errors import SensoriumError
 from ..engine.engine import Engine
 from ..kernel.nursery import first_error
-from ..logs import configure
+from ..logs import configure, flush
 from . import messages, orders
 from .frames import small_frame
 from .orders import Orders
-from .server import EngineServer
+from .server import STATE_INTERVAL_S, EngineServer
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ def run_child(descriptor: int, open_next: Open[OpenedT]) -> NoReturn:
     configure(told.logs)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     status = trio.run(_serve, told, sock, open_next)
+    flush()
     os._exit(status)  # the device's thread may be within a step; nobody waits for that
 
 
@@ -102,19 +103,34 @@ async def _serve(told: Orders, sock: socket.socket, open_next: Open[OpenedT]) ->
 
 
 async def _run(
-    told: Orders, stream: trio.SocketStream, open_next: Open[OpenedT], nursery: trio.Nursery
+    told: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
     opened: list[OpenedT] = []
-    for order in told.models:
-        started = time.monotonic()
-        opened.append(await trio.to_thread.run_sync(open_next, told, tuple(opened)))
-        await nursery.start(opened[-1].engine.run)
-        logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
-    gc.collect()
-    gc.freeze()
+    async with trio.open_nursery() as loading:
+        loading.start_soon(_say_loading, stream)
+        for order in told.models:
+            started = time.monotonic()
+            opened.append(await trio.to_thread.run_sync(open_next, told, tuple(opened)))
+            await nursery.start(opened[-1].engine.run)
+            logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
+        gc.collect()
+        gc.freeze()
+        loading.cancel_scope.cancel()
     hello = messages.Opened(tuple(info_fields(each.info) for each in opened))
     await EngineServer([each.engine for each in opened], stream).run(hello)
     os._exit(0)  # there is nobody to give anything back to
+
+
+async def _say_loading(stream: trio.abc.SendStream) -> None:
+    """Say that this process is there, until cancelled."""
+    frame = small_frame(messages.NEWS, messages.encode(messages.Loading()))
+    assert frame is not None
+    while True:
+        try:
+            await stream.send_all(frame)
+        except trio.BrokenResourceError:
+            os._exit(0)  # nobody waits for the models any more
+        await trio.sleep(STATE_INTERVAL_S)
 
 
 async def _say_why(stream: trio.SocketStream, error: SensoriumError) -> None:

@@ -129,8 +129,7 @@ class Line:
             ) from error
         finally:
             del self._calls[number]
-            self._link.abandon(number)
-            if not call.is_over:
+            if self._link.abandon(number) or not call.is_over:
                 self._link.tell(number, messages.encode(messages.Leave()))
 
     def tell(self, message: Message) -> None:

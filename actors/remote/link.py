@@ -89,12 +89,15 @@ class Link:
         while self._small_bytes >= _MAX_SMALL_BYTES and not self._is_lost:
             await self._has_room.wait()
 
-    def abandon(self, call: int) -> None:
-        """Send no more of what a call has under way. The next that it tells says so."""
+    def abandon(self, call: int) -> bool:
+        """Send no more of what a call has under way, if it has. Then it must tell something: until it does,
+        the other side keeps what it has got."""
         under_way = self._large.pop(call, None)
-        if under_way is not None:
-            self._large_bytes -= under_way.num_bytes
-            self._wake_waiting()
+        if under_way is None:
+            return False
+        self._large_bytes -= under_way.num_bytes
+        self._wake_waiting()
+        return True
 
     async def run_sending(self) -> None:
         """Send until cancelled, or until the link is lost: `run_receiving` says so."""

@@ -100,7 +100,7 @@ class Look(_Message, frozen=True):
 
 
 class Leave(_Message, frozen=True):
-    """The caller of that number has left. It is not answered."""
+    """The caller of that number has left. It is answered in kind where an answer was broken off for that."""
 
 
 class Accepted(_Message, frozen=True):
@@ -150,15 +150,19 @@ class State(_Message, frozen=True):
     models: tuple[ModelState, ...]
 
 
+class Loading(_Message, frozen=True):
+    """Said again and again by those who run engines, until all can take work: they are there."""
+
+
 class Opened(_Message, frozen=True):
-    """The first message of those who run engines, when all can take work: `info_fields` of each model."""
+    """All engines can take work: `info_fields` of each model."""
 
     models: tuple[dict[str, Any], ...]
 
 
 Message = (
     Hold | Supply | Run | Times | CloseSession | Look | Leave
-    | Accepted | Missing | Text | Aligned | Failed | State | Opened
+    | Accepted | Missing | Text | Aligned | Failed | State | Loading | Opened
 )  # fmt: skip
 
 Lengthy = Run | Times | Text

@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from ...protocols.errors import SensoriumError, UnavailableError
+from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from . import messages
 from .client import RemoteEngine
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _LEAVE_S: Final = 2.0
 """How long it may take to end by itself, once nobody talks to it any more."""
 _LOOK_S: Final = 0.5
+_PATIENCE: Final = 3
+"""How many times longer it may be silent while it loads: a library from a cold disk holds up all else."""
 _SOCKET_BYTES: Final = 1024 * 1024
 
 
@@ -129,17 +131,23 @@ class EngineProcess:
     def _ready(self, task_status: trio.TaskStatus[None]) -> Callable[[messages.Opened], None]:
         def ready(opened: messages.Opened) -> None:
             self.opened = self.opened or opened
+            for order, first, now in zip(self._orders.models, self.opened.models, opened.models, strict=True):
+                if first != now:
+                    raise ModelLoadError(
+                        f"{order.name}: its files are not those this server began with; restart the server"
+                    )
             logger.info("the engines run in process %s", self.pid())
             task_status.started()
 
         return ready
 
     async def _watch(self, line: Line, news: _News) -> None:
-        """Raise when it says nothing any more; while it loads models it says nothing."""
-        await news.ready.wait()
-        while line.silent_s < self._silence_s:  # noqa: ASYNC110 (whoever counts it knows no limit)
+        """Raise when it says nothing any more."""
+        while True:
+            limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
+            if line.silent_s >= limit_s:
+                raise EngineProcessError(f"the engines' process has said nothing for {limit_s:g} s")
             await trio.sleep(_LOOK_S)
-        raise EngineProcessError(f"the engines' process has said nothing for {self._silence_s:g} s")
 
 
 class _News:
@@ -149,7 +157,7 @@ class _News:
         self.line: Line | None = None
         self.error: SensoriumError | None = None
         """Why it cannot go on, as it says itself."""
-        self.ready = trio.Event()
+        self.is_ready = False
         self._engines = engines
         self._on_ready = on_ready
 
@@ -161,10 +169,10 @@ class _News:
                     engine.take(message)
             case messages.Opened():
                 assert self.line is not None
-                self.ready.set()
+                self._on_ready(message)
+                self.is_ready = True
                 for engine in self._engines:
                     engine.connect(self.line)
-                self._on_ready(message)
             case messages.Failed():
                 self.error = messages.raised(message)
 

@@ -92,10 +92,12 @@ class EngineServer:
             case messages.Supply() if work is not None:
                 work.features = messages.features_of(message, buffers)
                 work.supplied.set()
-            case messages.Leave() if work is not None:
-                self._link.abandon(number)
-                work.scope.cancel()
-                await work.done.wait()  # who leaves may use its request id again at once
+            case messages.Leave():
+                if self._link.abandon(number):
+                    self._answer(number, messages.Leave())
+                if work is not None:
+                    work.scope.cancel()
+                    await work.done.wait()  # who leaves may use its request id again at once
             case messages.Hold() | messages.Run() | messages.Times() if len(self._works) < MAX_CALLS:
                 self._works[number] = work = _Work()
                 self._nursery.start_soon(self._work, number, message, work)

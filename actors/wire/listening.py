@@ -125,11 +125,12 @@ class _Entrance:
             self.guard.statistics.num_left += 1
             connected.close()
             return
-        seat = self.guard.admit(_block_of(peer[0]))
+        client = _plain(peer[0]), peer[1]
+        seat = self.guard.admit(_block_of(client[0]))
         if seat is None:
             connected.close()
             return
-        nursery.start_soon(self._serve, trio.socket.from_stdlib_socket(connected), peer[:2], seat)
+        nursery.start_soon(self._serve, trio.socket.from_stdlib_socket(connected), client, seat)
 
     async def _serve(self, connected: trio.socket.SocketType, client: Address, seat: Seat) -> None:
         wire = Wire(connected, send_timeout_s=self.send_timeout_s)
@@ -161,9 +162,14 @@ def _has_left(connected: socket.socket) -> bool:
         return True
 
 
+def _plain(address: str) -> str:
+    """An IPv4 client is called so also where one socket listens to both kinds (`::`)."""
+    mapped = ipaddress.IPv6Address(address).ipv4_mapped if ":" in address else None
+    return str(mapped or address)
+
+
 def _block_of(address: str) -> str:
     """What counts as one address: of IPv6 the 64 bits that one customer has to himself."""
     if ":" not in address:
         return address
-    found = ipaddress.IPv6Address(address.partition("%")[0])
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+    return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,9 +20,8 @@ def scope_of(request: h11.Request, *, client: Address, server: Address) -> dict[
     target = bytes(request.target)
     scheme, is_absolute, rest = target.partition(b"://")
     if is_absolute and scheme.lower() in {b"http", b"https"}:
-        authority, _, path = rest.partition(b"/")
-        authority, has_query, query = authority.partition(b"?")
-        target = b"/" + path if not has_query else b"/?" + query
+        authority = re.split(b"[/?]", rest, maxsplit=1)[0]
+        target = b"/" + rest[len(authority) :].removeprefix(b"/")
         headers = [(b"host", authority), *(each for each in headers if each[0] != b"host")]
     raw_path, _, query = target.partition(b"?")
     scope: dict[str, Any] = {

@@ -27,6 +27,12 @@ def test_an_address_and_all_below_it_is_allowed(url: str) -> None:
     assert not is_allowed(url)
 
 
+def test_a_name_that_idna_refuses_is_a_name_like_others() -> None:
+    """DNS has such names; httpx would read them back, and raise."""
+    assert is_allowed("https://xn--ls8h.la/mcp", "https://xn--ls8h.la/mcp")
+    assert not is_allowed("https://xn--ls8h.la/mcp", "https://a.example/mcp")
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -170,6 +170,10 @@ def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Pa
         (("--port", "70000"), "sensorium: --port is 70000; allowed: 0 to 65535"),
         (("--max-sessions", "0"), "sensorium: --max-sessions is 0; allowed: at least 1"),
         (("tiny-whisper", "tiny-whisper"), "sensorium: two models share the name 'tiny-whisper'"),
+        (("--api-key", ""), "sensorium: --api-key is ''; allowed: a text that is not empty"),
+        (("./nowhere", "--allowed-media-folder", ""), "sensorium: --allowed-media-folder is ''"),
+        (("./nowhere", "--api-key-file="), "sensorium: --api-key-file is ''"),
+        (("./nowhere", ""), "sensorium: MODEL is ''"),
     ],
 )
 def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -177,6 +181,20 @@ def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: st
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "option", ["api_key", "api_key_file", "allowed_media_folder", "allowed_media_domains"]
+)
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_variable_that_nobody_filled_in_opens_nothing(
+    run: Run, tmp_path: Path, option: str, value: str
+) -> None:
+    """As in `-e SENSORIUM_API_KEY=$KEY` without a KEY."""
+    variable = f"SENSORIUM_{option.upper()}"
+    done = run("serve", str(tmp_path / "nowhere"), **{variable: value})
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"sensorium: {variable} is ''; allowed: a text that is not empty")
 
 
 def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, tmp_path: Path) -> None:
@@ -229,8 +247,11 @@ def test_a_benchmark_that_is_interrupted_says_nothing(tmp_path: Path) -> None:
                 assert leaves(process, signal.SIGINT) == (130, "", "")
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
-    with started("models") as process:
+@pytest.mark.parametrize(
+    "arguments", [("models",), ("serve", "tiny-whisper", "--port", "0", "--log-level", "error")]
+)
+def test_a_reader_that_has_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+    with started(*arguments) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(60) == 141

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pytest
-from sensorium.actors import commands
+from sensorium.actors import commands, logs
 
 SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main()")
 QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "SENSORIUM_KERNELS": "default"}
@@ -41,6 +41,7 @@ def running(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
             code = commands.run(arguments)
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
+        logs.flush()
         return Done(code, *capfd.readouterr())
 
     root = logging.getLogger()

@@ -5,9 +5,11 @@ What is opened for an order depends on the name of its model; no torch is loaded
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -36,7 +38,7 @@ class Opened:
 
 
 def orders(*models: str) -> Orders:
-    """For models of those kinds: fake, missing."""
+    """For models of those kinds: fake, missing, stuck, changing."""
     return Orders(
         tuple(ModelOrder(f"{model}{place}", model, EngineConfig()) for place, model in enumerate(models)),
         max_pixels=0,
@@ -50,6 +52,10 @@ def open_next(told: Orders, opened: Sequence[Opened]) -> Opened:
     match order.model:
         case "missing":
             raise ModelLoadError(f"{order.name}: no such folder")
+        case "stuck":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "changing":
+            return Opened(make_fake_engine(make_worker=ThreadWorker), replace(INFO, max_context=os.getpid()))
     return Opened(make_fake_engine(make_worker=ThreadWorker), INFO)
 
 

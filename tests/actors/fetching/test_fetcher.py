@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from sensorium.actors.fetch_config import FetchConfig
+from sensorium.actors.fetching import fetcher as fetcher_file
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names
 from sensorium.protocols.errors import FetchError, OverloadedError
@@ -101,6 +103,18 @@ async def test_names_inside_are_not_told_from_names_that_are_not_there() -> None
     inside = await refusal(fetcher(FetchConfig(), lambda *_: ["10.0.0.1"]), "http://db.internal/")
     nowhere = await refusal(fetcher(FetchConfig(), no_such_name), "http://db.internal/")
     assert (inside.message, inside.code) == (nowhere.message, nowhere.code)
+
+
+async def test_a_name_that_idna_refuses_is_a_name_like_others() -> None:
+    """DNS has such names, as xn--ls8h.la; httpx would read them back, and raise."""
+    async with file_host() as host:
+        host.answers |= {"/": answer(b"x"), "/there": redirect(host.url("/", "xn--"))}
+        fetching = fetcher()
+        assert await fetching.fetch(host.url("/", "xn--ls8h.la"), taken) == b"x"
+        assert await fetching.fetch(host.url("/there"), taken) == b"x"
+    for url in ("http://a.xn--/", "https://xn--/"):
+        assert (await refusal(fetcher(resolve=lambda *_: ["10.0.0.1"]), url)).code == "url_refused"
+        assert (await refusal(fetcher(resolve=lambda *_: ()), url)).code == "url_refused"
 
 
 async def test_every_redirect_is_vetted_again() -> None:
@@ -269,8 +283,10 @@ async def test_no_room_ends_it_and_is_not_the_address_fault() -> None:
 
     async with file_host() as host:
         host.answers["/"] = answer(b"x")
+        fetching = fetcher()
         with pytest.raises(OverloadedError):
-            await fetcher().fetch(host.url("/"), full)
+            await fetching.fetch(host.url("/"), full)
+        assert fetching.statistics().num_failed == 1
 
 
 async def test_nothing_is_fetched_where_that_is_off_but_local_files_are_read(
@@ -280,6 +296,19 @@ async def test_nothing_is_fetched_where_that_is_off_but_local_files_are_read(
     fetching = fetcher(FetchConfig(fetch_media="off", allowed_media_folder=(tmp_path,)))
     assert (await refusal(fetching, "http://files.test/")).code == "url_refused"
     assert await fetching.fetch(f"file://{tmp_path}/x", taken) == b"x"
+
+
+async def test_a_disk_that_hangs_ends_in_time_and_holds_no_threads_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(fetcher_file, "read_local_file", lambda *_: go_on.wait())
+    try:
+        with trio.fail_after(10):
+            assert (await refusal(fetcher(QUICK), "file:///x")).code == "fetch_timeout"
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    finally:
+        go_on.set()
 
 
 async def test_cancelling_ends_the_connection() -> None:

@@ -155,6 +155,14 @@ def test_addresses_that_are_none(address: str) -> None:
     assert (refused.value.code, refused.value.param) == ("callback_refused", "callback")
 
 
+def test_a_name_that_idna_refuses_is_a_name_like_others() -> None:
+    """DNS has such names, as xn--ls8h.la; httpx would read them back, and raise."""
+    allowed = CallConfig(("xn--ls8h.la",), (), SECRET)
+    assert read_address("https://xn--ls8h.la/", allowed).raw_host == b"xn--ls8h.la"
+    with pytest.raises(BadRequestError, match="not allowed here"):
+        read_address("https://xn--ls8h.la/", CONFIG)
+
+
 def test_without_an_operators_word_there_are_no_callbacks() -> None:
     with pytest.raises(BadRequestError, match="not allowed here"):
         read_address("https://hooks.example/", CallConfig())

@@ -86,6 +86,22 @@ async def test_a_call_without_room_for_a_track_is_told_of_in_order(nursery: trio
     assert told == [("call.started", 1), ("error", 2), ("error", 3), ("call.summary", 4)]
 
 
+async def test_a_call_that_has_not_begun_ends_with_the_server_and_nobody_waits(nursery: trio.Nursery) -> None:
+    def open_track(_: Socket, __: AudioFormat) -> Line:
+        raise AssertionError
+
+    async def serve(_: Line) -> None:
+        raise AssertionError
+
+    provider = FakeSocket()
+    outbox = Outbox(max_events=100, max_bytes=100_000, send_timeout_s=5)
+    actor = CallActor(provider, outbox, agreed(open_track), serve, Audience(), ONE)
+    nursery.start_soon(actor.run)
+    actor.drain()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [event["event"] for event in provider.received] == ["call.summary"]
+
+
 async def test_numbers_go_up_where_a_callback_has_no_room(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,35 @@ async def test_what_its_first_start_fails_with_is_raised(
     assert health(process.engines[0]) == "failed"
 
 
+async def test_one_that_hangs_while_it_loads_is_not_waited_for() -> None:
+    process = EngineProcess(orders("stuck"), silence_s=0.5, command=COMMAND)
+    with (
+        pytest.RaisesGroup(
+            pytest.RaisesExc(EngineProcessError, match="has said nothing for"),
+            flatten_subgroups=True,
+            allow_unwrapped=True,
+        ),
+        trio.fail_after(30),
+    ):
+        await process.run()
+    assert process.pid() is None
+
+
+async def test_a_model_that_has_changed_meanwhile_is_not_served(caplog: pytest.LogCaptureFixture) -> None:
+    """Who faces clients has the side that was read at the first start."""
+    process = EngineProcess(orders("fake", "changing"), silence_s=600.0, policy=POLICY, command=COMMAND)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        first = process.pid()
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: health(process.engines[0]) == "failed")
+        nursery.cancel_scope.cancel()
+    errors = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    said = "changing1: its files are not those this server began with; restart the server"
+    assert [str(error) for error in errors if isinstance(error, ModelLoadError)] == [said] * 2
+
+
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

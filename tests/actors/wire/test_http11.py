@@ -55,10 +55,13 @@ async def test_an_absolute_uri_names_host_and_path() -> None:
     async with serving() as server, connected(server.port) as peer:
         await peer.request("GET http://example.org:81/a%20b?c=d HTTP/1.1")
         await peer.request("GET http://example.org?c HTTP/1.1")
-        one, other = server.app.scopes
+        await peer.request("GET http://example.org?c=a/b&d HTTP/1.1")
+        one, other, third = server.app.scopes
         assert (one["path"], one["raw_path"], one["query_string"]) == ("/a b", b"/a%20b", b"c=d")
         assert [value for name, value in one["headers"] if name == b"host"] == [b"example.org:81"]
         assert (other["path"], other["query_string"]) == ("/", b"c")
+        assert (third["path"], third["query_string"]) == ("/", b"c=a/b&d")
+        assert [value for name, value in third["headers"] if name == b"host"] == [b"example.org"]
 
 
 async def test_http_1_0_is_answered_once() -> None:

@@ -12,6 +12,7 @@ import trio
 from sensorium.actors.wire.guard import ConnectionLimits, Guard
 from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.actors.wire.stream import Wire
+from sensorium.actors.wire.websocket import AsgiApp
 from starlette.types import Receive, Scope, Send
 
 pytestmark = pytest.mark.slow
@@ -38,9 +39,11 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(guard: Guard | None = None, *, num_gone: int = 0) -> AsyncIterator[int]:
-    """The port of a server of `echo`, which so many have connected to and left before it looks."""
-    listener = open_listener("127.0.0.1", 0)
+async def serving(
+    guard: Guard | None = None, *, app: AsgiApp = echo, host: str = "127.0.0.1", num_gone: int = 0
+) -> AsyncIterator[int]:
+    """The port of a server, which so many have connected to and left before it looks."""
+    listener = open_listener(host, 0)
     port: int = listener.getsockname()[1]
     stop = trio.Event()
     for _ in range(num_gone):
@@ -48,7 +51,7 @@ async def serving(guard: Guard | None = None, *, num_gone: int = 0) -> AsyncIter
 
     async def serve() -> None:
         await serve_connections(
-            echo,
+            app,
             listener,
             guard=guard or Guard(LIMITS),
             max_message_bytes=1000,
@@ -203,3 +206,19 @@ async def test_who_left_before_we_looked_takes_no_place_and_no_task() -> None:
             await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert (await receive_all(stream)).startswith(b"HTTP/1.1 204")
         assert (guard.statistics.num_left, guard.statistics.num_accepted) == (40, 1)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+async def test_an_ipv4_client_is_called_so_where_both_kinds_may_come() -> None:
+    clients: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        clients.append(scope["client"][0])
+        await echo(scope, receive, send)
+
+    async with serving(app=app, host="::") as port:
+        for host in ("127.0.0.1", "::1"):
+            async with await trio.open_tcp_stream(host, port) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                await receive_all(stream)
+    assert clients == ["127.0.0.1", "::1"]

@@ -1,0 +1,36 @@
+"""Temporary folders: no longer there than who made them, or than the next server's start."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from sensorium.actors.kernel.disk import own_folder
+
+
+def test_what_a_killed_server_has_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with own_folder() as folder:
+        name = Path(folder).name
+    assert not Path(folder).exists()
+    left, locked, new = (tmp_path / (name[:-8] + letter * 8) for letter in "abc")
+    others = [tmp_path / "sensorium-mine", tmp_path / (name[:-8] + "notes")]
+    for each in (left, locked, new, *others):
+        each.mkdir()
+        (each / "upload").write_bytes(b"x")
+        if each != new:
+            os.utime(each, (time.time() - 90,) * 2)
+    handle = os.open(locked, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with own_folder() as folder:
+            found = set(tmp_path.iterdir())
+    finally:
+        os.close(handle)
+    assert found == {Path(folder), locked, new, *others}

@@ -1,0 +1,128 @@
+"""The two ways to a core: closed from any task, given up while they open, and streams that end alike."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from sensorium import AsyncLocalEngine
+from sensorium.actors.kernel.nursery import open_work
+from sensorium.actors.local.core import LoadedLocal, LocalCore
+from sensorium.actors.local.options import Delta
+from sensorium.protocols.errors import UnavailableError
+
+pytestmark = pytest.mark.slow
+
+DELTA = Delta("x", (1,), None)
+
+
+class Core(LocalCore):
+    """Gives two deltas, then nothing more; `load` waits for `go_on`."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.loading, self.ended = threading.Event(), threading.Event()
+        super().__init__(self._load_it, max_running=1)
+
+    def _load_it(self) -> LoadedLocal:
+        self.loading.set()
+        assert self.go_on.wait(60)
+        return LoadedLocal(name="fake", run=self._run_it, text=None, speech=None)
+
+    async def _run_it(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self.over = trio.Event()
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.over.set()
+            self.ended.set()
+
+    async def stream(self, *given: Any) -> None:  # noqa: ANN401 (of the real one)
+        put: Callable[[Delta], None] = given[-1]
+        put(DELTA)
+        put(DELTA)
+        async with open_work():
+            await self.over.wait()
+            raise UnavailableError("the engine is closed")
+
+
+def engine_of(core: Core) -> AsyncLocalEngine:
+    engine = AsyncLocalEngine("fake")
+    engine._core = lambda: core  # type: ignore[method-assign]
+    return engine
+
+
+def run(library: str, function: Callable[[], Awaitable[None]]) -> None:
+    """To its end, or not for ever."""
+
+    async def under_trio() -> None:
+        with trio.fail_after(60):
+            await function()
+
+    async def under_asyncio() -> None:
+        async with asyncio.timeout(60):
+            await function()
+
+    if library == "trio":
+        trio.run(under_trio)
+    else:
+        asyncio.run(under_asyncio())
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_a_stream_that_was_closed_is_at_its_end_and_one_that_lost_its_engine_is_not(library: str) -> None:
+    core = Core()
+    core.go_on.set()
+
+    async def main() -> None:
+        async with engine_of(core) as engine:
+            closed, lost = engine.stream("x"), engine.stream("x")
+            for stream in (closed, lost):
+                assert await anext(stream) == DELTA
+            await closed.aclose()
+            assert [delta async for delta in closed] == []
+            await engine.aclose()
+            assert core.ended.is_set()
+            with pytest.raises(UnavailableError, match="closed"):
+                _ = [delta async for delta in lost]
+            with pytest.raises(UnavailableError, match="not running"):
+                engine.stream("x")
+
+    run(library, main)
+
+
+def test_another_task_may_close_it_and_who_opened_it_goes_on() -> None:
+    core = Core()
+    core.go_on.set()
+
+    async def main() -> None:
+        async with engine_of(core) as engine:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(engine.aclose)
+                await trio.to_thread.run_sync(core.ended.wait, 60)
+            await trio.lowlevel.checkpoint()
+            with pytest.raises(UnavailableError):
+                await engine.generate("x")
+
+    run("trio", main)
+    assert core.ended.is_set()
+
+
+def test_who_is_cancelled_while_it_opens_leaves_nothing_running() -> None:
+    core = Core()
+
+    async def main() -> None:
+        opening = asyncio.create_task(engine_of(core).__aenter__())
+        await asyncio.to_thread(core.loading.wait, 60)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    run("asyncio", main)
+    core.go_on.set()
+    assert core.ended.wait(60)
