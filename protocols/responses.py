@@ -369,12 +369,12 @@ def input_items(raw: Raw) -> list[Raw]:
 
 def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
     """An item as answers have it."""
-    text = item.get("content")
-    if item["type"] != "message" or not isinstance(text, str):
+    content = item.get("content")
+    if item["type"] != "message" or not isinstance(content, str):
         return item
     if item.get("role") != "assistant":
-        return {**item, "content": [{"type": "input_text", "text": text}]}
-    said = {"type": "output_text", "text": text, "annotations": []}
+        return {**item, "content": [{"type": "input_text", "text": content}]}
+    said = {"type": "output_text", "text": content, "annotations": []}
     return {"status": "completed", **item, "content": [said]}
 
 

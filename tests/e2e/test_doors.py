@@ -206,7 +206,9 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
         ]
         for thread in threads:
             thread.start()
-        wait_until(lambda: server.statistics().num_decode_tokens > 8)
+        wait_until(lambda: server.service.num_requests == len(threads))
+        num_begun = server.statistics().num_decode_tokens + 8 * len(threads)
+        wait_until(lambda: server.statistics().num_decode_tokens > num_begun)
         began = time.monotonic()
         server.run(server.stop.set)
         for thread in threads:

@@ -99,15 +99,15 @@ def test_megabytes_of_prompt(server: Server, path: str, body: dict[str, Any], pa
 
 
 def test_an_answer_of_very_many_logprobs_is_refused(server: Server) -> None:
-    for path, more in (
-        ("/v1/completions", {"prompt": "a", "logprobs": 20}),
-        ("/v1/chat/completions", {"messages": [HELLO], "logprobs": True, "top_logprobs": 20}),
+    for path, param, more in (
+        ("/v1/completions", "logprobs", {"prompt": "a", "logprobs": 20}),
+        ("/v1/chat/completions", "top_logprobs", {"messages": [HELLO], "logprobs": True, "top_logprobs": 20}),
     ):
         for streams in (False, True):
             body = {"model": "text", "n": 128, "max_tokens": 200, "stream": streams, **more}
             refused = post(server, path, body)
             assert refused.status_code == 400, refused.text[:200]
-            assert refused.json()["error"]["param"] == "logprobs"
+            assert refused.json()["error"]["param"] == param
             assert "300,000" in refused.json()["error"]["message"]
 
 
