@@ -23,7 +23,7 @@ _MAX_OF_CALLER: Final = 2
 
 
 class Grammars(Protocol):
-    """What compiles: `engine/execution/grammar.py`'s store, or a fake in tests. Thread-safe."""
+    """What compiles: `engine/execution/grammar_store.py`'s store, or a fake in tests. Thread-safe."""
 
     def compile(self, grammar: Grammar, caller: str = "") -> None:
         """Make `grammar` ready for the runner. Raises BadRequestError that says what is wrong with it,

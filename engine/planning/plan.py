@@ -140,8 +140,8 @@ class Sampled(msgspec.Struct, frozen=True):
     probe_probability: float | None = None
     finish_reason: FinishReason | None = None
     stop_logprob: float | None = None
-    stop_token_id: int | None = None
     """Of the stop token that was chosen, where log-probabilities are wanted."""
+    stop_token_id: int | None = None
     lifted: tuple[bool, ...] = ()
     """See `TokensSampled`."""
     error: str | None = None

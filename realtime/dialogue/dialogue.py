@@ -120,6 +120,7 @@ class Dialogue:
     def make_place(self) -> ItemId | None:
         """A turn comes: what was seen before it is complete. The id of the item that it comes behind."""
         self.video.seal()
+        self._editor.make_room()
         return self.items.last_id
 
     def open(self) -> None:
@@ -150,6 +151,8 @@ class Dialogue:
         self.video.settings = settings.video
         self._interrupts = detection is not None and detection.interrupt_response is not False
         self._answers_turns = detection is not None and detection.create_response is not False
+        if detection is None and self._owed.is_postponed:
+            self._owed.clear()  # who speaks is committed by the client
 
     def follow(self, event: ServerEvent) -> None:
         """What the client is told; of interest is what becomes of turns."""
@@ -165,9 +168,7 @@ class Dialogue:
                 self._owed.is_postponed = False
             case InputAudioBufferCommitted(item_id=item_id):
                 turn = self._editor.add_turn(item_id)
-                self._owed.is_postponed = False
-                if self._answers_turns and not self.is_committing:
-                    self._owed.add(turn)
+                self._owed.turn_ended(turn, is_answered=self._answers_turns, by_client=self.is_committing)
             case ConversationItemInputAudioTranscriptionDelta(item_id=item_id):
                 self._editor.hears(item_id)
             case ConversationItemInputAudioTranscriptionCompleted(item_id=item_id, transcript=transcript):

@@ -132,9 +132,11 @@ class Editor:
     def _delete(self, item_id: str) -> None:
         item = self.items.get(item_id)
         if item.status == "in_progress":
-            first = "cancel its response" if item.clip is None else "commit or clear the image buffer"
+            how = "cancel its response first"
+            if item.clip is not None:
+                how = "commit or clear the image buffer, and wait for its `conversation.item.done`"
             raise BadRequestError(
-                f"the item is still in progress: {first} first",
+                f"the item is still in progress: {how}",
                 code="item_in_progress",
                 param="item_id",
             )

@@ -33,9 +33,13 @@ class OwedAnswers:
         turns = self.turns
         return bool(turns) and not self.is_postponed and not any(item.waits for item in turns)
 
-    def add(self, item: Item) -> None:
-        """A turn has ended, and nobody else asks for its answer."""
-        self._all.append(item)
+    def turn_ended(self, item: Item, *, is_answered: bool, by_client: bool) -> None:
+        """A turn has ended. A client that ends it asks for the answer itself, to all that was said."""
+        self.is_postponed = False
+        if by_client:
+            self.clear()
+        elif is_answered:
+            self._all.append(item)
 
     def answered_by(self, context: Container[Item]) -> None:
         """A response answers to these."""
@@ -44,3 +48,4 @@ class OwedAnswers:
     def clear(self) -> None:
         """Owe nothing."""
         self._all = []
+        self.is_postponed = False

@@ -155,3 +155,17 @@ def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() ->
             talk.silence(700)
             talk.answer("")
         assert talk.prompt() == [("user", "how many")]
+
+
+def test_a_client_that_commits_behind_a_turn_asks_for_both() -> None:
+    for detection in ({"type": "server_vad"}, None):
+        talk = Talk()
+        talk.speak(800)
+        talk.silence(700)
+        talk.speak(800)
+        talk.update({"turn_detection": detection})
+        talk.answer("how many", item_id=talk.of("committed")[0]["item_id"])
+        talk.commit()
+        response = talk.respond()
+        talk.answer("are there")
+        assert talk.prompt(response) == [("user", "how many"), ("user", "are there")]
