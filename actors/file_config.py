@@ -53,7 +53,7 @@ class FileConfig:
         Requests with files or bodies over 1 MiB in hand at once; more are answered 503.
     """
 
-    max_upload_mib: float = 100.0
+    max_upload_mib: float = 25.0
     max_audio_s: float = 2 * 3600.0
     media_memory: str = "2GiB"
     media_cache: str = "1GiB"

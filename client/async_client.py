@@ -39,6 +39,7 @@ from .requests import (
     Call,
     FileOptions,
     Model,
+    Part,
     StreamDecoder,
     TextDelta,
     TextDone,
@@ -248,8 +249,9 @@ class AsyncClient:
             await anyio.sleep(wait_s)
 
     async def _ask_once(self, call: Call[T]) -> T:
-        with readable_errors(self.options), open_part(call.file) as part:
-            response = await self._http.request(**call.to_send(self.options, part))
+        with readable_errors(self.options):
+            async with _opened(call.file) as part:
+                response = await self._http.request(**call.to_send(self.options, part))
         with noting(response.headers):
             return call.result(response.status_code, response.content)
 
@@ -268,10 +270,24 @@ class AsyncClient:
             await anyio.sleep(wait_s)
 
     async def _lines_once(self, call: Call[None]) -> AsyncGenerator[str]:
-        with readable_errors(self.options), open_part(call.file) as part:
-            async with self._http.stream(**call.to_send(self.options, part)) as response:
+        with readable_errors(self.options):
+            async with (
+                _opened(call.file) as part,
+                self._http.stream(**call.to_send(self.options, part)) as response,
+            ):
                 if not response.is_success:
                     with noting(response.headers):
                         check_status(response.status_code, await response.aread())
                 async for line in response.aiter_lines():
                     yield line
+
+
+@asynccontextmanager
+async def _opened(file: AudioFile | None) -> AsyncIterator[dict[str, Part] | None]:
+    """As `open_part`, in a thread: a pipe is read, and may take its time."""
+    opening = open_part(file)
+    part = await anyio.to_thread.run_sync(opening.__enter__, abandon_on_cancel=True)
+    try:
+        yield part
+    finally:
+        opening.__exit__(None, None, None)

@@ -6,7 +6,11 @@ Logic is in `client/session_core.py`; frames are moved by `client/async_shell.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+import queue
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from functools import partial
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -18,6 +22,8 @@ from .events import Event
 from .live_core import AudioChunk, LeftError
 from .session_core import SessionCore
 
+_LOOK_S: Final = 0.2
+"""How long a thread of the pool waits for a chunk at a time: the program's end waits for these."""
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
 
 
@@ -138,23 +144,47 @@ class _Transcription:
 
 
 class _Chunks:
-    """A plain iterable as an async one: a thread of its own asks it, for it may wait for a microphone."""
+    """A plain iterable as an async one. It may wait for a microphone for ever, so it is asked in a daemon
+    thread of its own, which the program's end does not wait for."""
 
     def __init__(self, chunks: Iterable[AudioChunk]) -> None:
-        self._chunks = iter(chunks)
-        self._thread = anyio.CapacityLimiter(1)
+        self._wanted = queue.SimpleQueue[bool]()
+        self._read = queue.SimpleQueue[AudioChunk | BaseException]()
+        arguments = iter(chunks), self._wanted, self._read
+        threading.Thread(target=_read_wanted, args=arguments, daemon=True).start()
+
+    def __del__(self) -> None:
+        self._wanted.put(False)
 
     def __aiter__(self) -> _Chunks:
         return self
 
     async def __anext__(self) -> AudioChunk:
-        return await to_thread.run_sync(self._next, abandon_on_cancel=True, limiter=self._thread)
+        self._wanted.put(True)
+        while True:
+            try:
+                found = await to_thread.run_sync(
+                    partial(self._read.get, timeout=_LOOK_S), abandon_on_cancel=True
+                )
+            except queue.Empty:
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            return found
 
-    def _next(self) -> AudioChunk:
+
+def _read_wanted(
+    chunks: Iterator[AudioChunk],
+    wanted: queue.SimpleQueue[bool],
+    read: queue.SimpleQueue[AudioChunk | BaseException],
+) -> None:
+    while wanted.get():
         try:
-            return next(self._chunks)
+            read.put(next(chunks))
         except StopIteration:
-            raise StopAsyncIteration from None
+            read.put(StopAsyncIteration())
+        except BaseException as error:  # (raised where the chunk was wanted)
+            read.put(error)
 
 
 def _aiter(chunks: AudioChunks) -> AsyncIterable[AudioChunk]:

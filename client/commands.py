@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
 from .bench.commands import bench, bench_text
@@ -351,11 +351,11 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     # No option of theirs is read from the environment but those that `options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.
-    with_input = Parameter(
-        negative=(), show_env_var=False, allow_leading_hyphen=True, validator=_check_source
-    )
+    with_input = Parameter(negative=(), show_env_var=False, allow_leading_hyphen=True)
+    source = Parameter(allow_leading_hyphen=True, validator=_check_source)
+    listen.__annotations__["source"] = Annotated[Path | None, source]
     app.command(transcribe, default_parameter=with_input)
-    app.command(listen, default_parameter=with_input)
+    app.command(listen, default_parameter=usual)
     app.command(chat, default_parameter=with_input)
     app.command(watch, default_parameter=usual)
     app.command(bench, default_parameter=usual)

@@ -213,7 +213,8 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
 
 
 def _whole(opened: BinaryIO) -> bytes | BinaryIO:
-    return opened if opened.seekable() else opened.read()
+    is_seekable = getattr(opened, "seekable", None)
+    return opened if is_seekable is not None and is_seekable() else opened.read()
 
 
 def parse_transcript(body: bytes) -> Transcript:
@@ -283,10 +284,12 @@ class Call(Generic[_T]):
 
     @property
     def is_repeatable(self) -> bool:
-        """It can be sent again: a file object has been read by then, and readiness is asked for now."""
-        return self.path != "/health" and (
-            self.file is None or isinstance(self.file, str | bytes | bytearray | memoryview | os.PathLike)
-        )
+        """It can be sent again: a file object or a pipe has been read by then, and readiness is asked for
+        now."""
+        if isinstance(self.file, str | os.PathLike):
+            return Path(self.file).is_file()
+        is_held = self.file is None or isinstance(self.file, bytes | bytearray | memoryview)
+        return self.path != "/health" and is_held
 
     def result(self, status: int, body: bytes) -> _T:
         """The answer as a value. Raises APIError for anything but success."""

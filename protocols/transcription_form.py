@@ -161,7 +161,7 @@ def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[S
     for name, is_asked in zip(names, (include_usage, continuously), strict=True):
         if is_asked and not stream:
             raise BadRequestError(f"`{name}` needs `stream`", param=name)
-    is_vllm = asked == "vllm" or (not asked and any(name in scalars for name in names))
+    is_vllm = asked == "vllm" or (not asked and any(scalars.get(name, "").strip() for name in names))
     return "vllm" if is_vllm else "openai", include_usage or continuously
 
 

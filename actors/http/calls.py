@@ -99,8 +99,29 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
         unknown = sorted(set(asked) - _OPTIONS)
         if unknown:
             raise BadRequestError(f"{unknown[0][:40]!r} is no option of a call", param=unknown[0][:40])
-        if caller is not None:
-            _terms(service, asked, caller)  # says now what is wrong with the address
+        # Says now what is wrong with the address.
+        known = None if caller is None else _terms(service, asked, caller)
+        get_known = None if caller is not None else _meet(service, websocket, outbox)
+
+        def agree(parameters: Mapping[str, str]) -> Terms:
+            options = {name: value for name, value in parameters.items() if name in _OPTIONS} | asked
+            if get_known is None:
+                assert caller is not None
+                return _terms(service, options, caller)
+            found = _caller_of(service, parameters)
+            get_known()
+            return _terms(service, options, found)
+
+        actor = CallActor(
+            socket,
+            outbox,
+            agree,
+            service.sessions.serve,
+            service.audience,
+            caller,
+            is_quiet=asked.get("events") == "off",
+            open_callback=None if known is None else known.open_callback,
+        )
     except SensoriumError as error:
         told = CallEvent(
             event="error", call="", seq=1, code=error.code, message=error.message, param=error.param
@@ -108,21 +129,6 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
         await socket.send(encode_call_event(told))
         await socket.close(close_code(error), error.message)
         return
-    get_known = None if caller is not None else _meet(service, websocket, outbox)
-
-    def agree(parameters: Mapping[str, str]) -> Terms:
-        options = {name: value for name, value in parameters.items() if name in _OPTIONS} | asked
-        if get_known is None:
-            assert caller is not None
-            return _terms(service, options, caller)
-        known = _caller_of(service, parameters)
-        get_known()
-        return _terms(service, options, known)
-
-    is_quiet = asked.get("events") == "off"
-    actor = CallActor(
-        socket, outbox, agree, service.sessions.serve, service.audience, caller, is_quiet=is_quiet
-    )
     service.calls.add(actor)
     try:
         await actor.run()

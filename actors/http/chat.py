@@ -62,7 +62,7 @@ class ChatRoutes:
                 lane=self._service.lane(caller, priority=wish.priority or 0, num_answers=wish.num_choices),
                 cache_salt=self._service.cache_salt(caller, wish.cache_salt),
                 max_entries=self._service.config.engine.max_logprob_entries,
-                names=(("logprobs", "top_logprobs"),),
+                names=(("logprobs", "top_logprobs"),) if wish.top_logprobs else (),
             )
             return await answering.respond(request, hold)
 

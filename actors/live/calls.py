@@ -137,8 +137,12 @@ class CallActor:
         caller: Caller | None,
         *,
         is_quiet: bool = False,
+        open_callback: OpenCallback | None = None,
     ) -> None:
-        """`caller` and `is_quiet` are of what comes before `start`; None: who calls is not known yet."""
+        """`caller`, `is_quiet` and `open_callback` are known before `start`; None: who calls is not yet.
+
+        Raises SensoriumError where there is no room for the callback.
+        """
         self.machine = CallMachine(
             f"call_{uuid4().hex[:24]}", now=trio.current_time(), is_known=caller is not None
         )
@@ -150,7 +154,7 @@ class CallActor:
         self._serve = serve
         self._audience = audience
         self._is_quiet = is_quiet
-        self._callback: Callback | None = None
+        self._callback = None if open_callback is None else open_callback(self._problem)
         self._tracks: dict[str, TrackSocket] = {}
         self._work: trio.Nursery | None = None
         self._stirred = trio.Event()
@@ -225,7 +229,7 @@ class CallActor:
     def _begin(self, parameters: Mapping[str, str]) -> Sequence[CallEffect]:
         try:
             terms = self._agree(parameters)
-            if terms.open_callback is not None:
+            if terms.open_callback is not None and self._callback is None:
                 self._callback = terms.open_callback(self._problem)
         except SensoriumError as error:
             return self.machine.refuse(error)

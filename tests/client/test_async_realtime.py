@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -145,6 +146,32 @@ def test_a_plain_iterable_that_waits_holds_up_nobody_else(run: Run) -> None:
 
     with serve_realtime() as url:
         run(body)
+
+
+def test_an_iterable_that_waits_for_ever_is_left_alone(run: Run) -> None:
+    """Its thread ends with it, or with the program."""
+    goes_on, asked = threading.Event(), threading.Event()
+
+    def chunks() -> Iterator[bytes]:
+        yield CHUNK * 5
+        asked.set()
+        goes_on.wait(30)
+
+    async def body() -> None:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            async for _ in session.transcribe(chunks()):
+                await anyio.to_thread.run_sync(asked.wait)
+                break
+
+    with serve_realtime() as url:
+        run(body)
+    waiting = [thread for thread in threading.enumerate() if "_read_wanted" in thread.name]
+    assert all(thread.daemon for thread in waiting)
+    goes_on.set()
+    for thread in waiting:
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_two_who_iterate_are_told_so(run: Run) -> None:

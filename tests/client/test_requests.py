@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import msgspec
 import pytest
@@ -208,6 +211,25 @@ def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
     with open_part(io.BytesIO()) as part:
         assert part is not None
         assert part["file"][0] == "audio"
+    assert transcription(path, "json").is_repeatable
+
+
+def test_a_pipe_is_read_whole_and_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[b"audio"])
+    writer.start()
+    with open_part(pipe) as part:
+        assert part == {"file": ("pipe", b"audio")}
+    writer.join()
+    assert not transcription(pipe, "json").is_repeatable
+
+    class Reader:
+        def read(self) -> bytes:
+            return b"audio"
+
+    with open_part(cast("BinaryIO", Reader())) as part:
+        assert part == {"file": ("audio", b"audio")}
 
 
 def test_answers_are_bounded_in_what_an_error_shows() -> None:

@@ -188,6 +188,7 @@ def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:
     config = replace(make_config(listen=ListenConfig(port=0, drain_s=0.2)), calls=allowed)
     with socket_module.create_server(("127.0.0.1", 0)) as host, running_server(config) as server:
         with call(server.realtime, f"?callback=http://localhost:{host.getsockname()[1]}/") as socket:
+            send(socket, "media", media={"payload": "eA=="})  # told there, too, though no call has begun
             begin(socket, "inbound")
             send(socket, "stop", stop={"callSid": "CA1"})
             events = told(socket)

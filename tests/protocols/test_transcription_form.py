@@ -64,6 +64,7 @@ def test_what_is_timed(response_format: str, granularities: list[str], expected:
         ([("stream_include_usage", "true")], "", ("vllm", True)),
         ([("stream_continuous_usage_stats", "true")], "vllm", ("vllm", True)),
         ([("stream_include_usage", "false")], "", ("vllm", False)),
+        ([("stream_include_usage", "")], "", ("openai", False)),
         ([("stream_include_usage", "true")], "openai", ("openai", True)),
     ],
 )

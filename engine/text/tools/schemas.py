@@ -49,7 +49,7 @@ def leaves_of(schema: dict[str, Any], key: str) -> list[Leaf]:
     """Schemas of which the argument `key` follows one: references are followed, and alternatives parted."""
     shared: dict[str, Any] = {name: schema[name] for name in _SHARED if name in schema}
     found = []
-    for each in _parted(_wanted(schema, key), schema, set()):
+    for each in _parted(_wanted(schema, key), schema):
         types = _types_in(each, schema)
         listed = [each["const"]] if "const" in each else each.get("enum")
         values = [value for value in listed if type_of(value) in types] if isinstance(listed, list) else None
@@ -63,46 +63,49 @@ def _wanted(schema: dict[str, Any], key: str) -> object:
     return schema.get("additionalProperties") if wanted is None else wanted
 
 
-def _parted(wanted: object, root: dict[str, Any], seen: set[str]) -> Iterator[dict[str, Any]]:
-    if not isinstance(wanted, dict):
-        if wanted is not False:
-            yield {}
-        return
-    says = wanted.keys() - _REMARKS
-    if says == {"$ref"}:
-        if wanted["$ref"] not in seen:
-            seen.add(wanted["$ref"])
-            yield from _parted(_referred(wanted["$ref"], root), root, seen)
-    elif says in ({"anyOf"}, {"oneOf"}) or (says == {"allOf"} and len(wanted["allOf"]) == 1):
-        for each in wanted[says.pop()]:
-            yield from _parted(each, root, seen)
-    else:
-        yield wanted
+def _parted(wanted: object, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    seen: set[str] = set()
+    left = [wanted]
+    while left:
+        each = left.pop()
+        if not isinstance(each, dict):
+            if each is not False:
+                yield {}
+            continue
+        says = each.keys() - _REMARKS
+        if says == {"$ref"}:
+            if each["$ref"] not in seen:
+                seen.add(each["$ref"])
+                left.append(_referred(each["$ref"], root))
+        elif says in ({"anyOf"}, {"oneOf"}) or (says == {"allOf"} and len(each["allOf"]) == 1):
+            left += reversed(each[says.pop()])
+        else:
+            yield each
 
 
 def _types_in(wanted: object, root: dict[str, Any]) -> frozenset[str]:
-    return frozenset(_types(wanted, root, set())) or _ALL
-
-
-def _types(wanted: object, root: dict[str, Any], seen: set[str]) -> Iterator[str]:
-    if not isinstance(wanted, dict):
-        return
-    named = wanted.get("type")
-    if isinstance(named, str | list):
-        for each in [named] if isinstance(named, str) else named:
-            yield as_number(each)
-    elif isinstance(wanted.get("$ref"), str):
-        if wanted["$ref"] not in seen:
-            seen.add(wanted["$ref"])
-            yield from _types(_referred(wanted["$ref"], root), root, seen)
-    elif isinstance(wanted.get("enum"), list):
-        yield from map(type_of, wanted["enum"])
-    elif "const" in wanted:
-        yield type_of(wanted["const"])
-    for several in ("anyOf", "oneOf", "allOf"):
-        if isinstance(wanted.get(several), list):
-            for each in wanted[several]:
-                yield from _types(each, root, seen)
+    found: set[str] = set()
+    seen: set[str] = set()
+    left = [wanted]
+    while left:
+        each = left.pop()
+        if not isinstance(each, dict):
+            continue
+        named, reference = each.get("type"), each.get("$ref")
+        if isinstance(named, str | list):
+            found.update(map(as_number, [named] if isinstance(named, str) else named))
+        elif isinstance(reference, str):
+            if reference not in seen:
+                seen.add(reference)
+                left.append(_referred(reference, root))
+        elif isinstance(each.get("enum"), list):
+            found.update(map(type_of, each["enum"]))
+        elif "const" in each:
+            found.add(type_of(each["const"]))
+        for several in ("anyOf", "oneOf", "allOf"):
+            if isinstance(each.get(several), list):
+                left += each[several]
+    return frozenset(found) or _ALL
 
 
 def as_number(kind: object) -> str:

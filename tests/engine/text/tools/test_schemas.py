@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sensorium.engine.text.tools.schemas import as_json, types_of
+from sensorium.engine.text.tools.schemas import as_json, leaves_of, types_of
 
 ALL = {"string", "number", "boolean", "object", "array", "null"}
 
@@ -22,6 +22,7 @@ ALL = {"string", "number", "boolean", "object", "array", "null"}
         ({"$ref": "#/$defs/loop"}, ALL),
         ({"$ref": "#/nowhere"}, ALL),
         ({"$ref": "#/$defs/wide"}, {"null"}),
+        ({"$ref": "#/$defs/chain0"}, {"null"}),
         ({"$ref": "#"}, {"object"}),
         ({}, ALL),
         (True, ALL),
@@ -29,8 +30,12 @@ ALL = {"string", "number", "boolean", "object", "array", "null"}
 )
 def test_types(wanted: object, types: set[str]) -> None:
     defs: dict[str, Any] = {"a/b": {"type": "boolean"}, "loop": {"$ref": "#/$defs/loop"}}
+    defs |= {f"chain{number}": {"anyOf": [{"$ref": f"#/$defs/chain{number + 1}"}]} for number in range(2000)}
+    defs["chain2000"] = {"type": "null"}
     defs["wide"] = {"anyOf": [*[{"$ref": "#/$defs/wide"}] * 100, {"type": "null"}]}
-    assert types_of({"type": "object", "properties": {"x": wanted}, "$defs": defs}, "x") == types
+    schema = {"type": "object", "properties": {"x": wanted}, "$defs": defs}
+    assert types_of(schema, "x") == types
+    assert frozenset[str]().union(*(leaf.types for leaf in leaves_of(schema, "x"))) in (types, set())
 
 
 def test_arguments_the_schema_does_not_name() -> None:
