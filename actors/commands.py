@@ -125,13 +125,17 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
     Read as if it were nothing, it would open what a key closes; read as a path, it is the working folder.
     """
     for before, token in zip(("MODEL", *tokens), tokens, strict=False):
-        if not token or re.fullmatch(r"--[a-z-]+=", token):
+        if not token or re.fullmatch(r"--[a-z_-]+=", token):
             name = token.rstrip("=") or (before if before.startswith("--") else "MODEL")
             raise ConfigError(f"{name} is ''; allowed: a text that is not empty")
-    for option in _known_options()["serve"]:
+    for option, kind in _known_options()["serve"].items():
         variable = f"SENSORIUM_{option.upper()}"
-        if variable in os.environ and not os.environ[variable].strip():
+        said = os.environ.get(variable)
+        if said is not None and not said.strip():
             raise ConfigError(f"{variable} is ''; allowed: a text that is not empty, or no such variable")
+        folders = said.split(os.pathsep) if said is not None and "Path" in str(kind) else ()
+        if any(not each.strip() or re.search(r"""[\[,]\s*(""|'')""", each) for each in folders):
+            raise ConfigError(f"{variable} is {said!r}; allowed: paths that are not empty")
 
 
 def _known_options() -> dict[str, dict[str, Any]]:

@@ -123,7 +123,7 @@ class _Reader:
             )
         if isinstance(value, dict):
             raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")
-        if command == _SERVE and value in ("", [], [""]):
+        if command == _SERVE and (value in ("", []) or (isinstance(value, list) and "" in value)):
             raise self.error(f"{where}{option} is empty; allowed: a value, or no such line")
         self._check_type(where, option, value, types[name])
 

@@ -64,7 +64,7 @@ class LogWriter(logging.Handler):
             if isinstance(line, threading.Event):
                 line.set()
                 continue
-            with suppress(OSError):  # the reader is gone, or the disk full: there is nobody to be told
+            with suppress(OSError, ValueError):  # the reader is gone, or the disk full: nobody can be told
                 self._write(f"{line}\n")
 
 
@@ -75,10 +75,14 @@ def _writing(stream: TextIO) -> Callable[[str], object]:
     except OSError:  # one in memory
         return stream.write
 
+    ready = select.poll()
+    ready.register(descriptor, select.POLLOUT)
+
     def write(text: str) -> None:
         data = text.encode(errors="backslashreplace")
         while data:
-            select.select((), (descriptor,), ())  # somebody may have made it one that does not wait
-            data = data[os.write(descriptor, data) :]
+            ready.poll()  # somebody may have made it one that does not wait
+            with suppress(BlockingIOError):  # another process was first
+                data = data[os.write(descriptor, data) :]
 
     return write

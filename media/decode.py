@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -140,7 +140,7 @@ def measure_audio(
                 seconds, num_channels = sound.frames / sound.samplerate, sound.channels
         else:
             for part in _parts(data, container):
-                with _opened(part, container) as (file, stream):
+                with suppress(*_GIVEN_UP), _opened(part, container) as (file, stream):
                     packets = sum(packet.duration or 0 for packet in demuxed(file, stream))
                     seconds += float(packets * (stream.time_base or 0))
                     num_channels = max(num_channels, stream.codec_context.channels)
@@ -152,6 +152,10 @@ def measure_audio(
 
 class _UnreadableError(Exception):
     """This reader cannot read the file; the message is fit for clients."""
+
+
+_GIVEN_UP: Final = (_UnreadableError, av.FFmpegError, ValueError)
+"""By a part of a file."""
 
 
 def _media_error(message: str) -> MediaError:
@@ -277,16 +281,18 @@ def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
 
 
 def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
-    try:
-        for part in _parts(data, container):
+    """Of a file that is several, what can be read of each: one may be cut, or without sound."""
+    first: Exception | None = None
+    for part in _parts(data, container):
+        try:
             with _opened(part, container) as (file, stream):
                 _decode_packets(demuxed(file, stream), sink.push)
-    except _UnreadableError:
-        if not sink.num_channels:
-            raise
-    except (av.FFmpegError, ValueError) as error:
-        if not sink.num_channels:
-            raise _UnreadableError("The file could not be decoded.") from error
+        except _GIVEN_UP as error:
+            first = first or error
+    if first is not None and not sink.num_channels:
+        if isinstance(first, _UnreadableError):
+            raise first
+        raise _UnreadableError("The file could not be decoded.") from first
 
 
 def _parts(data: bytes, container: Container) -> list[bytes]:

@@ -20,7 +20,10 @@ MOST_PARTS: Final = 2000
 """Whatever is behind that many is read as one."""
 _TAG_BEGINS: Final = re.compile(rb"ID3[\x02-\x04][\x00-\x0f].[\x00-\x7f]{4}", re.DOTALL)
 _FLAC_BEGINS: Final = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
-_EBML_BEGINS: Final = re.compile(rb"\x1a\x45\xdf\xa3(?=.{1,64}?\x42\x82.{1,8}?(?:webm|matroska))", re.DOTALL)
+_EBML_BEGINS: Final = re.compile(rb"\x1a\x45\xdf\xa3")
+_IS_WEBM: Final = re.compile(rb".{1,64}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
+_EBML_BYTES: Final = 90
+"""Of a head, that say what it is."""
 _TELLS_PADDING: Final = re.compile(rb"Xing|Info|VBRI")
 _SIDES: Final = (9, 17, 32)
 """Bytes between a frame's head and what it tells of padding, by its kind."""
@@ -35,7 +38,8 @@ def joined_parts(data: bytes, container: str) -> list[bytes]:
         case "flac":
             places = (found.start() for found in _FLAC_BEGINS.finditer(data, 1))
         case "matroska":
-            places = (found.start() for found in _EBML_BEGINS.finditer(data, 1))
+            begins = (found.end() for found in _EBML_BEGINS.finditer(data, 1))
+            places = (end - 4 for end in begins if _IS_WEBM.match(data[end : end + _EBML_BYTES]))
         case _:
             return [data]
     starts = [0, *islice(places, MOST_PARTS - 1), len(data)]

@@ -173,6 +173,7 @@ def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Pa
         (("--api-key", ""), "sensorium: --api-key is ''; allowed: a text that is not empty"),
         (("./nowhere", "--allowed-media-folder", ""), "sensorium: --allowed-media-folder is ''"),
         (("./nowhere", "--api-key-file="), "sensorium: --api-key-file is ''"),
+        (("./nowhere", "--api_key_file="), "sensorium: --api_key_file is ''"),
         (("./nowhere", ""), "sensorium: MODEL is ''"),
     ],
 )
@@ -195,6 +196,15 @@ def test_a_variable_that_nobody_filled_in_opens_nothing(
     done = run("serve", str(tmp_path / "nowhere"), **{variable: value})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith(f"sensorium: {variable} is ''; allowed: a text that is not empty")
+
+
+@pytest.mark.parametrize("value", ["/srv:", ":", '["", "/srv"]'])
+def test_no_folder_of_several_is_empty(run: Run, tmp_path: Path, value: str) -> None:
+    """As in `$A:$B` without a B: it would be the working folder."""
+    done = run("serve", str(tmp_path / "nowhere"), SENSORIUM_ALLOWED_MEDIA_FOLDER=value)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "SENSORIUM_ALLOWED_MEDIA_FOLDER is" in done.stderr
+    assert "allowed: paths that are not empty" in done.stderr
 
 
 def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path
         ("api-key = []\n", "api-key is empty; allowed: a value, or no such line"),
         ("[serve]\napi-key-file = ''\n", "[serve] api-key-file is empty"),
         ("allowed-media-folder = ['']\n", "allowed-media-folder is empty"),
+        ("allowed-media-folder = ['/srv', '']\n", "allowed-media-folder is empty"),
         ("[transcribe]\nfiles = [5]\n", "[transcribe] files is [5]: Expected `str`, got `int`"),
         ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),
     ],

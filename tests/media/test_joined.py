@@ -67,10 +67,14 @@ def test_what_only_looks_like_a_seam_is_none() -> None:
     assert len(joined_parts(pcm("matroska") + pcm("matroska")[:4] + bytes(100), "matroska")) == 1
 
 
-def test_what_is_behind_without_sound_costs_none() -> None:
-    whole = webm(voice(0.5))
-    data = whole + video(None, container="matroska")
-    np.testing.assert_array_equal(decode_audio(data).samples, decode_audio(whole).samples)
+def test_a_part_without_sound_costs_none_and_one_that_is_cut_only_its_own() -> None:
+    whole, silent = webm(voice(0.5)), video(None, container="matroska")
+    both = decode_audio(whole + whole).samples
+    np.testing.assert_array_equal(decode_audio(whole + silent).samples, decode_audio(whole).samples)
+    for between in (silent, whole[:100], silent + silent[:200]):
+        data = whole + between + whole
+        np.testing.assert_array_equal(decode_audio(data).samples, both)
+        assert measure_audio(data) == measure_audio(whole + whole)
 
 
 def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
