@@ -24,6 +24,8 @@ from .transcribe_files import Format, output_name, stream_files, transcribe_file
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
+_PATIENCE_S: Final = 4 * 3600.0
+"""For the text of hours of speech, which comes when all of it is there. Who will not wait presses Ctrl-C."""
 
 
 def transcribe(
@@ -130,7 +132,7 @@ def transcribe(
     asked = cast(FileOptions, {**options, **own})
 
     def run() -> int:
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout=_PATIENCE_S) as client:
             if stream:
                 return stream_files(client, files, asked)
             return transcribe_files(client, files, format, asked, output_dir)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from sensorium.actors.commands import app, run
-from sensorium.client import commands
+from sensorium.client import Client, commands
 from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.requests import SpeechOptions
 from sensorium.client.transcribe_files import side_by_side
@@ -48,6 +48,20 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 14
     assert all(line.startswith("sensorium: ") for line in lines)
+
+
+def test_hours_of_speech_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Their text comes when all of it is there."""
+    waits_s: list[float] = []
+
+    def noted(client: Client, *_: object) -> int:
+        waits_s.append(client.options.timeout_s)
+        return 0
+
+    monkeypatch.setattr(commands, "transcribe_files", noted)
+    (tmp_path / "long.wav").write_bytes(b"RIFF")
+    assert commands.transcribe([tmp_path / "long.wav"], base_url=NOWHERE) == 0
+    assert waits_s[0] > 3600
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
