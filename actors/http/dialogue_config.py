@@ -35,7 +35,4 @@ def _video_config(answers: TextModel) -> VideoConfig:
     builder, config = answers.prompter.builder, VideoConfig()
     if "video" not in builder.media.kinds:
         return config
-    # Half of the context is for questions and answers.
-    most = min(config.retention_tokens, builder.info.max_context // 2)
-    fps = answers.prompter.video_fps or _LIVE_FPS
-    return msgspec.structs.replace(config, max_fps=fps, retention_tokens=most)
+    return msgspec.structs.replace(config, max_fps=answers.prompter.video_fps or _LIVE_FPS)

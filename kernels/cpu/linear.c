@@ -119,9 +119,6 @@ INLINE void one_amx_tile(long rows, const float *x, long stride, Tiles w, float 
     }
 }
 
-#define TILE (16 * 16)  /* words of a register */
-#define LINES_OF_TILES 32 /* cache lines that two of them are */
-
 /* A row of `n` words, or zeros, among those that lie as tiles [n / 16, tiles, 16 rows, 16]. */
 INLINE void lay_row(const uint32_t *from, long n, long row, long tiles, uint32_t *to) {
     for (long k = 0; k < n; k += 16) {
@@ -133,39 +130,6 @@ INLINE void lay_row(const uint32_t *from, long n, long row, long tiles, uint32_t
     }
 }
 
-/* One or two tiles of rows times 32 outputs; what comes `ahead` bytes later is fetched meanwhile. */
-INLINE void some_tiles(const int two, const uint32_t *x, long x_step, const uint32_t *w, long stride, long n, long ahead,
-                       float *sums) {
-    before_loading();
-    clear_tile(0);
-    clear_tile(1);
-    if (two) {
-        clear_tile(2);
-        clear_tile(3);
-    }
-    for (long k = 0; k < n; k += 16, x += x_step, w += 16 * stride) {
-        if (ahead)
-#pragma GCC unroll 32
-            for (int l = 0; l < LINES_OF_TILES; l++) __builtin_prefetch((const char *)w + ahead + l * 64, 0, 2);
-        load_tile(4, x, 16);
-        load_tile(6, w, stride);
-        add_tiles(0, 4, 6);
-        load_tile(7, w + LANES, stride);
-        add_tiles(1, 4, 7);
-        if (two) {
-            load_tile(5, x + TILE, 16);
-            add_tiles(2, 5, 6);
-            add_tiles(3, 5, 7);
-        }
-    }
-    store_tile(0, sums, WIDTH);
-    store_tile(1, sums + LANES, WIDTH);
-    if (two) {
-        store_tile(2, sums + 16 * WIDTH, WIDTH);
-        store_tile(3, sums + 16 * WIDTH + LANES, WIDTH);
-    }
-}
-
 /* As `one_amx_tile`, of rows that lie as tiles, with sums of whole ones. */
 static __attribute__((noinline)) void all_tiles(long tiles, const uint32_t *x, Tiles w, float *sums) {
     for (long half = 0; half < 2; half++)
@@ -174,9 +138,9 @@ static __attribute__((noinline)) void all_tiles(long tiles, const uint32_t *x, T
             float *to = sums + t * 16 * WIDTH + half * WIDTH / 2;
             long ahead = t ? 0 : 4 * LINES_OF_TILES * 64;
             if (t + 1 < tiles)
-                some_tiles(1, from, tiles * TILE, weights, w.stride, w.n, ahead, to);
+                product_of_tiles(0, 1, from, TILE, tiles * TILE, weights, w.stride, w.n / 16, ahead, to, WIDTH);
             else
-                some_tiles(0, from, tiles * TILE, weights, w.stride, w.n, ahead, to);
+                product_of_tiles(0, 0, from, TILE, tiles * TILE, weights, w.stride, w.n / 16, ahead, to, WIDTH);
         }
 }
 

@@ -100,3 +100,49 @@ INLINE void add_tiles_of_bytes(int c, int a, int b) {
 #define add_tiles(c, a, b) ((void)0)
 #define add_tiles_of_bytes(c, a, b) ((void)0)
 #endif
+
+/* Registers are numbers that compilers must see: so no function. */
+#define ADD_TILES(are_bytes, c, a, b) \
+    if (are_bytes)                    \
+        add_tiles_of_bytes(c, a, b);  \
+    else                              \
+        add_tiles(c, a, b)
+
+#define TILE (16 * 16)    /* words of a register */
+#define LINES_OF_TILES 32 /* cache lines that two of them are */
+
+/* One or two tiles of rows times two that lie side by side → words [16 or 32, 32] at `to`. Distances are in words: from
+ * the first rows to the second, from one turn's rows to the next, between rows of the right side and of the result. What
+ * lies `ahead` bytes behind the right side is fetched meanwhile, if that is anywhere. */
+INLINE void product_of_tiles(const int are_bytes, const int two, const uint32_t *x, long x_second, long x_step,
+                             const uint32_t *w, long w_stride, long turns, long ahead, void *to, long to_stride) {
+    uint32_t *result = to;
+    before_loading();
+    clear_tile(0);
+    clear_tile(1);
+    if (two) {
+        clear_tile(2);
+        clear_tile(3);
+    }
+    for (long turn = 0; turn < turns; turn++, x += x_step, w += 16 * w_stride) {
+        if (ahead)
+#pragma GCC unroll 32
+            for (int l = 0; l < LINES_OF_TILES; l++) __builtin_prefetch((const char *)w + ahead + l * 64, 0, 2);
+        load_tile(4, x, 16);
+        load_tile(6, w, w_stride);
+        ADD_TILES(are_bytes, 0, 4, 6);
+        load_tile(7, w + 16, w_stride);
+        ADD_TILES(are_bytes, 1, 4, 7);
+        if (two) {
+            load_tile(5, x + x_second, 16);
+            ADD_TILES(are_bytes, 2, 5, 6);
+            ADD_TILES(are_bytes, 3, 5, 7);
+        }
+    }
+    store_tile(0, result, to_stride);
+    store_tile(1, result + 16, to_stride);
+    if (two) {
+        store_tile(2, result + 16 * to_stride, to_stride);
+        store_tile(3, result + 16 * to_stride + 16, to_stride);
+    }
+}

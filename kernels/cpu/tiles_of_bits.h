@@ -6,9 +6,7 @@
 #pragma once
 #include "bits_ends.h"
 #include "tiles.h"
-#define STEPS 16                           /* of four inputs, in a tile */
-#define STEP_BYTES (4 * WIDTH)             /* of 64 outputs */
-#define STEP_WORDS WIDTH
+#define STEPS 16           /* of four inputs, in a tile */
 #define LARGEST_GROUP 1024 /* of 4 bits, whose bytes stay near */
 #define ROWS_OF_TILES 64   /* that meet a panel before the next panel does */
 
@@ -40,40 +38,6 @@ INLINE void make_bytes(Panel p, uint8_t *to) {
     }
 }
 
-/* One or two tiles of rows times 32 outputs → whole numbers [16 or 32, 32]. Half of what lies `ahead`, if that is
- * anywhere, is fetched meanwhile. */
-INLINE void some_products(const int two, const int8_t *x, long x_step, const uint8_t *w, long steps,
-                          const uint8_t *ahead, int32_t *whole) {
-    before_loading();
-    clear_tile(0);
-    clear_tile(1);
-    if (two) {
-        clear_tile(2);
-        clear_tile(3);
-    }
-    for (long k = 0; k < steps; k += STEPS, x += 16 * TILE_BYTES, w += STEPS * STEP_BYTES) {
-        if (ahead)
-#pragma GCC unroll 32
-            for (int l = 0; l < STEPS * STEP_BYTES / 128; l++) __builtin_prefetch(ahead + k * STEP_BYTES + l * 64, 0, 2);
-        load_tile(4, x, 16);
-        load_tile(6, w, STEP_WORDS);
-        add_tiles_of_bytes(0, 4, 6);
-        load_tile(7, w + TILE_BYTES, STEP_WORDS);
-        add_tiles_of_bytes(1, 4, 7);
-        if (two) {
-            load_tile(5, x + x_step, 16);
-            add_tiles_of_bytes(2, 5, 6);
-            add_tiles_of_bytes(3, 5, 7);
-        }
-    }
-    store_tile(0, whole, 2 * LANES);
-    store_tile(1, whole + LANES, 2 * LANES);
-    if (two) {
-        store_tile(2, whole + 16 * 2 * LANES, 2 * LANES);
-        store_tile(3, whole + 16 * 2 * LANES + LANES, 2 * LANES);
-    }
-}
-
 /* Whole numbers [rows, 32] of the outputs from `first` on, scaled, to their sums. */
 INLINE void add_scaled(long rows, const int32_t *whole, long first, Panel p, Inputs x, float *sums) {
     const int cols = 2 * LANES / WIDE;
@@ -101,13 +65,14 @@ INLINE void panel_by_tiles(const int bits, long rows, Panel p, Inputs x, float *
     for (long first = 0; first < WIDTH; first += 2 * LANES)
         for (long row = 0; row < rows; row += 32) {
             Inputs from = inputs_from(x, row);
-            const uint8_t *next = p.weights + panel_bytes(bits, x.group) + (first ? STEPS * STEP_BYTES / 2 : 0);
-            const uint8_t *ahead = bits == 8 && !row ? next : 0;
-            long left = rows - row;
+            const uint32_t *a = (const uint32_t *)from.bytes, *w = (const uint32_t *)weights + first;
+            /* Each half of the outputs fetches half of what each turn will read. */
+            long next = panel_bytes(bits, x.group) + (first ? LINES_OF_TILES * 64 - 4 * first : 0);
+            long ahead = bits == 8 && !row ? next : 0, left = rows - row, second = 4 * x.group;
             if (left > 16)
-                some_products(1, from.bytes, 16 * x.group, weights + 4 * first, p.steps, ahead, whole);
+                product_of_tiles(1, 1, a, second, TILE, w, WIDTH, p.steps / STEPS, ahead, whole, 2 * LANES);
             else
-                some_products(0, from.bytes, 16 * x.group, weights + 4 * first, p.steps, ahead, whole);
+                product_of_tiles(1, 0, a, second, TILE, w, WIDTH, p.steps / STEPS, ahead, whole, 2 * LANES);
             add_scaled(left < 32 ? left : 32, whole, first, p, from, sums + row * WIDTH);
         }
 }

@@ -53,3 +53,8 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Text in an item, which is told twice when it is added: more would not fit what waits for a client."""
     max_responses: int = 4
     """Answers being made at a time, one of them in the conversation."""
+
+    @property
+    def max_retention_tokens(self) -> int:
+        """Of live video that is remembered: half of the context is for questions and answers."""
+        return self.max_context // 2

