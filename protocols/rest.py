@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from . import subtitles
 from .errors import SensoriumError
+from .generation import sse
 from .transcript import Segment, Task, Transcript, Word
 from .transcript_view import (
     DetectedLanguage,
@@ -179,12 +180,12 @@ def _channels(transcript: Transcript, request: TranscriptionRequest) -> list[Cha
 
 def delta_event(delta: str) -> bytes:
     """One SSE frame with new text."""
-    return _sse(TranscriptTextDelta(delta))
+    return sse(TranscriptTextDelta(delta))
 
 
 def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:
     """The SSE frame with the whole text; `DONE` follows it."""
-    return _sse(_plain(TranscriptTextDone, transcript, request))
+    return sse(_plain(TranscriptTextDone, transcript, request))
 
 
 def error_event(error: SensoriumError) -> bytes:
@@ -201,7 +202,3 @@ def error_body(error: SensoriumError) -> bytes:
 def models_body(cards: Iterable[ModelCard]) -> bytes:
     """The body of `/v1/models`."""
     return msgspec.json.encode(ModelList(list(cards)))
-
-
-def _sse(event: TranscriptTextDelta | TranscriptTextDone) -> bytes:
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from .generation import sse
 from .transcript import Task, Transcript
 
 ChunkKind = Literal["transcription.chunk", "translation.chunk"]
@@ -74,5 +75,4 @@ class ChunkFrames:
         return end + self._frame(usage=ChunkUsage(read, written, read + written))
 
     def _frame(self, **fields: object) -> bytes:
-        chunk = msgspec.structs.replace(self._chunk, **fields)
-        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+        return sse(msgspec.structs.replace(self._chunk, **fields))
