@@ -53,7 +53,7 @@ from .events import (
     UtteranceEnded,
 )
 from .realtime import RealtimeSession
-from .requests import TextDelta, TextDone
+from .server_events import TextDelta, TextDone, TextEvent, TextSegment
 
 __all__ = [
     "APIError",
@@ -104,6 +104,8 @@ __all__ = [
     "SpeechStopped",
     "TextDelta",
     "TextDone",
+    "TextEvent",
+    "TextSegment",
     "ToolCall",
     "ToolResult",
     "UnknownEvent",

@@ -37,12 +37,8 @@ from .requests import (
     VERSION,
     AudioFile,
     Call,
-    FileOptions,
     Model,
     Part,
-    StreamDecoder,
-    TextDelta,
-    TextDone,
     TextFormat,
     TranscriptFormat,
     TranscriptOptions,
@@ -52,6 +48,7 @@ from .requests import (
     transcription,
     translation,
 )
+from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
 
 T = TypeVar("T")
@@ -113,12 +110,13 @@ class AsyncClient:
         return await self._ask(transcription(file, response_format, **options))
 
     async def transcribe_stream(
-        self, file: AudioFile, **options: Unpack[FileOptions]
-    ) -> AsyncGenerator[TextDelta | TextDone]:
-        """The text of a whole file piece by piece as it is transcribed, then once as a whole.
+        self, file: AudioFile, **options: Unpack[TranscriptOptions]
+    ) -> AsyncGenerator[TextEvent]:
+        """The text of a whole file piece by piece as it is transcribed, then once as a whole; with
+        `timestamp_granularities` also each segment as soon as it is sure.
 
         Wrap it in `contextlib.aclosing` if you may leave the loop before its end. The options are those of
-        `transcribe`, without times.
+        `transcribe`.
         """
         decoder = StreamDecoder()
         async with aclosing(self._lines(streamed_transcription(file, **options))) as lines:

@@ -13,7 +13,7 @@ import msgspec
 from .chat_output import OutputForm
 from .chat_parts import Message
 from .errors import AnswerError, APIError
-from .requests import stream_error
+from .server_events import stream_error
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from .chat_output import OutputForm, output_form
 from .chat_parts import MediaFile, Prompt, conversation
 from .chat_tools import FunctionTool, Tool, error_text, function_tool, result_text
 from .errors import SensoriumConnectionError
-from .requests import Call, event_data
+from .requests import Call
+from .server_events import event_data
 
 T = TypeVar("T")
 

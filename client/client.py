@@ -29,11 +29,7 @@ from .requests import (
     VERSION,
     AudioFile,
     Call,
-    FileOptions,
     Model,
-    StreamDecoder,
-    TextDelta,
-    TextDone,
     TextFormat,
     TranscriptFormat,
     TranscriptOptions,
@@ -43,6 +39,7 @@ from .requests import (
     transcription,
     translation,
 )
+from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
 from .shell import LiveShell, open_connection
 
@@ -111,12 +108,12 @@ class Client:
         return self._ask(transcription(file, response_format, **options))
 
     def transcribe_stream(
-        self, file: AudioFile, **options: Unpack[FileOptions]
-    ) -> Generator[TextDelta | TextDone]:
-        """The text of a whole file piece by piece as it is transcribed, then once as a whole.
+        self, file: AudioFile, **options: Unpack[TranscriptOptions]
+    ) -> Generator[TextEvent]:
+        """The text of a whole file piece by piece as it is transcribed, then once as a whole; with
+        `timestamp_granularities` also each segment as soon as it is sure.
 
-        Raises SensoriumConnectionError if it breaks off before. The options are those of `transcribe`,
-        without times.
+        Raises SensoriumConnectionError if it breaks off before. The options are those of `transcribe`.
         """
         decoder = StreamDecoder()
         for line in self._lines(streamed_transcription(file, **options)):

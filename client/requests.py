@@ -17,12 +17,12 @@ from msgspec import UNSET
 
 from ..protocols.numerals import Numerals
 from ..protocols.realtime_session import Granularity
-from ..protocols.rest import ModelCard, ModelList, TranscriptTextDelta
+from ..protocols.rest import ModelCard, ModelList
 from ..protocols.transcript import Segment, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
-from .errors import APIError, SensoriumConnectionError
+from .errors import APIError
 from .options import ClientOptions
 
 AudioFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
@@ -109,14 +109,6 @@ class TranscriptOptions(FileOptions, total=False):
 
 Model: TypeAlias = ModelCard
 """A model the server offers."""
-TextDelta: TypeAlias = TranscriptTextDelta
-"""More text of a streamed transcription: append its `delta` to what came before."""
-
-
-class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.text.done"):
-    """The whole text of a streamed transcription; the last event. What else servers add is ignored."""
-
-    text: str
 
 
 class _Version(msgspec.Struct):
@@ -312,9 +304,11 @@ def transcription(
     return Call(_TRANSCRIPTIONS, parse, transcription_form(response_format, **options), _checked(file))
 
 
-def streamed_transcription(file: AudioFile, **options: Unpack[FileOptions]) -> Call[None]:
-    """The text of a file as events; their lines are for a `StreamDecoder`."""
-    form = transcription_form("json", stream=True, **options)
+def streamed_transcription(file: AudioFile, **options: Unpack[TranscriptOptions]) -> Call[None]:
+    """The text of a file as events, with segments if times are asked for; their lines are for a
+    `StreamDecoder`."""
+    response_format = "verbose_json" if options.get("timestamp_granularities") else "json"
+    form = transcription_form(response_format, stream=True, **options)
     return Call(_TRANSCRIPTIONS, lambda _: None, form, _checked(file))
 
 
@@ -328,51 +322,6 @@ def _checked(file: AudioFile) -> AudioFile:
     if isinstance(file, str | bytes | bytearray | memoryview | os.PathLike) or hasattr(file, "read"):
         return file
     raise TypeError(f"file is {type(file).__name__}: expected a path, bytes or a binary file object")
-
-
-def event_data(line: str) -> str | None:
-    """What a line of a server-sent event stream carries; None for comments (keep-alives) and `[DONE]`."""
-    if not line.startswith("data:"):
-        return None
-    data = line.removeprefix("data:").strip()
-    return None if data == "[DONE]" else data
-
-
-def stream_error(data: str) -> APIError | None:
-    """The error that a server streams, if that is what an event is."""
-    try:
-        payload = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return None
-    return status_error(500, data.encode()) if isinstance(payload, dict) and "error" in payload else None
-
-
-class StreamDecoder:
-    """Lines of a server-sent event stream → text events."""
-
-    def __init__(self) -> None:
-        self._decoder: msgspec.json.Decoder[TextDelta | TextDone] = msgspec.json.Decoder(TextDelta | TextDone)
-        self._is_done = False
-
-    def feed(self, line: str) -> TextDelta | TextDone | None:
-        """The event in one line, without its line end. Raises APIError for an error the server streams."""
-        data = event_data(line)
-        if data is None:
-            return None
-        try:
-            event = self._decoder.decode(data)
-        except msgspec.DecodeError:
-            error = stream_error(data)
-            if error is not None:
-                raise error from None
-            return None  # an event of a type this version does not know
-        self._is_done |= isinstance(event, TextDone)
-        return event
-
-    def end(self) -> None:
-        """No more lines come. Raises SensoriumConnectionError if the last event did not."""
-        if not self._is_done:
-            raise SensoriumConnectionError("the transcription broke off before its end")
 
 
 def _segment(segment: _Segment) -> Segment:

@@ -16,9 +16,11 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from ..protocols.realtime_session import Granularity
 from .client import Client
 from .errors import SDKError
-from .requests import FileOptions, TextDelta
+from .requests import FileOptions
+from .server_events import TextDelta, TextSegment
 from .terminal import fail, progress_bar
 
 _Item = TypeVar("_Item")
@@ -88,13 +90,18 @@ def side_by_side(work: Callable[[_Item], _Made], items: Sequence[_Item]) -> Gene
         waiting.clear()
 
 
-def stream_files(client: Client, files: list[Path], options: FileOptions) -> int:
-    """Print the text of one file after the other while it is being transcribed; the exit code is that of
-    `transcribe_files`."""
+def stream_files(
+    client: Client, files: list[Path], document: Literal["text", "json"], options: FileOptions
+) -> int:
+    """Print the text of one file after the other while it is being transcribed, or (`json`) a line for each
+    segment; the exit code is that of `transcribe_files`."""
     failed = False
     for file in files:
         is_begun = False
         try:
+            if document == "json":
+                _stream_segments(client, file, options)
+                continue
             for event in client.transcribe_stream(_content(file), **options):
                 if isinstance(event, TextDelta):
                     print(event.delta, end="", flush=True)
@@ -108,6 +115,14 @@ def stream_files(client: Client, files: list[Path], options: FileOptions) -> int
             fail(f"{file}: {error}")
             failed = True
     return 1 if failed else 0
+
+
+def _stream_segments(client: Client, file: Path, options: FileOptions) -> None:
+    times: list[Granularity] = ["segment", "word"]
+    for event in client.transcribe_stream(_content(file), timestamp_granularities=times, **options):
+        if isinstance(event, TextSegment):
+            shown = {name: getattr(event, name) for name in ("start", "end", "text", "language", "words")}
+            print(msgspec.json.encode({"file": str(file)} | shown).decode(), flush=True)
 
 
 def output_name(file: Path, document: Format) -> str:

@@ -47,6 +47,7 @@ from .rest import (
     TranscriptionBody,
     TranscriptTextDelta,
     TranscriptTextDone,
+    TranscriptTextSegment,
     VerboseTranscriptionBody,
 )
 from .tokenize import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
@@ -152,7 +153,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             body=SPEECH_FORM,
             answers=_TranscriptionBodies,
             other_answers=_TRANSCRIPT,
-            events=(TranscriptTextDelta, TranscriptTextDone, TranscriptionChunk),
+            events=(TranscriptTextDelta, TranscriptTextSegment, TranscriptTextDone, TranscriptionChunk),
             query=SPEECH_QUERY,
         ),
     ),

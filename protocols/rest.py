@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from . import subtitles
 from .errors import SensoriumError
 from .generation import sse
-from .transcript import Segment, Task, Transcript, Word
+from .transcript import Segment, Task, TimedSegment, Transcript, Word
 from .transcript_view import (
     DetectedLanguage,
     DurationUsage,
@@ -88,10 +88,25 @@ class TranscriptTextDelta(Struct, frozen=True, tag_field="type", tag="transcript
     delta: str
 
 
+class TranscriptTextSegment(
+    TimedSegment,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="type",
+    tag="transcript.text.segment",
+):
+    """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for."""
+
+
 class TranscriptTextDone(
     TranscriptionBody, frozen=True, kw_only=True, tag_field="type", tag="transcript.text.done"
 ):
-    """SSE: the whole text."""
+    """SSE: the whole text; behind segments also what else `verbose_json` has."""
+
+    language: str | UnsetType = UNSET
+    language_probability: float | UnsetType = UNSET
+    duration: float | UnsetType = UNSET
 
 
 class ModelCard(Struct, frozen=True):
@@ -183,9 +198,22 @@ def delta_event(delta: str) -> bytes:
     return sse(TranscriptTextDelta(delta))
 
 
+def segment_event(segment: TimedSegment) -> bytes:
+    """One SSE frame with a segment."""
+    return sse(TranscriptTextSegment(**msgspec.structs.asdict(segment)))
+
+
 def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:
     """The SSE frame with the whole text; `DONE` follows it."""
-    return sse(_plain(TranscriptTextDone, transcript, request))
+    done = _plain(TranscriptTextDone, transcript, request)
+    if request.response_format == "verbose_json":
+        done = msgspec.structs.replace(
+            done,
+            language=transcript.language,
+            language_probability=round(transcript.language_probability, 4),
+            duration=transcript.duration,
+        )
+    return sse(done)
 
 
 def error_event(error: SensoriumError) -> bytes:

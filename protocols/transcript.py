@@ -110,6 +110,12 @@ class Segment(msgspec.Struct, frozen=True):
     """As a word's."""
 
 
+class TimedSegment(Segment, frozen=True, kw_only=True):
+    """A segment as soon as it is known, with its words where these are timed."""
+
+    words: tuple[Word, ...] = ()
+
+
 class TokenLogProb(msgspec.Struct, frozen=True):
     """One generated text token. `data` are its bytes, which need not be whole characters."""
 

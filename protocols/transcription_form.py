@@ -104,11 +104,14 @@ def parse_transcription_form(
     response_format = _response_format(scalars.get("response_format", "").strip() or "json")
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean("stream", scalars.get("stream", "false"))
-    if stream and response_format not in ("json", "text"):
+    if stream and response_format in ("srt", "vtt"):
         raise BadRequestError(
-            f"`stream` needs `response_format` json or text, not {response_format}", param="stream"
+            f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
+            param="stream",
         )
     frames, include_usage = _dialect(dialect, scalars, stream=stream)
+    if stream and frames == "vllm" and response_format == "verbose_json":
+        raise BadRequestError("`stream` in vLLM's frames has no segments: ask for json", param="stream")
     prompt = scalars.get("prompt", "")
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
-from ...protocols.transcript import Transcript
+from ...protocols.transcript import TimedSegment, Transcript
 from ...protocols.transcription_chunks import ChunkFrames
 from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
@@ -120,13 +120,15 @@ class EventStream(Response):
 
 
 def transcript_stream(
-    transcribe: Callable[[Callable[[str], None]], Awaitable[Transcript]],
+    transcribe: Callable[
+        [Callable[[str], None], Callable[[TimedSegment], None] | None], Awaitable[Transcript]
+    ],
     wish: TranscriptionRequest,
     hold: Callable[[], AbstractContextManager[None]],
     *,
     model: str,
 ) -> EventStream:
-    """A transcript while `transcribe` makes it and says what is new."""
+    """A transcript while `transcribe` makes it and says what is new: text, and segments if asked for."""
     delta: Callable[[str], bytes] = rest.delta_event
     done: Callable[[Transcript], bytes] = partial(rest.done_event, request=wish)
     if wish.dialect == "vllm":
@@ -140,7 +142,11 @@ def transcript_stream(
         delta, done = frames.delta, frames.done
 
     async def work(put: Put) -> None:
-        transcript = await transcribe(lambda text: put(delta(text)))
+        def on_segment(segment: TimedSegment) -> None:
+            put(rest.segment_event(segment))
+
+        has_segments = wish.response_format == "verbose_json"
+        transcript = await transcribe(lambda text: put(delta(text)), on_segment if has_segments else None)
         render = partial(done, transcript)
         put(await off_loop(render, size=len(transcript.text)))
 

@@ -6,7 +6,7 @@ them is `actors/speech/`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,7 +19,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.chat_content import MediaAddress, read_address
 from ...protocols.data_uri import read_data_text
 from ...protocols.errors import BadRequestError, SensoriumError
-from ...protocols.transcript import Task, Transcript
+from ...protocols.transcript import Task, TimedSegment, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ..callers import Caller
 from ..config import SAMPLE_BYTES_PER_S
@@ -75,24 +75,25 @@ class TranscriptionRoutes:
         wish: TranscriptionRequest,
         caller: Caller,
         on_delta: Callable[[str], None] | None = None,
+        on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """The transcript of the file that was sent, or else of the one at its address."""
+        transcribe = partial(transcriber.transcribe, on_delta=on_delta, on_segment=on_segment)
         if data is None and wish.url[:5].lower() == "data:":
             data = await off_loop(partial(read_data_text, wish.url, "url"), size=len(wish.url))
         if data is not None:
-            return await self._transcript(transcriber, data, wish, caller, on_delta)
+            return await self._transcript(transcribe, data, wish, caller)
         address = MediaAddress(read_address(wish.url, "url"), "url")
         async with self._service.addresses.files([address], self._service.lane(caller).caller) as files:
             with _naming_url():
-                return await self._transcript(transcriber, files[address.url], wish, caller, on_delta)
+                return await self._transcript(transcribe, files[address.url], wish, caller)
 
     async def _transcript(
         self,
-        transcriber: SpeechModel,
+        transcribe: Callable[..., Awaitable[Transcript]],
         data: bytes,
         wish: TranscriptionRequest,
         caller: Caller,
-        on_delta: Callable[[str], None] | None = None,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""
         media, config = self._service.media, self._service.config
@@ -107,7 +108,7 @@ class TranscriptionRoutes:
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
             lane = self._service.lane(caller, audio_s=audio.samples.size / INTERNAL_RATE)
-            return await transcriber.transcribe(audio.samples, wish.options, lane=lane, on_delta=on_delta)
+            return await transcribe(audio.samples, wish.options, lane=lane)
 
 
 @contextmanager

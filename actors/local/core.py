@@ -18,7 +18,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.generation import fitted
 from ...protocols.messages import Lane, TextGenerated
-from ...protocols.transcript import Transcript
+from ...protocols.transcript import TimedSegment, Transcript
 from ..kernel.nursery import open_work
 from ..kernel.supervisor import RunActor
 from ..lanes import lane_of
@@ -76,16 +76,23 @@ class LocalCore:
             raise BadRequestError(f"The model `{loaded.name}` takes no prompts; `transcribe` with it.")
         return loaded.text
 
-    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
-        """A recording's transcript, by the recipe of the server."""
+    async def transcribe(
+        self,
+        recording: Recording,
+        options: Mapping[str, object],
+        on_segment: Callable[[TimedSegment], None] | None = None,
+    ) -> Transcript:
+        """A recording's transcript, by the recipe of the server; `on_segment` gets its segments early."""
         loaded = self.loaded
         if loaded.speech is None:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
         wish = read_wish(options)
         loaded.speech.check(wish)
+        if on_segment is not None and wish.multichannel:
+            raise BadRequestError("`multichannel` is not for segments as they come.", param="multichannel")
         samples = await read_recording(recording, are_channels_kept=wish.multichannel)
         lane = lane_of(audio_s=samples.size / INTERNAL_RATE)
-        return await loaded.speech.transcribe(samples, wish, lane=lane)
+        return await loaded.speech.transcribe(samples, wish, lane=lane, on_segment=on_segment)
 
     async def complete_all(
         self,

@@ -9,8 +9,8 @@ the ways to it in `actors/local/shells.py`.
 from __future__ import annotations
 
 import math
-import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, Unpack
 
@@ -19,7 +19,7 @@ import sniffio
 
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
-from ...protocols.transcript import Transcript
+from ...protocols.transcript import TimedSegment, Transcript
 from ..config import Device, Dtype, EngineConfig, KvDtype, Quantization
 from ..media_budget import MediaBudget
 from ..models import load_model
@@ -29,7 +29,7 @@ from ..text.opening import MediaLimits
 from ..text.prompts import Prompter
 from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
-from .shells import CLOSED, AsyncioShell, Deltas, Threaded, TrioShell, drain, wait
+from .shells import CLOSED, AsyncioShell, Pieces, Threaded, TrioShell, drain, wait
 from .speech import Recording, TranscribeOptions
 
 Sampling = SamplingOptions | Sequence[SamplingOptions] | None
@@ -136,12 +136,8 @@ class LocalEngine(_LocalModel):
         self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
     ) -> Iterator[Delta]:
         """One answer as it comes. Leaving the loop (or closing the iterator) aborts it."""
-        deltas: queue.SimpleQueue[Delta | None] = queue.SimpleQueue()
-        threaded = self._running
-        options = sampling or SamplingOptions()
-        future = threaded.start(threaded.core.stream, prompt, options, template_kwargs, deltas.put)
-        future.add_done_callback(lambda _: deltas.put(None))
-        return drain(deltas, future)
+        threaded, options = self._running, sampling or SamplingOptions()
+        return drain(threaded, partial(threaded.core.stream, prompt, options, template_kwargs))
 
     def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
         """The transcript of a recording of any length, as a server gives it for the same file.
@@ -153,6 +149,15 @@ class LocalEngine(_LocalModel):
         """
         threaded = self._running
         return wait(threaded.start(threaded.core.transcribe, recording, options))
+
+    def segments(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Iterator[TimedSegment]:
+        """The segments of `transcribe`, each as soon as it is sure, while later ones are still being made;
+        with `words` if `timestamp_granularities` names them. Leaving the loop ends the work.
+
+        The options are those of `transcribe`, but for `multichannel`.
+        """
+        threaded = self._running
+        return drain(threaded, partial(threaded.core.transcribe, recording, options))
 
     @property
     def _running(self) -> Threaded:
@@ -204,13 +209,19 @@ class AsyncLocalEngine(_LocalModel):
 
     def stream(
         self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
-    ) -> Deltas:
+    ) -> Pieces[Delta]:
         """One answer as it comes: `async for delta in engine.stream(…)`. Dropping it aborts the request."""
-        return self._running.stream(prompt, sampling or SamplingOptions(), template_kwargs)
+        shell, options = self._running, sampling or SamplingOptions()
+        return shell.stream(partial(shell.core.stream, prompt, options, template_kwargs))
 
     async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
         """See `LocalEngine.transcribe`."""
         return await self._running.transcribe(recording, options)
+
+    def segments(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Pieces[TimedSegment]:
+        """See `LocalEngine.segments`; `async for`, as `stream`."""
+        shell = self._running
+        return shell.stream(partial(shell.core.transcribe, recording, options))
 
     @property
     def _running(self) -> TrioShell | AsyncioShell:

@@ -12,7 +12,7 @@ import queue
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, suppress
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -21,10 +21,13 @@ from ...protocols.errors import UnavailableError
 from ...protocols.transcript import Transcript
 from ..kernel.nursery import open_work
 from .core import LocalCore
-from .options import Completion, Delta, Prompt, SamplingOptions
+from .options import Completion, Prompt, SamplingOptions
 from .speech import Recording
 
 _T = TypeVar("_T")
+_P = TypeVar("_P")
+Work: TypeAlias = Callable[[Callable[[_P], None]], Awaitable[object]]
+"""Gives pieces to what it is called with, until it returns."""
 
 _WAS_CLOSED = "the engine was closed"
 CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
@@ -59,27 +62,27 @@ class Threaded:
             self._stack.close()
 
 
-class Deltas:
+class Pieces(Generic[_P]):
     """An answer as it comes; also an async context manager that aborts what is left of it."""
 
-    def __init__(self, receive: Callable[[], Awaitable[Delta | None]], cancel: Callable[[], object]) -> None:
+    def __init__(self, receive: Callable[[], Awaitable[_P | None]], cancel: Callable[[], object]) -> None:
         self._receive = receive
         self._cancel = cancel
         self._is_closed = False
 
-    def __aiter__(self) -> AsyncIterator[Delta]:
+    def __aiter__(self) -> AsyncIterator[_P]:
         return self
 
-    async def __anext__(self) -> Delta:
+    async def __anext__(self) -> _P:
         try:
-            delta = None if self._is_closed else await self._receive()
+            piece = None if self._is_closed else await self._receive()
         except UnavailableError:
             if not self._is_closed:  # meanwhile
                 raise
-            delta = None
-        if delta is None:
+            piece = None
+        if piece is None:
             raise StopAsyncIteration
-        return delta
+        return piece
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,7 +103,7 @@ class TrioShell:
     """The core in the caller's loop. `open` and `leave` are called in one task, `close` in any."""
 
     def __init__(self, core: LocalCore) -> None:
-        self._core = core
+        self.core = core
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
         self._ended = trio.Event()
@@ -115,7 +118,7 @@ class TrioShell:
         """In a nursery of its own, whose end leaves the task that has opened it alone."""
         try:
             async with open_work() as self._nursery:
-                await self._nursery.start(self._core.run)
+                await self._nursery.start(self.core.run)
                 task_status.started()
         finally:
             self._ended.set()
@@ -133,27 +136,26 @@ class TrioShell:
     async def complete_all(
         self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
     ) -> list[Completion]:
-        return await self._core.complete_all(prompts, options, kwargs)
+        return await self.core.complete_all(prompts, options, kwargs)
 
     async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
-        return await self._core.transcribe(recording, options)
+        return await self.core.transcribe(recording, options)
 
-    def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
-        send, receive = trio.open_memory_channel[Delta](math.inf)
+    def stream(self, work: Work[_P]) -> Pieces[_P]:
+        send, receive = trio.open_memory_channel[_P](math.inf)
         scope = trio.CancelScope()
         errors: list[Exception] = [UnavailableError(_WAS_CLOSED)]  # unless it ends otherwise
         token = trio.lowlevel.current_trio_token()
-        core = self._core
 
         async def run() -> None:
             with scope, send:
                 try:
-                    await core.stream(prompt, options, kwargs, send.send_nowait)
+                    await work(send.send_nowait)
                     errors.clear()
                 except Exception as error:
                     errors[:] = [error]
 
-        async def next_delta() -> Delta | None:
+        async def next_piece() -> _P | None:
             try:
                 return await receive.receive()
             except trio.EndOfChannel:
@@ -167,19 +169,19 @@ class TrioShell:
 
         assert self._nursery is not None, "opened"
         self._nursery.start_soon(run)
-        return Deltas(next_delta, cancel)
+        return Pieces(next_piece, cancel)
 
 
 class AsyncioShell:
     """The core in a thread, for a caller in asyncio."""
 
     def __init__(self, core: LocalCore) -> None:
-        self._core = core
+        self.core = core
         self._threaded: Threaded | None = None
 
     async def open(self) -> None:
         pool = ThreadPoolExecutor(1)
-        opening = pool.submit(Threaded, self._core)
+        opening = pool.submit(Threaded, self.core)
         pool.shutdown(wait=False)
         try:
             self._threaded = await asyncio.wrap_future(opening)
@@ -198,33 +200,33 @@ class AsyncioShell:
         self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
     ) -> list[Completion]:
         assert self._threaded is not None, "opened"
-        future = self._threaded.start(self._core.complete_all, prompts, options, kwargs)
+        future = self._threaded.start(self.core.complete_all, prompts, options, kwargs)
         return await asyncio.wrap_future(future)
 
     async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
         assert self._threaded is not None, "opened"
-        return await asyncio.wrap_future(self._threaded.start(self._core.transcribe, recording, options))
+        return await asyncio.wrap_future(self._threaded.start(self.core.transcribe, recording, options))
 
-    def stream(self, prompt: Prompt, options: SamplingOptions, kwargs: dict[str, object]) -> Deltas:
+    def stream(self, work: Work[_P]) -> Pieces[_P]:
         loop = asyncio.get_running_loop()
-        deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        pieces: asyncio.Queue[_P | None] = asyncio.Queue()
 
-        def put(delta: Delta | None) -> None:
+        def put(piece: _P | None) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody reads any more
-                loop.call_soon_threadsafe(deltas.put_nowait, delta)
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
         assert self._threaded is not None, "opened"
-        future = self._threaded.start(self._core.stream, prompt, options, kwargs, put)
+        future = self._threaded.start(work, put)
         future.add_done_callback(lambda _: put(None))
 
-        async def next_delta() -> Delta | None:
-            delta = await deltas.get()
-            if delta is None:
-                deltas.put_nowait(None)
+        async def next_piece() -> _P | None:
+            piece = await pieces.get()
+            if piece is None:
+                pieces.put_nowait(None)
                 _result(future)
-            return delta
+            return piece
 
-        return Deltas(next_delta, future.cancel)
+        return Pieces(next_piece, future.cancel)
 
 
 def _close_opened(opening: Future[Threaded]) -> None:
@@ -248,10 +250,18 @@ def _result(future: Future[_T]) -> _T:
         raise UnavailableError(_WAS_CLOSED) from None
 
 
-def drain(deltas: queue.SimpleQueue[Delta | None], future: Future[None]) -> Iterator[Delta]:
+def drain(threaded: Threaded, work: Work[_P]) -> Iterator[_P]:
+    """The pieces as they come. Leaving the loop ends the work."""
+    pieces: queue.SimpleQueue[_P | None] = queue.SimpleQueue()
+    future = threaded.start(work, pieces.put)
+    future.add_done_callback(lambda _: pieces.put(None))
+    return _drain(pieces, future)
+
+
+def _drain(pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
     try:
-        while (delta := deltas.get()) is not None:
-            yield delta
+        while (piece := pieces.get()) is not None:
+            yield piece
         _result(future)
     finally:
         future.cancel()

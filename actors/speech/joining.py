@@ -5,14 +5,14 @@ Used by `actors/speech/recipe.py`. Knows no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from ...protocols.scripts import is_unspaced, is_wide
-from ...protocols.transcript import Segment, Transcript, Word
+from ...protocols.transcript import Segment, TimedSegment, Transcript, Word
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
@@ -120,6 +120,51 @@ class Part:
     language: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One range's segments and words as they stand in the whole transcript."""
+
+    segments: tuple[Segment, ...]
+    words: tuple[Word, ...]
+
+    def timed_segments(self) -> Iterator[TimedSegment]:
+        """The segments, each with its words: as many as its letters."""
+        words, num_seen, num_wanted = iter(self.words), 0, 0
+        for segment in self.segments:
+            num_wanted += _num_letters(segment.text)
+            own: list[Word] = []
+            while num_seen < num_wanted and (word := next(words, None)) is not None:
+                own.append(word)
+                num_seen += _num_letters(word.word)
+            yield TimedSegment(**msgspec.structs.asdict(segment), words=tuple(own))
+
+
+def _num_letters(text: str) -> int:
+    return len("".join(text.split()))
+
+
+class PassageJoiner:
+    """Puts the segments of parts in order into one transcript: numbered, their texts joining to its text,
+    with the space in front of each, as OpenAI's do."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """Of the parts so far."""
+        self._num_segments = 0
+
+    def push(self, part: Part) -> Passage:
+        """The next part's share."""
+        said = part.answer.text
+        space = separator(self.text or said[0], said) if said else ""
+        segments: list[Segment] = []
+        for number, segment in enumerate(part.segments):
+            text = segment.text if number else space + segment.text.lstrip()
+            segments.append(msgspec.structs.replace(segment, id=self._num_segments + number, text=text))
+        self._num_segments += len(segments)
+        self.text = join_texts((self.text, said))
+        return Passage(tuple(segments), part.words)
+
+
 def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
     """The words, as much later."""
     return tuple(
@@ -131,30 +176,20 @@ def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
 def joined(
     parts: Sequence[Part], *, language: str, duration_s: float, language_probability: float = 1.0
 ) -> Transcript:
-    """The transcript of a recording whose ranges became `parts`. Texts of segments join to the text, with
-    the space in front of each, as OpenAI's do."""
+    """The transcript of a recording whose ranges became `parts`."""
     answers = [part.answer for part in parts]
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
     heard = [language, *(part.language for part in parts if part.answer.text and part.language)]
-    segments: list[Segment] = []
-    before = ""
-    for part in parts:
-        said = part.answer.text
-        space = separator(before or said[0], said) if said else ""
-        for number, segment in enumerate(part.segments):
-            text = segment.text if number else space + segment.text.lstrip()
-            segments.append(msgspec.structs.replace(segment, text=text))
-        before = join_texts((before, said))
+    joiner = PassageJoiner()
+    passages = [joiner.push(part) for part in parts]
     return Transcript(
-        text=join_texts(part.answer.text for part in parts),
+        text=joiner.text,
         language=language,
         duration=duration_s,
         languages=tuple(dict.fromkeys(heard)) if language else (),
         language_probability=language_probability,
-        segments=tuple(
-            msgspec.structs.replace(segment, id=number) for number, segment in enumerate(segments)
-        ),
-        words=tuple(word for part in parts for word in part.words),
+        segments=tuple(segment for passage in passages for segment in passage.segments),
+        words=tuple(word for passage in passages for word in passage.words),
         num_input_tokens=sum(answer.num_input_tokens for answer in answers),
         num_output_tokens=sum(answer.num_output_tokens for answer in answers),
         avg_logprob=sum(logprobs) / len(logprobs) if logprobs else None,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...protocols.messages import Lane
-from ...protocols.transcript import Task, Transcript, TranscriptionOptions
+from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 Samples = npt.NDArray[np.float32]
 """Mono at 16 kHz, shape [n]."""
@@ -91,11 +91,14 @@ class SpeechModel(Protocol):
         *,
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
+        on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """The transcript of `samples`, of any length; [channels, n] where `options` want each for itself.
 
-        `on_delta` gets the text in order while it grows; its pieces join to `Transcript.text`. Raises as
-        `check` does, else the engine's errors. Cancelling stops all work on it.
+        `on_delta` gets the text in order while it grows; its pieces join to `Transcript.text`. `on_segment`
+        gets the segments of a recording that is not [channels, n], as they are in `Transcript.segments`, as
+        soon as each is sure, with the words that `options` want. Raises as `check` does, else the engine's
+        errors. Cancelling stops all work on it.
         """
         ...
 

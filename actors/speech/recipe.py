@@ -22,7 +22,7 @@ from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from .asking import Asker
 from .family import Range, SpeechFamily
-from .joining import DeltaJoiner, Part, join_texts, joined
+from .joining import DeltaJoiner, Part, Passage, PassageJoiner, join_texts, joined
 from .languages import Piece
 from .memory import Memory
 from .plausibility import is_trustworthy
@@ -59,13 +59,15 @@ async def transcribe_ranges(
     prior: Prior | None = None,
     is_timed: bool = True,
     on_delta: Callable[[str], None] | None = None,
+    on_passage: Callable[[Passage], None] | None = None,
 ) -> Transcript:
     """Transcribe contiguous ranges of one recording.
 
     Where `options` name no language each range is asked for its own, if that is clear (see
     `actors/speech/languages.py`); an answer about a single one may name it by itself. Without `is_timed` the
-    last range, which may still grow, has no words, and is one segment. `on_delta` goes without a `prior`:
-    what is streamed is not answered again.
+    last range, which may still grow, has no words, and is one segment. `on_delta`, and `on_passage`, which
+    gets the transcript's segments and words a range at a time, go without a `prior`: what is streamed is not
+    answered again.
     """
     growing = ranges[-1] if ranges and not is_timed else None
     asker = Asker(family, recording, memory, options, lane, growing)
@@ -73,15 +75,12 @@ async def transcribe_ranges(
     if on_delta is not None:
         deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
     settler = Settler(asker, ranges, named_language(family, options))
-    work = _Work(asker, settler, deltas)
+    work = _Work(asker, settler, deltas, on_passage)
     await work.answer_all(prior)
 
     def assemble() -> Transcript:
         pieces = [piece for index in range(len(ranges)) for piece in settler.pieces[index]]
-        parts = [
-            asker.part(part, language, offset_s=(part[0] - ranges[0][0]) / INTERNAL_RATE)
-            for part, language in pieces
-        ]
+        parts = [part for index in range(len(ranges)) for part in work.parts(index)]
         language = _main_language(parts, pieces)
         known = (memory.detected.get(part) for part in (*ranges, *(part for part, _ in pieces)))
         return joined(
@@ -115,6 +114,12 @@ class _Work:
     asker: Asker
     settler: Settler
     deltas: DeltaJoiner | None
+    on_passage: Callable[[Passage], None] | None
+    _passages: PassageJoiner = field(default_factory=PassageJoiner)
+    _timed: dict[int, Sequence[Part]] = field(default_factory=dict)
+    """Parts that wait for those of the ranges before them."""
+    _num_passed: int = 0
+    """Ranges whose passages are told."""
     _before: str = ""
     """What was said last, where the next range shall know it."""
     _before_in: str | None = None
@@ -145,6 +150,9 @@ class _Work:
                 self._answered[index].set()
                 for piece in self.settler.pieces[index] if ranges[index] != self.asker.growing else ():
                     await self.asker.time(*piece)
+                if self.on_passage is not None:
+                    self._timed[index] = await trio.to_thread.run_sync(self.parts, index)
+                    self._pass_on(self.on_passage)
                 for (start, _), _ in self.settler.pieces[index]:
                     self.asker.recording.release((start, ranges[index][1]))
             finally:
@@ -155,6 +163,20 @@ class _Work:
             for index in range(len(ranges)):
                 await limit.acquire_on_behalf_of(index)
                 nursery.start_soon(one, index)
+
+    def parts(self, index: int) -> list[Part]:
+        """What an answered range, or each of its pieces, is of the transcript."""
+        start, _ = self.settler.ranges[0]
+        return [
+            self.asker.part(part, language, offset_s=(part[0] - start) / INTERNAL_RATE)
+            for part, language in self.settler.pieces[index]
+        ]
+
+    def _pass_on(self, on_passage: Callable[[Passage], None]) -> None:
+        while self._num_passed in self._timed:
+            for part in self._timed.pop(self._num_passed):
+                on_passage(self._passages.push(part))
+            self._num_passed += 1
 
     async def _settle(self, index: int, prior: Prior | None) -> None:
         settler = self.settler

@@ -20,6 +20,7 @@ from ...media.voice_activity import VoiceActivityModel
 from ...media.word_times import rejoined
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.transcript import Segment, SpeechFilter, Transcript, Word
+from .joining import Passage
 from .model import Samples
 from .plausibility import compression_ratio
 from .sentences import tokens_of
@@ -35,25 +36,48 @@ class Splice:
     num_samples: int
     """Of the recording."""
 
-    def restored(self, transcript: Transcript, bytes_of: Callable[[int], bytes]) -> Transcript:
-        """The transcript of `samples` with the times of the recording; `bytes_of` are those of tokens.
 
-        A word lies in the region that its middle is in; a segment begins and ends with its words, and is
-        several where these lie apart in the recording.
-        """
-        places = _Places(self.regions)
-        words = rejoined([places.word(word) for word in transcript.words])
+class Restorer:
+    """Gives the passages of a transcript of `Splice.samples`, in order, the times of the recording.
+
+    A word lies in the region that its middle is in; a segment begins and ends with its words, and is several
+    where these lie apart in the recording.
+    """
+
+    def __init__(self, kept: Splice, bytes_of: Callable[[int], bytes]) -> None:
+        """`bytes_of` are those of tokens."""
+        self._kept = kept
+        self._places = _Places(kept.regions)
+        self._bytes_of = bytes_of
+        self._passages: list[Passage] = []
+        self._num_segments = 0
+
+    def push(self, passage: Passage) -> Passage:
+        """The next passage."""
+        before = self._passages[-1].words[-1:] if self._passages else ()
+        placed = map(self._places.word, passage.words)
+        words = rejoined((*before, *placed))[len(before) :]
         segments, index = list[Segment](), 0
-        for segment in transcript.segments:
+        for segment in passage.segments:
             first = index
-            while index < len(transcript.words) and _middle(transcript.words[index]) <= segment.end:
+            while index < len(words) and _middle(passage.words[index]) <= segment.end:
                 index += 1
-            segments += places.segments(segment, words[first:index], bytes_of)
+            segments += self._places.segments(segment, words[first:index], self._bytes_of)
+        numbers = itertools.count(self._num_segments)
+        self._num_segments += len(segments)
+        numbered = (
+            msgspec.structs.replace(each, id=number) for each, number in zip(segments, numbers, strict=False)
+        )
+        self._passages.append(Passage(tuple(numbered), words))
+        return self._passages[-1]
+
+    def whole(self, transcript: Transcript) -> Transcript:
+        """The transcript of `Splice.samples`, all of whose passages were pushed, as one of the recording."""
         return msgspec.structs.replace(
             transcript,
-            duration=self.num_samples / INTERNAL_RATE,
-            segments=tuple(msgspec.structs.replace(each, id=number) for number, each in enumerate(segments)),
-            words=words,
+            duration=self._kept.num_samples / INTERNAL_RATE,
+            segments=tuple(segment for passage in self._passages for segment in passage.segments),
+            words=tuple(word for passage in self._passages for word in passage.words),
         )
 
 

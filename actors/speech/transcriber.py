@@ -6,6 +6,7 @@ Both follow one recipe, `actors/speech/recipe.py`, whatever the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -18,15 +19,16 @@ from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.numerals import check_numerals
-from ...protocols.transcript import Task, Transcript, TranscriptionOptions
+from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from .channels import transcribe_channels
 from .family import SpeechFamily
+from .joining import Passage
 from .live import LiveTranscriber
 from .memory import Memory
 from .model import FILE, ReadAudio, Samples
 from .recipe import RANGES_AT_ONCE, transcribe_ranges
 from .recording import Recording
-from .splicing import Splice, splice
+from .splicing import Restorer, Splice, splice
 
 _LIVE_THREADS: Final = 40
 """As many as trio has for everything else."""
@@ -93,15 +95,27 @@ class Transcriber:
         *,
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
+        on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
         self.check(options)
         if options.multichannel:
             return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
-        if options.speech_filter is not None and self._activity is not None:
-            look = partial(splice, samples, self._activity, options.speech_filter)
-            kept = await trio.to_thread.run_sync(look, limiter=self._threads)
-            return await self._transcribe_kept(kept, options, lane=lane, on_delta=on_delta)
+        told = None if on_segment is None else partial(_tell, on_segment)
+        if options.speech_filter is None or self._activity is None:
+            return await self._transcribe(samples, options, lane, on_delta, told)
+        look = partial(splice, samples, self._activity, options.speech_filter)
+        kept = await trio.to_thread.run_sync(look, limiter=self._threads)
+        return await self._transcribe_kept(kept, options, lane, on_delta, told)
+
+    async def _transcribe(
+        self,
+        samples: Samples,
+        options: TranscriptionOptions,
+        lane: Lane,
+        on_delta: Callable[[str], None] | None,
+        on_passage: Callable[[Passage], None] | None,
+    ) -> Transcript:
         ranges = await trio.to_thread.run_sync(
             self.family.facts.cut_rule.split, samples, self._activity, limiter=self._threads
         )
@@ -109,22 +123,35 @@ class Transcriber:
             self.family, lambda start, end: samples[start:end], self._activity, threads=self._looking
         )
         return await transcribe_ranges(
-            self.family, recording, ranges, Memory(), options, lane=lane, on_delta=on_delta
+            self.family,
+            recording,
+            ranges,
+            Memory(),
+            options,
+            lane=lane,
+            on_delta=on_delta,
+            on_passage=on_passage,
         )
 
     async def _transcribe_kept(
         self,
         kept: Splice,
         options: TranscriptionOptions,
-        *,
         lane: Lane,
         on_delta: Callable[[str], None] | None,
+        on_passage: Callable[[Passage], None] | None,
     ) -> Transcript:
         """The transcript of what is kept of a recording, with the times of the whole."""
         is_timed = options.segment_timestamps or options.word_timestamps
-        inner = msgspec.structs.replace(options, speech_filter=None, word_timestamps=is_timed)
-        transcript = await self.transcribe(kept.samples, inner, lane=lane, on_delta=on_delta)
-        transcript = kept.restored(transcript, self.family.facts.bytes_of)
+        timed = msgspec.structs.replace(options, word_timestamps=is_timed)
+        restorer = Restorer(kept, self.family.facts.bytes_of)
+
+        def restore(passage: Passage) -> None:
+            passage = restorer.push(passage)
+            if on_passage is not None:
+                on_passage(passage if options.word_timestamps else replace(passage, words=()))
+
+        transcript = restorer.whole(await self._transcribe(kept.samples, timed, lane, on_delta, restore))
         if not transcript.language and options.language is not None:  # nobody speaks
             transcript = msgspec.structs.replace(transcript, language=options.language)
         return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
@@ -151,3 +178,8 @@ class Transcriber:
             caller=caller,
             threads=self._live_threads,
         )
+
+
+def _tell(on_segment: Callable[[TimedSegment], None], passage: Passage) -> None:
+    for segment in passage.timed_segments():
+        on_segment(segment)

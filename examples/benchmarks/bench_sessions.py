@@ -47,7 +47,7 @@ from sensorium.actors.wire.guard import Guard, connection_limits
 from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import Lane
-from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 RATE = 24_000
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "kitchen_lights.wav"
@@ -76,6 +76,7 @@ class StubModel:
         *,
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
+        on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """As `live`."""
         return _transcript(len(samples))

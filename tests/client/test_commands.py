@@ -20,6 +20,8 @@ from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.requests import SpeechOptions
 from sensorium.client.transcribe_files import side_by_side
 from sensorium.protocols.realtime import SessionUpdate
+from sensorium.protocols.rest import segment_event
+from sensorium.protocols.transcript import TimedSegment, Word
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
@@ -211,6 +213,24 @@ def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.Ca
     with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, _):
         assert commands.transcribe([recording], stream=True, base_url=url) == 0
     assert capsys.readouterr().out == "good\n"
+
+
+@pytest.mark.slow
+def test_streamed_segments_are_a_line_each(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = TimedSegment(
+        0, 0, 0.5, 1.0, "good", (), 0.0, -0.1, 1.0, 0.0, "en", words=(Word("good", 0.5, 1.0),)
+    )
+    with serve_rest({"/v1/audio/transcriptions": Answer(segment_event(said) + STREAM)}) as (url, requests):
+        assert commands.transcribe([recording], stream=True, format="json", base_url=url) == 0
+    assert b"verbose_json" in requests[0].body
+    assert json.loads(capsys.readouterr().out) == {
+        "file": str(recording),
+        "start": 0.5,
+        "end": 1.0,
+        "text": "good",
+        "language": "en",
+        "words": [{"word": "good", "start": 0.5, "end": 1.0}],
+    }
 
 
 @pytest.mark.slow

@@ -11,20 +11,28 @@ from typing import BinaryIO, cast
 import msgspec
 import pytest
 from msgspec import UNSET
-from sensorium.client import APIError, TextDelta, TextDone
+from sensorium.client import APIError, TextDelta, TextDone, TextSegment
 from sensorium.client.connection import status_error
 from sensorium.client.requests import (
-    StreamDecoder,
     check_status,
     open_part,
     parse_models,
     parse_transcript,
+    streamed_transcription,
     transcription,
     transcription_form,
 )
+from sensorium.client.server_events import StreamDecoder
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
-from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, TranscriptionOptions, Word
+from sensorium.protocols.transcript import (
+    Segment,
+    SpeechFilter,
+    TimedSegment,
+    Transcript,
+    TranscriptionOptions,
+    Word,
+)
 from sensorium.protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 
 TRANSCRIPT = Transcript(
@@ -180,6 +188,25 @@ def test_a_stream_is_the_servers_events() -> None:
     decoder = StreamDecoder()
     events = [event for line in sent.decode().splitlines() if (event := decoder.feed(line)) is not None]
     assert events == [TextDelta("good"), TextDone("good day")]
+
+
+def test_a_stream_with_times_is_asked_for_by_them_and_has_segments() -> None:
+    form = streamed_transcription(b"x", timestamp_granularities=["word"]).form
+    assert form is not None
+    fields = [
+        (name, text)
+        for name, value in form.items()
+        for text in ([value] if isinstance(value, str) else value)
+    ]
+    request = parse_transcription_form(fields)
+    assert (request.stream, request.options.word_timestamps) == (True, True)
+    segment = TimedSegment(**msgspec.structs.asdict(TRANSCRIPT.segments[0]), words=TRANSCRIPT.words)
+    decoder = StreamDecoder()
+    event = decoder.feed(rest.segment_event(segment).decode().strip())
+    assert isinstance(event, TextSegment)
+    assert (event.text, event.words) == (segment.text, segment.words)
+    done = decoder.feed(rest.done_event(TRANSCRIPT, request).decode().strip())
+    assert done == TextDone("good day", "en", 1.5)
 
 
 def test_an_error_in_a_stream_is_raised_and_unknown_events_are_not() -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sensorium import Client
+from sensorium.client import TextDelta, TextDone, TextSegment
 from support.raw_socket import pcm, raw_session
 from support.server import Server
 from support.shown import letters, subtitle_letters
+from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +51,12 @@ def test_every_format_and_live_have_the_same_words(server: Server, conversation:
         parts = found[f"{granularity}s"]
         key = "word" if granularity == "word" else "text"
         assert letters("".join(part[key] for part in parts)) == said
+    with Client(server.url) as client:
+        events = list(client.transcribe_stream(conversation, timestamp_granularities=["segment", "word"]))
+        whole = client.transcribe(conversation, timestamp_granularities=["segment", "word"])
+    assert "".join(event.delta for event in events if isinstance(event, TextDelta)) == text
+    assert_streamed([event for event in events if isinstance(event, TextSegment)], whole)
+    assert events[-1] == TextDone(text, whole.language, whole.duration)
     for subtitles in ("srt", "vtt"):
         assert subtitle_letters(post(server, conversation, response_format=subtitles).text) == said
     audio = pcm(conversation)

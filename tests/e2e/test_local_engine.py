@@ -313,7 +313,7 @@ def test_asyncio_and_trio(folders: dict[str, Path], engine: LocalEngine, library
             found = await use(local)
             shell = local._shell
             assert shell is not None
-            core = shell._core
+            core = shell.core
             await quiet(core)
         await local.aclose()
         with pytest.raises(UnavailableError):
@@ -329,7 +329,7 @@ def test_cancelling_under_asyncio_aborts(folders: dict[str, Path]) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(local.generate([PROMPT] * 50, ENDLESS), 0.3)
             assert local._shell is not None
-            await quiet(local._shell._core)
+            await quiet(local._shell.core)
             assert (await local.generate(PROMPT, SHORT))[0].text
 
     asyncio.run(main())
@@ -342,7 +342,7 @@ def test_cancelling_under_trio_aborts(folders: dict[str, Path]) -> None:
                 await local.generate([PROMPT] * 50, ENDLESS)
             assert scope.cancelled_caught
             assert local._shell is not None
-            await quiet(local._shell._core)
+            await quiet(local._shell.core)
             assert (await local.generate(PROMPT, SHORT))[0].text
 
     trio.run(main)

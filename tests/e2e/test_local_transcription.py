@@ -13,8 +13,9 @@ from sensorium import AsyncLocalEngine, Client, LocalEngine
 from sensorium.actors.local.speech import TranscribeOptions
 from sensorium.protocols.errors import BadRequestError, MediaError
 from sensorium.protocols.realtime_session import Granularity
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.transcript import TimedSegment, Transcript
 from support.server import Server
+from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,7 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             assert own.text
             assert (own.text, own.language, own.languages) == (served.text, served.language, served.languages)
             assert (own.segments, own.words) == (served.segments, served.words)
+            assert_streamed(list(whisper.segments(recording, timestamp_granularities=times)), own)
         assert not whisper.transcribe(path, language="en").words
         assert whisper.transcribe(path, beam_size=3, language="de").text == searched.text
         for bad, param in (
@@ -54,6 +56,9 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             for word, alone in zip(heard.words[place:], own.words, strict=False):
                 assert word.start == pytest.approx(begins + alone.start, abs=0.4)
         assert heard.segments[-1].end == heard.words[-1].end
+        told = list(whisper.segments(parted, timestamp_granularities=times, vad_filter=True))
+        assert_streamed(told, heard)
+        assert not any(each.words for each in whisper.segments(parted, vad_filter=True))
         nobody = whisper.transcribe((gap, rate), vad_filter=True, language="en")
         assert (nobody.text, nobody.language, nobody.duration) == ("", "en", 5.0)
         calls = np.stack((samples, 0 * samples), axis=1)
@@ -68,8 +73,11 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             whisper.transcribe(b"no recording")
         with pytest.raises(BadRequestError, match="takes no prompts"):
             whisper.generate("The quick brown fox")
-        again = asyncio.run(_transcribe_async(path))
+        with pytest.raises(BadRequestError, match="multichannel"):
+            list(whisper.segments((calls, rate), multichannel=True))
+        again, told = asyncio.run(_transcribe_async(path))
         assert again == whisper.transcribe(path)
+        assert_streamed(told, again)
     with (
         LocalEngine(folders["text"], **SETTINGS) as text,
         pytest.raises(BadRequestError, match="does not transcribe"),
@@ -77,9 +85,9 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
         text.transcribe(path)
 
 
-async def _transcribe_async(path: Path) -> Transcript:
+async def _transcribe_async(path: Path) -> tuple[Transcript, list[TimedSegment]]:
     async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
-        return await whisper.transcribe(path)
+        return await whisper.transcribe(path), [each async for each in whisper.segments(path)]
 
 
 def test_a_keyword_is_spelt_as_it_is_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 from openai.types import Model
 from openai.types.audio import (
     Transcription,
@@ -15,7 +16,14 @@ from openai.types.audio import (
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError, OverloadedError
 from sensorium.protocols.rest import ModelCard
-from sensorium.protocols.transcript import Segment, TokenLogProb, Transcript, TranscriptionOptions, Word
+from sensorium.protocols.transcript import (
+    Segment,
+    TimedSegment,
+    TokenLogProb,
+    Transcript,
+    TranscriptionOptions,
+    Word,
+)
 from sensorium.protocols.transcription_form import ResponseFormat, TranscriptionRequest
 
 TRANSCRIPT = Transcript(
@@ -87,6 +95,19 @@ def test_server_sent_events() -> None:
     assert done.text == TRANSCRIPT.text
     assert done.usage is not None
     assert not done.model_extra
+    timed = TranscriptionRequest(model=None, options=TranscriptionOptions(), response_format="verbose_json")
+    more = json.loads(data(rest.done_event(TRANSCRIPT, timed)))
+    whole = json.loads(render("verbose_json")[1])
+    for name in ("text", "language", "language_probability", "duration", "languages"):
+        assert more[name] == whole[name]
+    said = TRANSCRIPT.segments[0]
+    segment = TimedSegment(**msgspec.structs.asdict(said), words=TRANSCRIPT.words)
+    told = json.loads(data(rest.segment_event(segment)))
+    assert told.pop("type") == "transcript.text.segment"
+    assert told.pop("words") == list(msgspec.to_builtins(TRANSCRIPT.words))
+    assert told == json.loads(msgspec.json.encode(said))
+    wordless = json.loads(data(rest.segment_event(msgspec.structs.replace(segment, words=()))))
+    assert "words" not in wordless
     failure = json.loads(data(rest.error_event(OverloadedError("busy"))))
     assert failure["error"]["code"] == "overloaded"
     assert rest.DONE == b"data: [DONE]\n\n"

@@ -228,6 +228,7 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("stream", "maybe")], "stream"),
         ([("condition_on_previous_text", "2")], "condition_on_previous_text"),
         ([("stream", "true"), ("response_format", "srt")], "stream"),
+        ([("stream_include_usage", "1"), ("stream", "1"), ("response_format", "verbose_json")], "stream"),
         ([("chunking_strategy", "sometimes")], "chunking_strategy"),
         ([("chunking_strategy", '{"type":"client_vad"}')], "chunking_strategy"),
         ([("chunking_strategy[threshold]", "0.5")], "chunking_strategy"),

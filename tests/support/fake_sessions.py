@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
+from msgspec import structs
 from sensorium.actors.callers import NOBODY, Caller
 from sensorium.actors.live.hearing import OpenEar
 from sensorium.actors.live.line import Line
@@ -18,7 +19,7 @@ from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Lane
-from sensorium.protocols.transcript import Task, Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear
@@ -80,6 +81,7 @@ class FakeModel:
         *,
         lane: Lane = FILE,
         on_delta: Callable[[str], None] | None = None,
+        on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         self.check(options)
         turn = self.live(lambda start, end: samples[start:end], options, start=0)
@@ -89,6 +91,9 @@ class FakeModel:
             turn.close()
         if on_delta is not None:
             on_delta(transcript.text)
+        if on_segment is not None:
+            for segment in transcript.segments:
+                on_segment(TimedSegment(**structs.asdict(segment)))
         return transcript
 
     def live(

@@ -13,7 +13,7 @@ import trio
 from sensorium.actors.speech.answer_guard import cut_loops
 from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Segment, TimedSegment, Transcript, TranscriptionOptions
 
 _LOGPROBS = {"logprob", "avg_logprob", "probability", "language_probability", "no_speech_prob"}
 """They hang, in the last digits, on what else was batched."""
@@ -85,12 +85,28 @@ async def check_every_final_is_the_file(
     await subject.expect_nothing_held()
 
 
+def assert_streamed(segments: Sequence[TimedSegment], transcript: Transcript) -> None:
+    """Segments that came one by one are those of the transcript, each with its own words."""
+    names = Segment.__struct_fields__
+    assert [Segment(*(getattr(each, name) for name in names)) for each in segments] == list(
+        transcript.segments
+    )
+    assert [word for each in segments for word in each.words] == list(transcript.words)
+    for each in segments if transcript.words else ():
+        said = "".join(word.word for word in each.words)
+        assert "".join(said.split()) == "".join(each.text.split())
+
+
 async def check_deltas_are_the_transcript(subject: Subject, options: TranscriptionOptions) -> None:
-    """In every format, and streaming changes nothing."""
+    """In every format, and streaming changes nothing; segments that come early are those of the end."""
     deltas: list[str] = []
-    streamed = await subject.speech.transcribe(subject.audio, options, on_delta=deltas.append)
+    segments: list[TimedSegment] = []
+    streamed = await subject.speech.transcribe(
+        subject.audio, options, on_delta=deltas.append, on_segment=segments.append
+    )
     assert "".join(deltas) == streamed.text
     assert all(deltas)
+    assert_streamed(segments, streamed)
     assert_same(streamed, await subject.speech.transcribe(subject.audio, options))
 
 

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.protocols.messages import Generate, TextGenerated
 from sensorium.protocols.numerals import Numerals
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
 from support.shown import assert_same_words
+from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow
 
@@ -113,9 +114,11 @@ def test_every_format_has_the_words_of_the_text(name: str, scripts: list[list[li
                         options = msgspec.structs.replace(
                             wish, word_timestamps=words, segment_timestamps=segments
                         )
-                        timed = await running.speech.transcribe(audio, options)
+                        told: list[TimedSegment] = []
+                        timed = await running.speech.transcribe(audio, options, on_segment=told.append)
                         assert timed.text == plain.text
                         assert_same_words(timed, has_words=words)
+                        assert_streamed(told, timed)
 
     trio.run(check)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from sensorium.actors.speech.splicing import Splice, splice
+from sensorium.actors.speech.joining import Passage
+from sensorium.actors.speech.splicing import Restorer, Splice, splice
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, Word
 
@@ -23,12 +24,21 @@ def one_letter(token_id: int) -> bytes:
     return chr(token_id).encode()
 
 
+def restored(kept: Splice, transcript: Transcript) -> Transcript:
+    """As if each segment with its words were a range's."""
+    restorer = Restorer(kept, one_letter)
+    for timed in Passage(transcript.segments, transcript.words).timed_segments():
+        restorer.push(Passage((timed,), timed.words))
+    return restorer.whole(transcript)
+
+
 def test_times_are_those_of_the_whole_recording() -> None:
     kept = Splice(
         np.zeros(5 * SECOND, np.float32), ((SECOND, 3 * SECOND), (10 * SECOND, 13 * SECOND)), 20 * SECOND
     )
     words = (Word("one", 0.5, 1.0), Word("two", 1.9, 2.3), Word("three", 2.4, 4.0))
-    found = kept.restored(
+    found = restored(
+        kept,
         Transcript(
             "one two three",
             "en",
@@ -36,13 +46,12 @@ def test_times_are_those_of_the_whole_recording() -> None:
             segments=(segment(0, 0.5, 1.0, "one"), segment(1, 1.9, 4.0, "two three", 100)),
             words=words,
         ),
-        one_letter,
     )
     assert found.duration == 20.0
     assert found.words == (Word("one", 1.5, 2.0), Word("two", 10.0, 10.3), Word("three", 10.4, 12.0))
     assert [(each.start, each.end) for each in found.segments] == [(1.5, 2.0), (10.0, 12.0)]
     assert found.segments[1].seek == 200
-    untimed = kept.restored(Transcript("a", "en", 5.0, segments=(segment(0, 0.0, 5.0, "a"),)), one_letter)
+    untimed = restored(kept, Transcript("a", "en", 5.0, segments=(segment(0, 0.0, 5.0, "a"),)))
     assert [(each.start, each.end) for each in untimed.segments] == [(1.0, 13.0)]
 
 
@@ -50,7 +59,7 @@ def test_a_cut_is_not_inside_a_sentence_whose_first_word_lies_in_front_of_it() -
     kept = Splice(np.zeros(4 * SECOND, np.float32), ((0, 2 * SECOND), (8 * SECOND, 10 * SECOND)), 10 * SECOND)
     words = (Word("arrives.", 0.5, 1.5), Word("I", 1.6, 2.0), Word("have", 2.0, 2.6))
     said = (segment(0, 0.5, 1.5, "arrives."), segment(1, 1.6, 2.6, "I have"))
-    found = kept.restored(Transcript("arrives. I have", "en", 4.0, segments=said, words=words), one_letter)
+    found = restored(kept, Transcript("arrives. I have", "en", 4.0, segments=said, words=words))
     assert [(each.start, each.end) for each in found.segments] == [(0.5, 1.5), (8.0, 8.6)]
     assert found.words[1].start == 8.0
 
@@ -66,7 +75,7 @@ def test_a_segment_ends_where_a_second_or_more_was_left_out() -> None:
     )
     tokens = tuple(map(ord, text))
     said = segment(0, 1.4, 4.5, text, tokens=tokens), segment(1, 4.5, 4.5, " x")
-    found = kept.restored(Transcript(f"{text} x", "en", 4.5, segments=said, words=words), one_letter)
+    found = restored(kept, Transcript(f"{text} x", "en", 4.5, segments=said, words=words))
     assert [(each.id, each.start, each.end, each.text) for each in found.segments] == [
         (0, 1.4, 1.9, "Dial,"),
         (1, 30.0, 33.0, text[5:]),
@@ -96,4 +105,4 @@ def test_what_is_no_speech_is_left_out() -> None:
     tight = splice(samples, model, SpeechFilter(padding_ms=0))
     assert len(tight.samples) < len(kept.samples)
     nothing = splice(gap, model, SpeechFilter())
-    assert nothing.restored(Transcript("", "", 0.0), one_letter) == Transcript("", "", 5.0)
+    assert restored(nothing, Transcript("", "", 0.0)) == Transcript("", "", 5.0)
