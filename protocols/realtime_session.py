@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .hints import MAX_KEYWORD_BOOST
 from .numerals import Numerals
+from .transcript import Task
 
 FormatType = Annotated[str, Meta(max_length=100)]
 """`audio/pcm`, `audio/pcmu`, `audio/pcma`, or a container (`protocols/container_format.py`)."""
@@ -56,7 +57,8 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     `languages`, `keywords` and how likely these are (`keyword_boost`, an extension) are bounded by
     `protocols/hints.py`. `numerals` is an extension, too, and so is
     `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent, and
-    `left_context_ms`: with a turn as much of what was in front of it is heard.
+    `left_context_ms`: with a turn as much of what was in front of it is heard. `task`, an extension, too, may
+    be `translate`: texts are in English, whatever is spoken.
     """
 
     model: str | UnsetType | None = UNSET
@@ -70,6 +72,7 @@ class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
     numerals: Numerals | UnsetType | None = UNSET
     utterance_end_ms: UtteranceEnd | UnsetType | None = UNSET
     left_context_ms: LeftContext | UnsetType | None = UNSET
+    task: Task | UnsetType | None = UNSET
 
 
 class ServerVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="server_vad"):
@@ -159,6 +162,7 @@ class TranscriptionView(Struct, frozen=True):
     utterance_end_ms: int | UnsetType = UNSET
     keyword_boost: float | UnsetType = UNSET
     left_context_ms: int | UnsetType = UNSET
+    task: Task | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

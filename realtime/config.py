@@ -8,6 +8,7 @@ import msgspec
 
 from ..protocols.audio import AudioFormat
 from ..protocols.realtime_session import Delay, SessionPatch
+from ..protocols.transcript import Task
 from .dialogue.config import DialogueConfig
 
 MIN_COMMIT_MS: Final = 100
@@ -23,6 +24,7 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     """Whether it can be told to write numbers as words."""
     hears_before: bool = False
     """Whether a turn can be heard behind what was before it."""
+    tasks: tuple[Task, ...] = ("transcribe",)
     aliases: tuple[str, ...] = ()
     """Other names that mean it."""
 

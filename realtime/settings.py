@@ -6,7 +6,7 @@ and ranges were checked by `protocols/codec.py`. Refusals raise `BadRequestError
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,9 +14,7 @@ from msgspec import UNSET, UnsetType
 from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
-from ..protocols.hints import KEYWORD_BOOST, parse_keywords, parse_language, parse_languages
-from ..protocols.languages import known_language
-from ..protocols.numerals import check_numerals
+from ..protocols.hints import KEYWORD_BOOST
 from ..protocols.realtime_dialogue_session import DialogueInputView
 from ..protocols.realtime_session import (
     AudioView,
@@ -39,9 +37,10 @@ from ..protocols.realtime_session import (
     TurnDetectionView,
 )
 from ..protocols.transcript import TranscriptionOptions
-from .config import RealtimeModel, SessionConfig
+from .config import SessionConfig
 from .endings import Ending
 from .turns import TurnDetectorConfig
+from .wishes import INPUT, check_model, either, served_model, unsupported, wished_options
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
@@ -60,14 +59,9 @@ _ENCODINGS: Final[dict[str, Encoding]] = {
     "audio/pcmu": "pcmu",
     "audio/pcma": "pcma",
 }
-_INPUT: Final = "session.audio.input"
-MULTICHANNEL: Final = f"{_INPUT}.multichannel"
+MULTICHANNEL: Final = f"{INPUT}.multichannel"
 """The field, for messages."""
-_TRANSCRIPTION: Final = f"{_INPUT}.transcription"
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
-
-
-T = TypeVar("T")
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +149,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             self.utterance_end_ms or UNSET,
             self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,
             self.left_context_ms or UNSET,
+            self.options.task if self.options.task != "transcribe" else UNSET,
         )
 
     def include_view(self) -> list[Include]:
@@ -176,7 +171,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
     elif patch.audio is not None and patch.audio.input is not None:
         audio = InputPatch() if patch.audio.input is UNSET else patch.audio.input
     _check_unserved(audio, answers=config.dialogue is not None)
-    model = _model(settings, audio.transcription, patch, config)
+    model = served_model(settings.model, audio.transcription, patch, config)
     wishes = audio.transcription or TranscriptionPatch()
     if audio.transcription is None:
         # There is no session without a transcription: null goes back to the server's defaults.
@@ -184,9 +179,9 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         settings = msgspec.structs.replace(
             settings, options=options, delay=config.delay, utterance_end_ms=None, left_context_ms=0
         )
-    options = _options(settings.options, wishes)
+    options = wished_options(settings.options, wishes)
     left_context_ms = either(wishes.left_context_ms, settings.left_context_ms, 0)
-    _check_model(options, model, left_context_ms)
+    check_model(options, model, left_context_ms)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
     audio_format = _format(settings.format, audio.format, config)
@@ -208,11 +203,11 @@ def _check_channels(audio_format: InputFormat, config: SessionConfig, *, multich
     if not multichannel:
         return
     if config.dialogue is not None:
-        raise _unsupported(MULTICHANNEL, "is not served in a session that answers, but as false")
+        raise unsupported(MULTICHANNEL, "is not served in a session that answers, but as false")
     if not audio_format.num_channels:
         raise BadRequestError(
-            f"`{MULTICHANNEL}` needs `{_INPUT}.format.channels`: how many a container has shows too late",
-            param=f"{_INPUT}.format.channels",
+            f"`{MULTICHANNEL}` needs `{INPUT}.format.channels`: how many a container has shows too late",
+            param=f"{INPUT}.format.channels",
         )
 
 
@@ -222,23 +217,19 @@ def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
     """
     noise = audio.noise_reduction
     if noise and (noise.type is not None or noise.strength is not None):
-        raise _unsupported(f"{_INPUT}.noise_reduction", "is not served here, but as null")
+        raise unsupported(f"{INPUT}.noise_reduction", "is not served here, but as null")
     detection = audio.turn_detection
     if not detection:
         return
-    where = f"{_INPUT}.turn_detection"
+    where = f"{INPUT}.turn_detection"
     for name in ("create_response", "interrupt_response"):
         if getattr(detection, name) is True and not answers:
-            raise _unsupported(
+            raise unsupported(
                 f"{where}.{name}",
                 "is not served in a transcription session, which has no responses, but as false",
             )
     if isinstance(detection, ServerVadPatch) and isinstance(detection.idle_timeout_ms, int):
-        raise _unsupported(f"{where}.idle_timeout_ms", "is not served here, but as null")
-
-
-def _unsupported(param: str, reason: str) -> BadRequestError:
-    return BadRequestError(f"`{param}` {reason}", code="unsupported_parameter", param=param)
+        raise unsupported(f"{where}.idle_timeout_ms", "is not served here, but as null")
 
 
 def _format(
@@ -248,7 +239,7 @@ def _format(
         return current
     if patch is None:
         return config.format
-    param = f"{_INPUT}.format.rate"
+    param = f"{INPUT}.format.rate"
     if patch.type not in _ENCODINGS:
         if patch.rate not in (UNSET, None):
             raise BadRequestError(f"`{param}` belongs to audio/pcm: a container tells its own", param=param)
@@ -276,7 +267,7 @@ def _num_channels(current: InputFormat, patch: FormatPatch, encoding: Encoding) 
 
 def _container_format(patch: FormatPatch) -> ContainerFormat:
     wire_type = patch.type
-    param = f"{_INPUT}.format.type"
+    param = f"{INPUT}.format.type"
     known = parse_container(wire_type, param=param)
     if known is None:
         allowed = ", ".join((*_ENCODINGS, *CONTAINER_TYPES))
@@ -294,73 +285,6 @@ def _format_view(audio_format: InputFormat) -> FormatView:
         audio_format.rate if wire_type == "audio/pcm" else UNSET,
         audio_format.num_channels if audio_format.num_channels > 1 else UNSET,
     )
-
-
-def _model(
-    settings: SessionSettings,
-    wishes: TranscriptionPatch | UnsetType | None,
-    session: SessionPatch,
-    config: SessionConfig,
-) -> RealtimeModel:
-    """The model to use: the transcription's, else the session's, else what is in force."""
-    name, where = settings.model, f"{_TRANSCRIPTION}.model"
-    if wishes is None:
-        name = config.model
-    if wishes and wishes.model is not UNSET:
-        name = wishes.model or config.model
-    elif session.model is not UNSET:
-        name, where = session.model or config.model, "session.model"
-    if not name and not config.models:
-        return RealtimeModel("")  # the session does not listen
-    for served in config.models:
-        if name in (served.name, *served.aliases):
-            return served
-    raise BadRequestError(f"the model {name[:60]!r} is not served", code="model_not_found", param=where)
-
-
-def _options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:
-    """The options after `wishes`; each field that is given replaces what was there."""
-    changes: dict[str, object] = {
-        "keyword_boost": either(wishes.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
-        "numerals": either(wishes.numerals, current.numerals, None),
-        "prompt": either(wishes.prompt, current.prompt, ""),
-    }
-    if wishes.language is not UNSET:
-        changes["language"] = parse_language(wishes.language or "", param=f"{_TRANSCRIPTION}.language")
-    if wishes.languages is not UNSET:
-        where = f"{_TRANSCRIPTION}.languages"
-        changes["languages"] = parse_languages(wishes.languages or (), param=where)
-    if wishes.keywords is not UNSET:
-        where = f"{_TRANSCRIPTION}.keywords"
-        changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
-    if wishes.timestamp_granularities is not UNSET:
-        wanted = wishes.timestamp_granularities or []
-        changes["word_timestamps"] = "word" in wanted
-        changes["segment_timestamps"] = "segment" in wanted
-    return msgspec.structs.replace(current, **changes)
-
-
-def _check_model(options: TranscriptionOptions, model: RealtimeModel, left_context_ms: int) -> None:
-    """Refuse languages that the model does not know, and what else it cannot do."""
-    if left_context_ms and not model.hears_before:
-        where = f"{_TRANSCRIPTION}.left_context_ms"
-        raise _unsupported(where, f"is not served with the model {model.name!r}, but as 0")
-    check_numerals(
-        options.numerals,
-        [options.language] if options.language else options.languages,
-        spells_numbers=model.spells_numbers,
-        param=f"{_TRANSCRIPTION}.numerals",
-    )
-    wanted = [(f"{_TRANSCRIPTION}.languages[{at}]", code) for at, code in enumerate(options.languages)]
-    if options.language is not None:
-        wanted.insert(0, (f"{_TRANSCRIPTION}.language", options.language))
-    for where, language in wanted:
-        if model.languages and known_language(language, model.languages) is None:
-            raise BadRequestError(
-                f"the model {model.name!r} does not transcribe the language {language!r}",
-                code="unsupported_language",
-                param=where,
-            )
 
 
 def _turn_detection(
@@ -391,10 +315,3 @@ def _server_vad(current: ServerVadView, patch: ServerVadPatch) -> ServerVadView:
         either(patch.create_response, current.create_response, UNSET),
         either(patch.interrupt_response, current.interrupt_response, UNSET),
     )
-
-
-def either(patch: T | UnsetType | None, current: T, default: T) -> T:
-    """UNSET keeps the current value, None returns to the default."""
-    if patch is UNSET:
-        return current
-    return default if patch is None else patch

@@ -258,6 +258,7 @@ class Service:
                     served.transcriber.languages,
                     spells_numbers=served.transcriber.spells_numbers,
                     hears_before=served.transcriber.hears_before,
+                    tasks=served.transcriber.tasks,
                     aliases=self.aliases_of(name),
                 )
                 for name, served in self.transcribing.items()

@@ -16,7 +16,7 @@ from ...protocols.realtime_dialogue_session import DialoguePatch, ReasoningPatch
 from ...protocols.realtime_responses import ResponseWish
 from ...protocols.realtime_session import AudioPatch, SessionPatch
 from ...protocols.realtime_video_session import VideoPatch
-from ..settings import either
+from ..wishes import either
 from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
 

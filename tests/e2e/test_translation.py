@@ -30,6 +30,16 @@ def test_a_model_that_translates(server: Server, lights: bytes) -> None:
     assert answer.json()["task"] == "translate"
 
 
+def test_a_session_that_translates(server: Server, lights: bytes) -> None:
+    english = post(server, "translations", lights, model="random-0").json()["text"]
+    assert english != post(server, "transcriptions", lights, model="random-0").json()["text"]
+    with raw_session(server.realtime) as session:
+        session.configure(model="random-0", task="translate")
+        session.append(pcm(lights))
+        session.commit()
+        assert session.until("completed")["transcript"] == english
+
+
 def test_a_model_that_does_not_is_named(server: Server, lights: bytes) -> None:
     answer = post(server, "translations", lights, model="tiny-whisper")
     assert answer.status_code == 400

@@ -187,6 +187,21 @@ def test_numbers_are_written_in_digits_by_any_model_in_languages_whose_numbers_a
         assert caught.value.param == "session.audio.input.transcription.numerals"
 
 
+def test_what_is_spoken_is_translated_by_models_that_can() -> None:
+    models = (RealtimeModel("plain"), RealtimeModel("translator", tasks=("transcribe", "translate")))
+    config = SessionConfig(model="translator", models=models)
+    english = patch({"transcription": {"task": "translate", "numerals": "digits", "language": "pl"}})
+    settings = merge(initial_settings(config), english, config)
+    assert settings.options.task == settings.audio_view().input.transcription.task == "translate"
+    back = merge(settings, patch({"transcription": {"task": None, "language": None}}), config)
+    assert back.options.task == "transcribe"
+    assert back.audio_view().input.transcription.task is msgspec.UNSET
+    with pytest.raises(BadRequestError, match="cannot translate") as caught:
+        merge(settings, patch({"transcription": {"model": "plain"}}), config)
+    assert caught.value.param == "session.audio.input.transcription.task"
+    assert caught.value.code == "unsupported_task"
+
+
 def test_a_model_is_not_chosen_with_languages_it_does_not_know() -> None:
     other = update(INITIAL, {"transcription": {"model": "other", "languages": ["en", "fr"]}})
     with pytest.raises(BadRequestError, match="'fr'"):
