@@ -46,7 +46,6 @@ from .requests import (
     open_part,
     streamed_transcription,
     transcription,
-    translation,
 )
 from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
@@ -135,7 +134,9 @@ class AsyncClient:
         temperature: float | None = None,
     ) -> Transcript:
         """What is said in a file, in English, where the model can do that."""
-        return await self._ask(translation(file, model=model, prompt=prompt, temperature=temperature))
+        return await self.transcribe(
+            file, task="translate", model=model, prompt=prompt, temperature=temperature
+        )
 
     @overload
     def realtime(

@@ -37,7 +37,6 @@ from .requests import (
     open_part,
     streamed_transcription,
     transcription,
-    translation,
 )
 from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
@@ -103,7 +102,8 @@ class Client:
         itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
         `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
-        expect, likelier by `keyword_boost` (these three are extensions, for models that know them).
+        expect, likelier by `keyword_boost` (these three are extensions, for models that know them). With
+        `task` `translate` the text is in English.
         """
         return self._ask(transcription(file, response_format, **options))
 
@@ -131,7 +131,7 @@ class Client:
         temperature: float | None = None,
     ) -> Transcript:
         """What is said in a file, in English, where the model can do that."""
-        return self._ask(translation(file, model=model, prompt=prompt, temperature=temperature))
+        return self.transcribe(file, task="translate", model=model, prompt=prompt, temperature=temperature)
 
     @overload
     def realtime(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
-from ..protocols.transcript import Task
 from .bench.commands import bench, bench_text
 from .chat_dialog import ChatOptions
 from .client import Client
@@ -150,7 +149,6 @@ def listen(
     delay: Delay | None = None,
     utterance_end_ms: int | None = None,
     left_context_ms: int | None = None,
-    task: Task | None = None,
     audio_format: str | None = None,
     json: bool = False,
     base_url: str | None = None,
@@ -180,8 +178,6 @@ def listen(
         An utterance ends so long behind its last word (500 to 10000 ms): an empty line, an event in JSON.
     left_context_ms
         Hear turns behind so much of what was said before (at most 24000 ms; Whisper): fewer words are wrong.
-    task
-        translate: write English, whatever is spoken (Whisper); else it is transcribed.
     audio_format
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
@@ -204,7 +200,6 @@ def listen(
                 options,
                 utterance_end_ms=utterance_end_ms,
                 left_context_ms=left_context_ms,
-                task=task,
                 audio_format=audio_format,
                 as_json=json,
             )

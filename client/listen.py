@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ..protocols.realtime_session import Delay
-from ..protocols.transcript import Task
 from .audio import Audio, read_wav
 from .bench.turns import Turn, TurnLog
 from .client import Client
@@ -65,7 +64,6 @@ def listen_to(
     *,
     utterance_end_ms: int | None = None,
     left_context_ms: int | None = None,
-    task: Task | None = None,
     audio_format: str | None = None,
     as_json: bool = False,
 ) -> int:
@@ -85,7 +83,6 @@ def listen_to(
         delay=delay,
         utterance_end_ms=utterance_end_ms,
         left_context_ms=left_context_ms,
-        task=task,
         **sound,
         **options,
     ) as session:

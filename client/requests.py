@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -18,7 +18,7 @@ from msgspec import UNSET
 from ..protocols.numerals import Numerals
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
-from ..protocols.transcript import Segment, Transcript, Word
+from ..protocols.transcript import Segment, Task, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
@@ -34,8 +34,6 @@ _T = TypeVar("_T")
 Form: TypeAlias = dict[str, str | list[str]]
 Part: TypeAlias = tuple[str, bytes | BinaryIO]
 
-_TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
-_TRANSLATIONS: Final = "/v1/audio/translations"
 _SEVERAL: Final = frozenset({"languages", "keywords", "timestamp_granularities"})
 
 
@@ -58,6 +56,8 @@ class SpeechOptions(TypedDict, total=False):
     numerals
         words or digits: how numbers are written, whatever the model likes. Words not every model can be
         told to write, digits are made of those in da, de, en, es, fr, it, nl and pt.
+    task
+        translate: the text is in English, whatever is spoken (Whisper); transcribe if not given.
     """
 
     language: str | None
@@ -66,6 +66,7 @@ class SpeechOptions(TypedDict, total=False):
     keywords: Sequence[str]
     keyword_boost: float | None
     numerals: Numerals | None
+    task: Task | None
 
 
 class FileOptions(SpeechOptions, total=False):
@@ -155,6 +156,8 @@ def transcription_form(
     """
     form: Form = {"response_format": response_format}
     for name, value in given(options, TranscriptOptions).items():
+        if name == "task":
+            continue  # it is the address
         if isinstance(value, tuple):
             form[f"{name}[]"] = [str(each) for each in value]
         elif isinstance(value, Mapping):
@@ -301,7 +304,7 @@ def transcription(
     """The text of a file: a Transcript, or the document itself for a text format."""
     parse: Callable[[bytes], Transcript | str]
     parse = parse_transcript if response_format.endswith("json") else bytes.decode
-    return Call(_TRANSCRIPTIONS, parse, transcription_form(response_format, **options), _checked(file))
+    return Call(_route(options), parse, transcription_form(response_format, **options), _checked(file))
 
 
 def streamed_transcription(file: AudioFile, **options: Unpack[TranscriptOptions]) -> Call[None]:
@@ -309,13 +312,14 @@ def streamed_transcription(file: AudioFile, **options: Unpack[TranscriptOptions]
     `StreamDecoder`."""
     response_format = "verbose_json" if options.get("timestamp_granularities") else "json"
     form = transcription_form(response_format, stream=True, **options)
-    return Call(_TRANSCRIPTIONS, lambda _: None, form, _checked(file))
+    return Call(_route(options), lambda _: None, form, _checked(file))
 
 
-def translation(file: AudioFile, **options: Unpack[FileOptions]) -> Call[Transcript]:
-    """What is said in a file, in English."""
-    form = transcription_form("verbose_json", **options)
-    return Call(_TRANSLATIONS, parse_transcript, form, _checked(file))
+def _route(options: TranscriptOptions) -> str:
+    task = options.get("task") or "transcribe"
+    if task not in get_args(Task):
+        raise ValueError(f"task is {task!r}: expected {' or '.join(get_args(Task))}")
+    return f"/v1/audio/{'translations' if task == 'translate' else 'transcriptions'}"
 
 
 def _checked(file: AudioFile) -> AudioFile:

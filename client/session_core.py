@@ -17,7 +17,6 @@ import msgspec
 from ..protocols.codec import encode_event
 from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferFlush
 from ..protocols.realtime_session import Delay, Granularity
-from ..protocols.transcript import Task
 from .errors import SensoriumTimeoutError
 from .events import (
     Cleared,
@@ -42,7 +41,6 @@ _OF_TRANSCRIPTION: Final = (
     "timestamp_granularities",
     "utterance_end_ms",
     "left_context_ms",
-    "task",
 )
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
@@ -65,8 +63,6 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
     left_context_ms
         Finals are heard behind so much of what was said before (at most 24,000 ms; Whisper): fewer words are
         wrong, above all of short turns. Alone, as a file of the same audio would be, if not given.
-    task
-        `translate` gives texts in English, whatever is spoken (Whisper); else it is transcribed.
     multichannel
         Every channel (`num_channels`) is heard for itself, and its events say which (`channel`, from 0);
         mixed if not given.
@@ -76,7 +72,6 @@ class SessionOptions(SpeechOptions, LiveOptions, total=False):
     timestamp_granularities: Sequence[Granularity]
     utterance_end_ms: int | None
     left_context_ms: int | None
-    task: Task | None
     multichannel: bool
 
 

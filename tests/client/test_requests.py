@@ -6,7 +6,7 @@ import io
 import os
 import threading
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pytest
@@ -207,6 +207,15 @@ def test_a_stream_with_times_is_asked_for_by_them_and_has_segments() -> None:
     assert (event.text, event.words) == (segment.text, segment.words)
     done = decoder.feed(rest.done_event(TRANSCRIPT, request).decode().strip())
     assert done == TextDone("good day", "en", 1.5)
+
+
+def test_a_task_is_an_address() -> None:
+    english = transcription(b"x", "srt", task="translate")
+    assert (english.path, english.form) == ("/v1/audio/translations", {"response_format": "srt"})
+    assert streamed_transcription(b"x", task="translate").path == "/v1/audio/translations"
+    assert transcription(b"x", "json", task="transcribe").path == "/v1/audio/transcriptions"
+    with pytest.raises(ValueError, match="transcribe or translate"):
+        transcription(b"x", "json", task=cast(Any, "translation"))
 
 
 def test_an_error_in_a_stream_is_raised_and_unknown_events_are_not() -> None:
