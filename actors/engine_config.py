@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ..engine.models.memory import MemorySize
 from ..engine.text.tools.machine import ToolParser
-from .option_checks import check, memory_size, read_pins
+from .option_checks import check, memory_size, read_pins, read_template_kwargs
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -75,6 +75,10 @@ class EngineConfig:
     generation_config
         How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
         does; none: without it, as OpenAI's defaults.
+    chat_template
+        Jinja file that conversations are written by, in place of the checkpoint's own template.
+    default_chat_template_kwargs
+        JSON object of what templates are told where a request does not say, as {"enable_thinking": false}.
     tool_parser
         The format a model's tool calls are read in. auto: the one its chat template writes; none: calls stay
         text.
@@ -108,6 +112,8 @@ class EngineConfig:
     ngram_drafts: int = 0
     cuda_graphs: Literal["auto", "on", "off"] = "auto"
     generation_config: Literal["auto", "none"] = "auto"
+    chat_template: str = ""
+    default_chat_template_kwargs: str = ""
     tool_parser: ToolParser = "auto"
     max_logprob_entries: int = 300_000
     kernels: str = "auto"
@@ -127,8 +133,8 @@ class EngineConfig:
         check("step_timeout_s", self.step_timeout_s, 0.1)
         memory_size("kv_memory", self.kv_memory)
         memory_size("encoder_memory", self.encoder_memory)
-
         read_pins(self.pin_kernels)
+        read_template_kwargs(self.default_chat_template_kwargs)
 
     @property
     def kv_size(self) -> MemorySize | None:

@@ -74,8 +74,8 @@ class Engines:
     ) -> LoadedModel[EngineClient]:
         info, side = open_side(fields)
         engine.set_info(info)
-        parser = self.config.engine_of(engine.name).tool_parser
-        return loaded_model(engine, info, side, activity=activity, tool_parser=parser)
+        config = self.config.engine_of(engine.name)
+        return loaded_model(engine, info, side, activity=activity, config=config)
 
     async def _start_here(
         self, actors: trio.Nursery, activity: VoiceActivityModel
@@ -90,16 +90,11 @@ class Engines:
             opened.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
             await actors.start(self._run, opened[-1].engine)
             logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
-        return [
-            loaded_model(
-                each.engine,
-                each.info,
-                each.side,
-                activity=activity,
-                tool_parser=self.config.engine_of(each.info.name).tool_parser,
-            )
-            for each in opened
-        ]
+        loaded: list[LoadedModel[EngineClient]] = []
+        for each in opened:
+            ask = partial(loaded_model, activity=activity, config=self.config.engine_of(each.info.name))
+            loaded.append(await trio.to_thread.run_sync(ask, each.engine, each.info, each.side))
+        return loaded
 
     async def _run(self, engine: Engine, *, task_status: trio.TaskStatus[None]) -> None:
         """Run one, `started` when it is ready; raises what its first start raised."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 from ..engine.models.info import ModelInfo
 from ..engine.models.prompts import PromptBuilder
 from ..engine.models.side import ModelSide
-from ..engine.text.tools.machine import ToolParser
+from ..engine.text.chat_template import read_template
 from ..media.voice_activity import VoiceActivityModel
 from .engine.client import EngineClient
+from .engine_config import EngineConfig
+from .option_checks import read_template_kwargs
 from .speech.family import SpeechFamily
 from .speech.model import SpeechModel
 from .speech.transcriber import Transcriber
@@ -43,13 +46,21 @@ def loaded_model(
     side: ModelSide,
     *,
     activity: VoiceActivityModel | None,
-    tool_parser: ToolParser,
+    config: EngineConfig,
 ) -> LoadedModel[EngineT]:
-    """What asks a model's `engine`. `activity` says what speech models need not be asked about."""
+    """What asks a model's `engine`. `activity` says what speech models need not be asked about.
+
+    Blocking: call it in a thread. Raises ModelLoadError for a chat template that cannot be used.
+    """
     speech = None
     if side.listens is not None:
         module = import_module(side.listens.file, f"{__package__}.speech")
         family = cast(SpeechFamily, module.open_family(engine, info, side.listens.text))
         speech = Transcriber(family, activity)
-    prompts = None if side.prompts is None else PromptBuilder(info, side.prompts, tool_parser)
+    prompts = None
+    if side.prompts is not None:
+        if config.chat_template:
+            side.prompts.text.chat_template = read_template(Path(config.chat_template))
+        defaults = read_template_kwargs(config.default_chat_template_kwargs)
+        prompts = PromptBuilder(info, side.prompts, config.tool_parser, template_kwargs=defaults)
     return LoadedModel(info.name, engine, info, speech, prompts)

@@ -99,9 +99,7 @@ def load_model(
     `activity` says what speech models need not be asked about.
     """
     opened = open_engine(name, model, config)
-    return loaded_model(
-        opened.engine, opened.info, opened.side, activity=activity, tool_parser=config.tool_parser
-    )
+    return loaded_model(opened.engine, opened.info, opened.side, activity=activity, config=config)
 
 
 def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from ..engine.models.memory import MemorySize
+from ..protocols.chat import check_template_kwargs
+from ..protocols.errors import BadRequestError
 
 MIB: Final = 1024 * 1024
 
@@ -53,3 +57,16 @@ def read_pins(value: str) -> dict[str, str]:
     if not all(len(pair) == 2 and pair[0].strip() and pair[1].strip() for pair in pairs):
         raise ConfigError(f"--pin-kernels is {value!r}; allowed: as linear=onednn,attention=fused")
     return {operation.strip(): candidate.strip() for operation, candidate in pairs}
+
+
+def read_template_kwargs(value: str) -> dict[str, Any]:
+    """The JSON of `default_chat_template_kwargs`; empty: nothing. Raises ConfigError."""
+    try:
+        kwargs: object = msgspec.json.decode(value or "{}")
+        if isinstance(kwargs, dict):
+            check_template_kwargs(kwargs)
+            return kwargs
+        said = 'allowed: a JSON object, as {"enable_thinking": false}'
+    except (msgspec.DecodeError, BadRequestError) as error:
+        said = str(error)
+    raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {said}")

@@ -6,6 +6,7 @@ Messages are `protocols/chat_content.py`, tools `protocols/tools.py`, the sampli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -147,14 +148,7 @@ def chat_conversation(
 ) -> Conversation:
     """What the template renders, `tools` as it takes them. Raises BadRequestError naming the field."""
     kwargs = request.chat_template_kwargs or {}
-    if len(kwargs) > MAX_TEMPLATE_KWARGS:
-        raise refuse("chat_template_kwargs", sorted(kwargs), f"up to {MAX_TEMPLATE_KWARGS} entries")
-    for name in kwargs:
-        if name in _TEMPLATE_NAMES or not name.isidentifier() or name.startswith("_"):
-            raise BadRequestError(
-                f"`chat_template_kwargs` may not set {name[:40]!r}.",
-                param=f"chat_template_kwargs.{name[:40]}",
-            )
+    check_template_kwargs(kwargs)
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:
@@ -178,6 +172,18 @@ def chat_conversation(
         forms_text=request.response_format is not None,
         media_wishes=read_media_wishes(request.mm_processor_kwargs),
     )
+
+
+def check_template_kwargs(kwargs: Mapping[str, object]) -> None:
+    """Raise BadRequestError for names that are not a template's."""
+    if len(kwargs) > MAX_TEMPLATE_KWARGS:
+        raise refuse("chat_template_kwargs", sorted(kwargs), f"up to {MAX_TEMPLATE_KWARGS} entries")
+    for name in kwargs:
+        if name in _TEMPLATE_NAMES or not name.isidentifier() or name.startswith("_"):
+            raise BadRequestError(
+                f"`chat_template_kwargs` may not set {name[:40]!r}.",
+                param=f"chat_template_kwargs.{name[:40]}",
+            )
 
 
 def thinking_kwargs(effort: str | None, enable_thinking: bool | None = None) -> dict[str, Any]:

@@ -8,10 +8,10 @@ of models that read text only. Media come here as encoder items: opening files a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -126,7 +126,15 @@ class TextPrompts:
 class PromptBuilder:
     """Builds one model's prompts. Thread-safe; long texts take a while."""
 
-    def __init__(self, info: ModelInfo, prompts: ChatPrompts, tool_parser: ToolParser = "auto") -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        prompts: ChatPrompts,
+        tool_parser: ToolParser = "auto",
+        *,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`template_kwargs` is what the template is told where a conversation does not say."""
         self.info = info
         self.text = prompts.text
         self.answers = answer_format(prompts.text.chat_template, tool_parser)
@@ -139,6 +147,7 @@ class PromptBuilder:
         self.tokens = TokenText(prompts.text)
         self.media = prompts.media
         self._prompts = prompts
+        self._template_kwargs = template_kwargs or {}
 
     @property
     def has_template(self) -> bool:
@@ -168,6 +177,8 @@ class PromptBuilder:
     def chat(self, conversation: Conversation, media: Sequence[MediaItems] = ()) -> Prompt:
         """A conversation; `media` are those of its parts, in order. Raises BadRequestError."""
         self._check_chars(field_sizes(conversation))
+        kwargs = {**self._template_kwargs, **conversation.template_kwargs}
+        conversation = dataclasses.replace(conversation, template_kwargs=kwargs)
         prompt = self._prompts.chat(conversation, media)
         replaced = tuple(
             msgspec.structs.replace(each, param=part.param)

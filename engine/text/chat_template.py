@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import chain, count, groupby
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import jinja2
@@ -18,7 +19,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, ModelLoadError
 from .chat_size import message_strings, strings_in
 from .pieces import PieceEncoder
 from .tokenizer import TextTokenizer
@@ -28,6 +29,19 @@ _V = TypeVar("_V")
 _FIRST_STAND_IN: Final = 0xF0000  # a private plane: no text means anything by it
 _MAX_MESSAGE: Final = 500
 _PROBE: Final = "content-parts-probe"
+
+
+def read_template(path: Path) -> str:
+    """The Jinja source in a file. Raises ModelLoadError naming it if it cannot be read, or is no template."""
+    source = ""
+    try:
+        source = path.read_text(encoding="utf-8")
+        render_jinja_template([[{"role": "user", "content": _PROBE}]], chat_template=source)
+    except (OSError, UnicodeDecodeError, jinja2.TemplateSyntaxError) as error:
+        raise ModelLoadError(f"the chat template {path} cannot be read: {error}") from None
+    except Exception:  # a template may fail in any way on what it does not expect
+        return source
+    return source
 
 
 class ChatTemplate:

@@ -34,7 +34,7 @@ def test_a_name_is_the_public_one_and_may_have_colons() -> None:
         ("tiny-whisper", "allowed: NAME:OPTION=VALUE"),
         ("dtype=float32", "allowed: NAME:OPTION=VALUE"),
         ("nobody:dtype=float32", "allowed names: tiny-whisper, Qwen/Qwen3-0.6B"),
-        ("tiny-whisper:port=1", "allowed options: block-size, cuda-graphs"),
+        ("tiny-whisper:port=1", "allowed options: block-size, chat-template, cuda-graphs"),
         ("tiny-whisper:dtype=int8", "Invalid enum value"),
         ("tiny-whisper:max-running=many", "Expected `int`"),
         ("tiny-whisper:max-running=9999", "--max-running is 9999; allowed: 0 to 4096"),

@@ -1,0 +1,64 @@
+"""How a model's conversations are written, where the operator says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sensorium.actors.config import EngineConfig
+from sensorium.actors.models import load_model
+from sensorium.actors.option_checks import ConfigError
+from sensorium.engine.models.prompts import PromptBuilder
+from sensorium.protocols.chat import Conversation
+from sensorium.protocols.chat_content import ChatMessage, TextPart
+from sensorium.protocols.errors import ModelLoadError
+from support.text_folder import make_qwen3_folder
+
+TEMPLATE = "{{ mood | default('calm') }}:{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_qwen3_folder(tmp_path_factory.mktemp("text"))
+
+
+def prompts(folder: Path, **options: str) -> PromptBuilder:
+    config = EngineConfig(device="cpu", dtype="float32", kv_memory="1MiB", **options)  # type: ignore[arg-type]
+    found = load_model("m", str(folder), config).prompts
+    assert found is not None
+    return found
+
+
+def written(builder: PromptBuilder, **kwargs: Any) -> str:  # noqa: ANN401 (as a request's)
+    message = ChatMessage(role="user", content=(TextPart("hi"),), extra={}, param="messages[0]")
+    prompt = builder.chat(Conversation(messages=(message,), template_kwargs=kwargs))
+    return builder.text.decode_all(prompt.token_ids)
+
+
+def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path: Path) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(TEMPLATE)
+    assert written(prompts(folder, chat_template=str(template))) == "calm:hi"
+    told = prompts(folder, chat_template=str(template), default_chat_template_kwargs='{"mood": "glad"}')
+    assert written(told) == "glad:hi"
+    assert written(told, mood="sad") == "sad:hi"
+    assert written(prompts(folder)) not in ("calm:hi", "glad:hi")
+
+
+def test_a_template_that_is_none_ends_the_start(folder: Path, tmp_path: Path) -> None:
+    for source in (None, "{% for message in messages %}"):
+        template = tmp_path / "broken.jinja"
+        if source is not None:
+            template.write_text(source)
+        with pytest.raises(ModelLoadError, match=r"broken\.jinja cannot be read"):
+            prompts(folder, chat_template=str(template))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("{", "truncated"), ("[1]", "a JSON object"), ('{"messages": []}', "may not set 'messages'")],
+)
+def test_what_a_template_cannot_be_told_is_refused(value: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        EngineConfig(default_chat_template_kwargs=value)
