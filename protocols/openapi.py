@@ -25,7 +25,6 @@ from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
 from .message_request import UNSERVED, MessageCountRequest, MessageRequest
 from .openapi_shapes import (
     BLOCK,
-    FILE_FORM,
     INPUT_ITEM,
     ITEMS_QUERY,
     MESSAGE,
@@ -130,8 +129,19 @@ def _post(
     return Operation(summary=summary, method="post", body=body, answers=(answer,), events=events)
 
 
-_TRANSCRIPT: Final = ("text/plain", "text/vtt", "application/x-subrip")
-_TranscriptionBodies: Final = (TranscriptionBody, VerboseTranscriptionBody)
+def _speech(summary: str) -> Operation:
+    """A file for its text."""
+    return Operation(
+        summary=summary,
+        method="post",
+        body=SPEECH_FORM,
+        answers=(TranscriptionBody, VerboseTranscriptionBody),
+        other_answers=("text/plain", "text/vtt", "application/x-subrip"),
+        events=(TranscriptTextDelta, TranscriptTextSegment, TranscriptTextDone, TranscriptionChunk),
+        query=SPEECH_QUERY,
+    )
+
+
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/health": (Operation(summary="200 when every model can take work", answers=(Status,), is_open=True),),
     "/live": (Operation(summary="200 while the process answers", answers=(Status,), is_open=True),),
@@ -146,26 +156,8 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/docs": (Operation(summary="This document as a page for people", other_answers=("text/html",)),),
     "/v1/models": (Operation(summary="Every served model", answers=(ModelList,)),),
     "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,)),),
-    "/v1/audio/transcriptions": (
-        Operation(
-            summary="A file's text in its own language",
-            method="post",
-            body=SPEECH_FORM,
-            answers=_TranscriptionBodies,
-            other_answers=_TRANSCRIPT,
-            events=(TranscriptTextDelta, TranscriptTextSegment, TranscriptTextDone, TranscriptionChunk),
-            query=SPEECH_QUERY,
-        ),
-    ),
-    "/v1/audio/translations": (
-        Operation(
-            summary="A file's text in English",
-            method="post",
-            body=FILE_FORM,
-            answers=_TranscriptionBodies,
-            other_answers=_TRANSCRIPT,
-        ),
-    ),
+    "/v1/audio/transcriptions": (_speech("A file's text in its own language"),),
+    "/v1/audio/translations": (_speech("A file's text in English"),),
     "/v1/realtime": (
         Operation(
             summary="A live session: for WebSocket, 426 without an `Upgrade` to it", query=REALTIME_QUERY

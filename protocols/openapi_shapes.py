@@ -25,7 +25,7 @@ REF: Final = "#/components/schemas/{name}"
 """Where a named schema lies."""
 
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
-FILE_FORM: Final[Schema] = {
+SPEECH_FORM: Final[Schema] = {
     "type": "object",
     "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
     "additionalProperties": False,
@@ -52,11 +52,6 @@ FILE_FORM: Final[Schema] = {
             "description": "What is said while nobody is heard for so many seconds is left out.",
         },
         "seed": {"type": "integer"},
-    },
-}
-SPEECH_FORM: Final[Schema] = FILE_FORM | {
-    "properties": FILE_FORM["properties"]
-    | {
         "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
         "languages": _TEXTS,
         "keywords": _TEXTS,
@@ -74,7 +69,10 @@ SPEECH_FORM: Final[Schema] = FILE_FORM | {
         },
         "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
-        "stream": {"type": "boolean"},
+        "stream": {
+            "type": "boolean",
+            "description": "Events: text as it grows, with verbose_json segments; not with srt and vtt.",
+        },
         "stream_include_usage": {
             "type": "boolean",
             "description": "vLLM's frames, and after the text one with what it took.",
@@ -94,7 +92,7 @@ SPEECH_FORM: Final[Schema] = FILE_FORM | {
             "type": "boolean",
             "description": "Windows one after the other, each with the text before it in mind.",
         },
-    }
+    },
 }
 MESSAGE: Final[Schema] = {
     "type": "object",
