@@ -134,7 +134,7 @@ def transcribe(
 
     def run() -> int:
         with Client(base_url, api_key, timeout=_PATIENCE_S) as client:
-            if stream and (format == "text" or format == "json"):  # (mypy knows no `in`)
+            if stream:
                 return stream_files(client, files, format, asked)
             return transcribe_files(client, files, format, asked, output_dir)
 

@@ -90,10 +90,8 @@ def side_by_side(work: Callable[[_Item], _Made], items: Sequence[_Item]) -> Gene
         waiting.clear()
 
 
-def stream_files(
-    client: Client, files: list[Path], document: Literal["text", "json"], options: FileOptions
-) -> int:
-    """Print the text of one file after the other while it is being transcribed, or (`json`) a line for each
+def stream_files(client: Client, files: list[Path], document: Format, options: FileOptions) -> int:
+    """Print the text of one file after the other while it is being transcribed, or (json) a line for each
     segment; the exit code is that of `transcribe_files`."""
     failed = False
     for file in files:

@@ -63,12 +63,12 @@ class Restorer:
             while index < len(words) and _middle(passage.words[index]) <= segment.end:
                 index += 1
             segments += self._places.segments(segment, words[first:index], self._bytes_of)
-        numbers = itertools.count(self._num_segments)
-        self._num_segments += len(segments)
-        numbered = (
-            msgspec.structs.replace(each, id=number) for each, number in zip(segments, numbers, strict=False)
+        numbered = tuple(
+            msgspec.structs.replace(each, id=number)
+            for number, each in enumerate(segments, self._num_segments)
         )
-        self._passages.append(Passage(tuple(numbered), words))
+        self._num_segments += len(segments)
+        self._passages.append(Passage(numbered, words))
         return self._passages[-1]
 
     def whole(self, transcript: Transcript) -> Transcript:
