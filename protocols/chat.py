@@ -59,6 +59,8 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     enable_thinking: bool | None = None
     include_reasoning: bool | None = None
     """False leaves out of the answer what the model thinks; it thinks all the same."""
+    thinking_token_budget: int | None = None
+    """vLLM's: the model thinks with so many tokens at most."""
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -91,6 +93,8 @@ class Conversation:
     """What may or must be called in the answer."""
     forms_text: bool = False
     """Whether the form that is asked for is that of text (`response_format`): calls have theirs."""
+    thinking_budget: int | None = None
+    """Tokens that the answer may think with."""
     media_wishes: MediaWishes = NOTHING_WISHED
     """How its media are to be looked at."""
 
@@ -149,6 +153,7 @@ def chat_conversation(
     """What the template renders, `tools` as it takes them. Raises BadRequestError naming the field."""
     kwargs = request.chat_template_kwargs or {}
     check_template_kwargs(kwargs)
+    check_range("thinking_token_budget", request.thinking_token_budget, 0, _MAX_TOKENS)
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:
@@ -170,6 +175,7 @@ def chat_conversation(
         continue_final_message=continues,
         tool_use=use,
         forms_text=request.response_format is not None,
+        thinking_budget=request.thinking_token_budget,
         media_wishes=read_media_wishes(request.mm_processor_kwargs),
     )
 

@@ -74,7 +74,7 @@ class _Block(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ThinkingConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`thinking`. How much is thought is the model's business: a budget is not kept."""
+    """`thinking`."""
 
     type: str
     budget_tokens: int | None = None
@@ -162,6 +162,7 @@ def parse_message(body: Encoded) -> AskedMessage:
         seed=request.seed,
         chat_template_kwargs=request.chat_template_kwargs,
         enable_thinking=_enables_thinking(request),
+        thinking_token_budget=None if request.thinking is None else request.thinking.budget_tokens,
         reasoning_effort=effort_of(request.output_config),
         response_format=form_of(request.output_config),
         structured_outputs=request.structured_outputs,
@@ -234,6 +235,7 @@ def _enables_thinking(request: MessageCountRequest) -> bool | None:
         return None
     if request.thinking.type not in ("enabled", "disabled", "adaptive"):
         raise refuse("thinking.type", request.thinking.type, "enabled, disabled, adaptive")
+    check_range("thinking.budget_tokens", request.thinking.budget_tokens, 0, _MAX_TOKENS)
     return request.thinking.type != "disabled"
 
 

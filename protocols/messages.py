@@ -144,6 +144,18 @@ class Phrases(msgspec.Struct, frozen=True):
     """Added to those that go on with one that was begun."""
 
 
+class ThoughtBudget(msgspec.Struct, frozen=True):
+    """How long an answer may think in front of what it says, all its thoughts together."""
+
+    num_tokens: int
+    start: tuple[int, ...]
+    """Tokens behind which it thinks, at least one."""
+    ends: tuple[int, ...]
+    """Each of these ends thoughts; the first has to when the budget is used up."""
+    is_open: bool = False
+    """It begins inside of thoughts."""
+
+
 class NgramDraft(msgspec.Struct, frozen=True):
     """Draft by prompt lookup: what followed the last earlier occurrence of the newest tokens.
 
@@ -188,6 +200,7 @@ class SamplingParams(msgspec.Struct, frozen=True):
     phrases: Phrases | None = None
     phrases_from: int = 0
     """Phrases make nothing likelier before so many tokens were generated."""
+    thoughts: ThoughtBudget | None = None
     logprobs: int | None = None
     """Report the log-probability of each generated token (after rules and penalties, before temperature,
     without the bonuses of phrases), and this many of the likeliest alternatives; None: nothing."""

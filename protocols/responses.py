@@ -120,6 +120,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     ignore_eos: bool | None = None
+    thinking_token_budget: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -299,6 +300,7 @@ def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
         top_logprobs=request.top_logprobs,
         chat_template_kwargs=request.chat_template_kwargs,
         enable_thinking=request.enable_thinking,
+        thinking_token_budget=request.thinking_token_budget,
         reasoning_effort=effort,
         response_format=_format(request.text),
         structured_outputs=request.structured_outputs,

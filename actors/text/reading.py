@@ -16,7 +16,7 @@ from ...engine.text.tools.machine import AnswerMachine
 from ...engine.text.tools.thinking import Thinking
 from ...protocols.chat import Conversation
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import SamplingParams
+from ...protocols.messages import SamplingParams, ThoughtBudget
 from .thought_count import ThoughtCount
 
 
@@ -65,9 +65,27 @@ class AnswerReading:
             )
         elif grammar is not None:
             grammar = behind_thinking(self._kind, grammar, text.added_id, self._thinking)
-        if grammar == params.grammar and self._shown == params.shown:
+        thoughts = self._thought_budget()
+        if (grammar, self._shown, thoughts) == (params.grammar, params.shown, params.thoughts):
             return params
-        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown)
+        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown, thoughts=thoughts)
+
+    def _thought_budget(self) -> ThoughtBudget | None:
+        """What the conversation says of it in tokens, if it does and the model thinks."""
+        num_tokens = self._conversation.thinking_budget
+        if num_tokens is None or not self._kind.reasons:
+            return None
+        start, ends = self._kind.thought_marks()
+        text = self._builder.text
+        start_ids = text.encode(start, allow_special=True)
+        end_ids = tuple(token_id for end in ends if (token_id := text.added_id(end)) is not None)
+        if not start_ids or text.added_id(ends[0]) is None:
+            raise BadRequestError(
+                f"`thinking_token_budget`: no token of `{self._builder.info.name}` ends its thoughts.",
+                param="thinking_token_budget",
+                code="unsupported_parameter",
+            )
+        return ThoughtBudget(num_tokens, start_ids, end_ids, is_open=self._thinking == "open")
 
     def machine(self, *, traces: bool = False) -> AnswerMachine | None:
         """A reader of one answer; None where all of it is text. With `traces` it knows where texts were.

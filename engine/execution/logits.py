@@ -1,6 +1,7 @@
 """What may be said next: the rules that change a row of logits before a token is chosen.
 
-In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar; then phrases.
+In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar, the end of
+thoughts; then phrases.
 Rows of different sequences that share a rule are changed together. Formulas follow transformers'
 `logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
 The rules of a request are `engine/execution/rules.py`'s; `engine/execution/sampler.py` chooses from what is
@@ -22,6 +23,7 @@ from ...kernels.transfer import to_device
 from ...protocols.messages import SamplingParams
 from .bias import Bias
 from .grammar import GrammarError
+from .rules import NEVER
 from .sequence import SequenceState
 
 
@@ -48,7 +50,9 @@ def apply_rules(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:
     penalised = [span for span in spans if span.state.counts is not None]
     if penalised:
         _apply_penalties(logits, penalised)
-    return _apply_grammars(logits, spans)
+    errors = _apply_grammars(logits, spans)
+    _end_thoughts(logits, spans)
+    return errors
 
 
 def _apply_biases(logits: Tensor, spans: Sequence[RowSpan]) -> None:
@@ -143,6 +147,28 @@ def _apply_grammars(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:
         # log 1 = 0 and log 0 = -inf: on CPUs three times as fast as filling where a mask says.
         Bias(mask.float().log_(), None).add_to(logits, rows)
     return errors
+
+
+def _end_thoughts(logits: Tensor, spans: Sequence[RowSpan]) -> None:
+    """Leave nothing but the end of thoughts where a budget is used up, and that may come: in the midst of a
+    character a grammar has it wait."""
+    ends: dict[int, int] = {}
+    for span in spans:
+        thoughts = span.state.thoughts
+        if thoughts is None:
+            continue
+        for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):
+            thoughts = thoughts.follow(token_ids)
+            if thoughts.must_end:
+                ends[row] = thoughts.budget.ends[0]
+    if not ends:
+        return
+    rows = to_device(torch.tensor(list(ends)), logits.device)
+    columns = to_device(torch.tensor(list(ends.values())), logits.device)
+    free = logits[rows]
+    values = free.gather(1, columns[:, None])
+    forced = torch.full_like(free, NEVER).scatter_(1, columns[:, None], values)
+    logits[rows] = torch.where(values > NEVER, forced, free)
 
 
 def unpack_mask(packed: Tensor, vocab_size: int) -> Tensor:

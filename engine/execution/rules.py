@@ -57,6 +57,7 @@ class RuleBook:
             sampling.presence_penalty,
             sampling.frequency_penalty,
             sampling.grammar,
+            sampling.thoughts,
         )
         return rules if any(history) else None
 

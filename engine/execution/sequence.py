@@ -15,6 +15,7 @@ from ..planning.plan import SequenceStart
 from ..text.phrases import Places
 from .grammar import GrammarMatcher
 from .rules import Rules
+from .thoughts import Thoughts, beginning
 
 _FIRST_CAPACITY = 64
 
@@ -86,6 +87,7 @@ class SequenceState:
         "rules",
         "sampling",
         "stops",
+        "thoughts",
     )
 
     def __init__(self, start: SequenceStart, rules: Rules | None = None) -> None:
@@ -109,6 +111,7 @@ class SequenceState:
         phrases = None if rules is None else rules.phrases
         self.places: Places = () if phrases is None else phrases.tree.beginning(start.prompt_token_ids)
         """Where it stands in its phrases."""
+        self.thoughts: Thoughts | None = None if sampling.thoughts is None else beginning(sampling.thoughts)
         self.advance(start.generated)
 
     def follow(self, matcher: GrammarMatcher) -> None:
@@ -126,6 +129,8 @@ class SequenceState:
         self.generated.extend(token_ids)
         if self.rules is not None and self.rules.phrases is not None:
             self.places = self.rules.phrases.tree.follow(self.places, token_ids)
+        if self.thoughts is not None:
+            self.thoughts = self.thoughts.follow(token_ids)
         if self.counts is not None:
             for token_id in token_ids:
                 self.counts.add(token_id)

@@ -213,6 +213,28 @@ def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
     assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
+def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "<think>So"}]
+    for budget, blocks in ((None, ["thinking"]), (5, ["thinking", "text"]), (0, ["text"])):
+        thinking = {"type": "enabled", "budget_tokens": budget}
+        answer = post(server, messages=begun, max_tokens=20, thinking=thinking)
+        assert [block["type"] for block in answer.json()["content"]] == blocks
+    asked: dict[str, Any] = {
+        "messages": begun,
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    }
+    for budget, num_thought in ((None, 20), (5, 6), (0, 1)):
+        answer = httpx.post(
+            f"{server.api}/chat/completions",
+            json=asked | {"max_tokens": 20, "thinking_token_budget": budget},
+            headers={"x-api-key": KEY},
+            timeout=60,
+        )
+        details = answer.json()["usage"]["completion_tokens_details"]
+        assert details["reasoning_tokens"] == num_thought, "the mark is one of them"
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -230,6 +252,7 @@ def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
         ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"thinking": {"type": "much"}}, "thinking.type"),
+        ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
         ({"mcp_servers": []}, "mcp_servers"),
         ({"output_config": {"effort": "most"}}, "output_config.effort"),
         ({"output_config": {"format": {"type": "json_schema", "schema": BROKEN}}}, "output_config.format"),

@@ -16,7 +16,7 @@ from .source import Source, Steps, collect, peek, until
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 CONSTRAIN, END, CALL, RETURN = "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"
 HARMONY: Final = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
-_ENDS: Final = (END, CALL, RETURN, START, CHANNEL)
+ENDS: Final = (END, CALL, RETURN, START, CHANNEL)
 _HEADS: Final = (START, CHANNEL, MESSAGE, " to=")
 _CHANNEL: Final = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT: Final = re.compile(r"\bto=([\w.:/-]+)")
@@ -31,9 +31,9 @@ def read_harmony(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
     while (yield from peek(source)):
         header = CHANNEL if mark == CHANNEL else ""
         if mark not in (CHANNEL, START) and not (yield from _is_header(source)):
-            mark = yield from until(source, _ENDS, sink.text)
+            mark = yield from until(source, ENDS, sink.text)
             continue
-        more, mark = yield from collect(source, (MESSAGE, *_ENDS[:3]))
+        more, mark = yield from collect(source, (MESSAGE, *ENDS[:3]))
         if mark != MESSAGE:
             if len(more) > _MAX_HEADER:  # whatever it is, it is no header
                 sink.text(more, behind=len(mark or ""))
@@ -58,13 +58,13 @@ def _read_body(source: Source, sink: EventSink, header: str) -> Steps[str | None
     recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
     if recipient is not None and recipient[1] not in _NOBODY:
         sink.begin_call(recipient[1].removeprefix("functions."))
-        mark = yield from until(source, _ENDS, sink.arguments)
+        mark = yield from until(source, ENDS, sink.arguments)
         if mark is not None or not source.is_ended:
             sink.end_call()
         return mark
     if channel is not None and channel[1] == "analysis":
         sink.begin_reasoning()
-        mark = yield from until(source, _ENDS, sink.reasoning)
+        mark = yield from until(source, ENDS, sink.reasoning)
         sink.end_reasoning()
         return mark
-    return (yield from until(source, _ENDS, sink.text))
+    return (yield from until(source, ENDS, sink.text))

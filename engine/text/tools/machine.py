@@ -13,7 +13,7 @@ from typing import Literal
 from .asides import Asides
 from .events import Event, EventSink, Span, TextAdded
 from .formats import FORMATS, FormatName, ToolFormat, format_of
-from .harmony import HARMONY
+from .harmony import CHANNEL, ENDS, HARMONY
 from .json_calls import Tools
 from .source import Source, Steps
 from .thinking import Thinking, ThinkTags, read_thinking, tags_of
@@ -37,6 +37,12 @@ class AnswerFormat:
     def reasons(self) -> bool:
         """Whether its answers may have reasoning in front."""
         return self.thinking is not None or self.has_channels
+
+    def thought_marks(self) -> tuple[str, Sequence[str]]:
+        """What begins its reasoning, and all that may end it, what does by itself first."""
+        if self.thinking is None:
+            return f"{CHANNEL}analysis", ENDS
+        return self.thinking.start, (self.thinking.end, *self.thinking.ends_beside)
 
     def marks(self, *, with_tools: bool) -> Sequence[str]:
         """What must show in an answer's text, be it special tokens."""

@@ -16,7 +16,7 @@ from sensorium.engine.text.tools.machine import ToolParser, read_whole
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, read_messages
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar, SamplingParams
+from sensorium.protocols.messages import Grammar, SamplingParams, ThoughtBudget
 from sensorium.protocols.tools import NO_ARGUMENTS, Tool, ToolUse
 from support.answers import said
 from support.chat_templates import QWEN3
@@ -195,3 +195,26 @@ def test_all_special_tokens_show_where_they_are_asked_for() -> None:
         ("call", "now", "{}"),
         ("text", "<box>"),
     ]
+
+
+def test_a_budget_of_thoughts_is_told_in_tokens() -> None:
+    def budget(made: PromptBuilder, asked: str) -> ThoughtBudget | None:
+        whole = dataclasses.replace(conversation(), thinking_budget=3)
+        return AnswerReading(made, whole).fit(prompt(made, asked), PARAMS).thoughts
+
+    tags = builder()
+    (start,), (end,) = (tags.text.encode(name, allow_special=True) for name in ("<think>", "</think>"))
+    assert budget(tags, "a") == ThoughtBudget(3, (start,), (end,))
+    assert budget(tags, "a<think>\n") == ThoughtBudget(3, (start,), (end,), is_open=True)
+    channels = builder(HARMONY, extra=HARMONY_TOKENS)
+    found = budget(channels, "a")
+    assert found is not None
+    assert channels.text.decode_all(found.start) == "<|channel|>analysis"
+    assert [channels.text.decode_all([each]) for each in found.ends] == [
+        "<|end|>",
+        "<|start|>",
+        "<|channel|>",
+    ]
+    assert budget(builder("{{ messages[0].content }}"), "a") is None
+    with pytest.raises(BadRequestError, match="ends its thoughts"):
+        budget(builder("[THINK]{{ messages[0].content }}[/THINK]"), "a")

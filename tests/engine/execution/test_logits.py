@@ -13,7 +13,7 @@ from sensorium.engine.execution.logits import RowSpan, apply_rules, unpack_mask
 from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import SequenceStart
-from sensorium.protocols.messages import RequestId, SamplingParams
+from sensorium.protocols.messages import RequestId, SamplingParams, ThoughtBudget
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
 VOCAB = 16
@@ -200,3 +200,22 @@ def test_a_rule_that_is_named_twice_reaches_no_stranger(sampling: SamplingParams
         expected[row, list(sampling.suppress_token_ids)] = -math.inf
     assert apply_rules(logits, spans) == {}
     assert torch.equal(logits, expected)
+
+
+@pytest.mark.parametrize("company", [False, True])
+def test_where_a_budget_of_thoughts_is_used_up_only_their_end_may_come(company: bool) -> None:
+    logits = random_logits(4, 3)
+    sampling = msgspec.structs.replace(PLAIN, thoughts=ThoughtBudget(2, (1,), (2, 3)))
+    found = ruled(logits, sampling, [1, 1], [1, 7], [8, 9, 2], company=company)
+    assert torch.equal(found[[0, 3]], logits[[0, 3]]), "one more may be thought, and it is over"
+    for row in (1, 2):
+        assert torch.isneginf(found[row]).sum() == VOCAB - 1
+        assert found[row, 2] == logits[row, 2]
+
+
+def test_thoughts_go_on_where_they_cannot_end() -> None:
+    sampling = msgspec.structs.replace(
+        PLAIN, thoughts=ThoughtBudget(0, (1,), (2,), is_open=True), suppress_token_ids=(2,)
+    )
+    found = ruled(random_logits(1, 4), sampling, [], [], [])
+    assert torch.isneginf(found).sum() == 1

@@ -28,6 +28,7 @@ from sensorium.protocols.messages import (
     RequestId,
     SamplingParams,
     SessionKey,
+    ThoughtBudget,
 )
 from support.plan_loop import to_features
 from support.runner_conformance import CaseLoop, RunnerCase
@@ -77,6 +78,9 @@ def draw_sampling(rng: random.Random, number: int) -> SamplingParams:
         logit_bias=rng.choice([(), ((99, 2.0),)]),
         min_tokens=rng.choice([0, 0, 5]),
         grammar=grammar,
+        thoughts=rng.choice(
+            [None, None, ThoughtBudget(3, (LETTERS[0],), (LETTERS[1], LETTERS[2]), is_open=True)]
+        ),
         logprobs=rng.choice([None, 2]),
         prompt_logprobs=rng.choice([None, None, 1]),
     )
