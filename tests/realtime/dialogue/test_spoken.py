@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.talks import Talk, said
+from support.talks import Talk, said, shown
 
 
 def speak(talk: Talk, words: str = "how many") -> None:
@@ -98,6 +98,29 @@ def test_the_id_of_a_turn_is_taken_from_its_beginning_to_its_words() -> None:
     talk.answer("how many")
     assert talk.add(said("mine", id=turn)) == turn
     assert not talk.of("response.created"), "of a turn that was deleted"
+
+
+def test_a_turn_comes_behind_an_item_that_stays_however_full_the_conversation_is() -> None:
+    talk = Talk(dialogue={"max_items": 4})
+    talk.update({"turn_detection": {"type": "server_vad", "create_response": False}})
+    for _ in range(4):
+        talk.client({"type": "conversation.item.create", "item": shown("?")})
+    for _ in range(2):
+        talk.speak(800)
+        talk.silence(700)
+    for event in talk.of("committed"):
+        talk.answer("how many", item_id=event["item_id"])
+    speak(talk)
+    told: list[str] = []
+    for event in talk.sent:
+        match event["type"]:
+            case "conversation.item.added":
+                assert not told or event["previous_item_id"] in told
+                told.append(event["item"]["id"])
+            case "conversation.truncated":
+                told = [item_id for item_id in told if item_id not in event["item_ids"]]
+    assert talk.session.dialogue is not None
+    assert told == [item.id for item in talk.session.dialogue.items]
 
 
 def test_a_turn_that_was_never_ended_takes_no_id() -> None:
