@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.talks import Talk, said, shown
 
 
@@ -162,6 +163,41 @@ def test_a_noise_behind_a_question_does_not_end_it() -> None:
     speak(talk, "")
     talk.end()
     assert talk.prompt()[-1] == ("user", "and now")
+
+
+@pytest.mark.parametrize("how_far", ["asked", "begun", "asked for by the client"])
+def test_a_noise_before_the_first_word_does_not_end_a_question(how_far: str) -> None:
+    talk = Talk()
+    if how_far == "asked for by the client":
+        talk.speak(800, "how many")
+        talk.silence(600)
+        talk.respond()
+        talk.silence(100, "how many")
+    else:
+        speak(talk)
+    if how_far == "begun":
+        talk.begin()
+    speak(talk, "")
+    assert [event["response"]["status"] for event in talk.of("response.done")] == ["cancelled"]
+    assert talk.prompt() == [("user", "how many")]
+    talk.reply("three")
+    speak(talk, "")
+    assert len(talk.of("response.created")) == 2
+    talk.check_responses()
+
+
+@pytest.mark.parametrize("said", ["a word", "a call"])
+def test_a_noise_in_an_answer_ends_it(said: str) -> None:
+    talk = Talk(dialogue={"calls_tools": True})
+    talk.configure(tools=[{"type": "function", "name": "look"}])
+    speak(talk)
+    talk.begin()
+    if said == "a word":
+        talk.grow("There")
+    else:
+        talk.call("look", "{}")
+    speak(talk, "")
+    assert not talk.questions
 
 
 def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() -> None:
