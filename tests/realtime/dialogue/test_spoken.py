@@ -216,6 +216,20 @@ def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() ->
         assert talk.prompt() == [("user", "how many")]
 
 
+def test_a_commit_where_nobody_speaks_leaves_the_turn_before_it_to_be_answered() -> None:
+    talk = Talk()
+    talk.speak(800)
+    talk.silence(700)
+    talk.commit()
+    assert len(talk.of("committed")) == 2
+    talk.answer("how many")
+    assert talk.prompt() == [("user", "how many")]
+    talk.reply("three")
+    talk.silence(700)
+    talk.commit()
+    assert not talk.questions
+
+
 def test_a_client_that_commits_behind_a_turn_asks_for_both() -> None:
     for detection in ({"type": "server_vad"}, None):
         talk = Talk()
