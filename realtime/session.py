@@ -257,7 +257,8 @@ class Session:
         if self.dialogue is None:
             self._channels.commit()
             return
-        self.dialogue.is_committing = True
+        # Where nobody speaks no turn is ended: those before are answered as they would be.
+        self.dialogue.is_committing = self.conversation.open is not None or not self.settings.turn_detection
         try:
             self._channels.commit()
         finally:

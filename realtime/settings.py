@@ -241,9 +241,7 @@ def _format(
         return config.format
     param = f"{INPUT}.format.rate"
     if patch.type not in _ENCODINGS:
-        if patch.rate not in (UNSET, None):
-            raise BadRequestError(f"`{param}` belongs to audio/pcm: a container tells its own", param=param)
-        return _container_format(patch)
+        return _container_format(patch, param)
     encoding = _ENCODINGS[patch.type]
     if encoding != "pcm16":
         if patch.rate not in (UNSET, None, 8_000):
@@ -265,13 +263,15 @@ def _num_channels(current: InputFormat, patch: FormatPatch, encoding: Encoding) 
     return either(patch.channels, current.num_channels if is_same else 1, 1)
 
 
-def _container_format(patch: FormatPatch) -> ContainerFormat:
-    wire_type = patch.type
+def _container_format(patch: FormatPatch, rate_param: str) -> ContainerFormat:
     param = f"{INPUT}.format.type"
-    known = parse_container(wire_type, param=param)
+    known = parse_container(patch.type, param=param)
     if known is None:
         allowed = ", ".join((*_ENCODINGS, *CONTAINER_TYPES))
-        raise BadRequestError(f"`{param}` must be one of {allowed}, not {wire_type[:60]!r}", param=param)
+        raise BadRequestError(f"`{param}` must be one of {allowed}, not {patch.type[:60]!r}", param=param)
+    if patch.rate not in (UNSET, None):
+        message = f"`{rate_param}` belongs to audio/pcm: a container tells its own"
+        raise BadRequestError(message, param=rate_param)
     return msgspec.structs.replace(known, num_channels=patch.channels or 0)
 
 

@@ -123,7 +123,7 @@ async def _serve(service: Service, websocket: WebSocket, admission: _Admission) 
         if wish is not None:
             await service.sessions.serve_resumed(wish, line)
             return
-        line.outbox.put(refusal(error.code, error.message, kind=error.type, param=error.param))
+        line.outbox.put(refusal(error))
         line.outbox.close(close_code(error), error.message)
         await line.run(service.sessions.resume)
     else:

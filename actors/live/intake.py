@@ -96,7 +96,7 @@ class Intake:
                     return event
                 case SessionResume():
                     problem = "session.resume must be the first event of a connection"
-                    await self.put(InvalidEvent("unexpected_event", problem, "type"))
+                    await self.put(InvalidEvent("unexpected_event", problem, "type", event.event_id or None))
                 case InputImageBufferAppend(image=UnsetType()):
                     before, self._announced = self._announced, event
                     if before is not None:

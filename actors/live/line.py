@@ -18,8 +18,10 @@ from uuid import uuid4
 import trio
 
 from ...protocols.codec import encode_event
-from ...protocols.realtime import Error, ErrorDetail
+from ...protocols.errors import SensoriumError
+from ...protocols.realtime import Error
 from ...protocols.realtime_lifecycle import SessionResume
+from ...realtime.outgoing import error_detail
 from ..callers import NOBODY, Caller
 from .outbox import Outbox, SlowReaderError
 from .session import SessionActor
@@ -137,10 +139,8 @@ class Line:
             self.outbox.close(1008, str(error), drop=True)
 
 
-def refusal(
-    code: str, message: str, *, kind: str = "invalid_request_error", param: str | None = None, seq: int = 1
-) -> str:
-    """The one error event of a session that does not begin, or (`seq` 0) is not resumed."""
-    detail = ErrorDetail(type=kind, code=code, message=message, param=param)
+def refusal(error: SensoriumError, *, wish: SessionResume | None = None) -> str:
+    """The one error event of a session that does not begin, or is not resumed, as was its `wish`."""
+    detail = error_detail(error, None if wish is None else wish.event_id or None)
     event_id = f"event_{uuid4().hex[:24]}"
-    return encode_event(Error(event_id=event_id, server_event_seq=seq, error=detail))
+    return encode_event(Error(event_id=event_id, server_event_seq=1 if wish is None else 0, error=detail))

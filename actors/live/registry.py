@@ -110,7 +110,7 @@ class SessionRegistry:
                 raise no_such_session()
             await session.resume(wish, line)
         except ClientError as error:
-            line.outbox.put(refusal(error.code, error.message, kind=error.type, param=error.param, seq=0))
+            line.outbox.put(refusal(error, wish=wish))
             line.outbox.close(1008, error.message)
             line.session = None
             return

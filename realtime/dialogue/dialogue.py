@@ -161,8 +161,9 @@ class Dialogue:
                 self._editor.hears(item_id)
                 if self._interrupts:
                     self._owed.is_postponed = True
-                    if self.active is not None:
-                        self._end(self.active, "cancelled", reason="turn_detected")
+                    if (active := self.active) is not None:
+                        self._owed.again(active.unanswered)
+                        self._end(active, "cancelled", reason="turn_detected")
             case InputAudioBufferCleared():
                 self._editor.hears(None)
                 self._owed.is_postponed = False
@@ -328,8 +329,7 @@ class Dialogue:
         has_input: bool = False,
         metadata: dict[str, str] | None = None,
     ) -> None:
-        if not is_apart:
-            self._owed.answered_by(context)
+        turns = () if is_apart else self._owed.answered_by(context)
         response = Response(
             self._new_id("resp"),
             self._outgoing,
@@ -340,6 +340,7 @@ class Dialogue:
             conversation_id=None if is_apart else self._id,
             metadata=metadata,
             context=context,
+            turns=turns,
             has_input=has_input,
         )
         self.responses[response.id] = response
@@ -347,11 +348,10 @@ class Dialogue:
 
     def _begin_owed(self) -> None:
         """Answer the turns that have ended; nothing is no question."""
-        turns = self._owed.turns
-        self._owed.clear()
-        if any(item.message() is not None for item in turns) and not self.is_draining:
+        if any(item.message() is not None for item in self._owed.turns) and not self.is_draining:
             items = tuple(item for item in self.items if item is not self.video.open)
             self._begin(self.settings.answers, items)
+        self._owed.clear()
 
     def _to_cancel(self, response_id: str | None) -> Response:
         found = self.active if response_id is None else self.responses.get(response_id)

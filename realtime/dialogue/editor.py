@@ -77,8 +77,7 @@ class Editor:
             self._heard = item_id
 
     def add_turn(self, item_id: str) -> Item:
-        """A turn was committed; its words come later."""
-        self.make_room()
+        """A turn was committed, at the place that was made for it; its words come later."""
         self._heard = None
         item = self._turns[item_id] = Item(ItemId(item_id), "user", [Sound(None, None)], waits=True)
         self.items.insert(item)

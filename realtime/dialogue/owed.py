@@ -1,13 +1,13 @@
 """Which spoken turns are still to be answered, and when that begins.
 
 Once all their words are there, unless somebody speaks again meanwhile: what is said then belongs to the
-question. A turn whose item is gone, or that a response answers to already, is owed nothing. Used by
-`realtime/dialogue/dialogue.py`.
+question. A turn whose item is gone, or that a response answers to already, is owed nothing; one whose
+response was interrupted before it said anything is owed again. Used by `realtime/dialogue/dialogue.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from .items import Item, Items
 
@@ -41,9 +41,15 @@ class OwedAnswers:
         elif is_answered:
             self._all.append(item)
 
-    def answered_by(self, context: Container[Item]) -> None:
-        """A response answers to these."""
+    def answered_by(self, context: Container[Item]) -> tuple[Item, ...]:
+        """A response answers to these; the turns among them."""
+        answered = tuple(item for item in self._all if item in context)
         self._all = [item for item in self._all if item not in context]
+        return answered
+
+    def again(self, turns: Sequence[Item]) -> None:
+        """These were not answered after all."""
+        self._all = [*turns, *self._all]
 
     def clear(self) -> None:
         """Owe nothing."""

@@ -57,7 +57,8 @@ class Response:
     """An answer being made. `conversation_id` None: it is no part of the conversation.
 
     `place` puts an output of it into the conversation, `before` says what an item stands behind; neither is
-    asked where it is no part of one. Outputs come one after the other: at most one is open.
+    asked where it is no part of one. `turns` of the context are those that it was begun for. Outputs come one
+    after the other: at most one is open.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Response:
         conversation_id: str | None,
         metadata: dict[str, str] | None = None,
         context: tuple[Item, ...] = (),
+        turns: tuple[Item, ...] = (),
         has_input: bool = False,
     ) -> None:
         self.id = response_id
@@ -96,6 +98,7 @@ class Response:
         self._before = before
         self._conversation_id = conversation_id
         self._metadata = metadata
+        self._turns = turns
         self._open: Item | None = None
         self._texts: list[str] = []
         """Of the output that is open."""
@@ -104,6 +107,12 @@ class Response:
     def is_apart(self) -> bool:
         """It is no part of the conversation."""
         return self._conversation_id is None
+
+    @property
+    def unanswered(self) -> tuple[Item, ...]:
+        """Spoken turns that it answers to, as long as it has said nothing."""
+        has_said = self._texts or any(item.parts for item in self.outputs)
+        return () if has_said else self._turns
 
     @property
     def is_ready(self) -> bool:

@@ -246,6 +246,8 @@ def test_what_is_not_served_may_be_declined(kind: str) -> None:
         ({"transcription": {"keywords": ["a"] * 101}}, {}, "transcription.keywords", "invalid_value"),
         ({"format": {"type": "audio/pcm", "rate": 44100}}, {}, "format.rate", "invalid_value"),
         ({"format": {"type": "audio/pcmu", "rate": 16000}}, {}, "format.rate", "invalid_value"),
+        ({"format": {"type": "audio/webm", "rate": 48000}}, {}, "format.rate", "invalid_value"),
+        ({"format": {"type": "pcm16", "rate": 24000}}, {}, "format.type", "invalid_value"),
         (
             {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}},
             {},

@@ -207,8 +207,9 @@ async def test_a_wrong_wish_is_refused_and_changes_nothing(
     sessions = Sessions()
     async with running(sessions) as nursery:
         socket = await sessions.connect(nursery)
-        stranger = await sessions.resume(nursery, wish(socket, 1) | changes)
+        stranger = await sessions.resume(nursery, wish(socket, 1) | changes | {"event_id": "mine"})
         await trio.sleep(3)
+        assert stranger.of("error")[0]["error"]["event_id"] == "mine"
         assert stranger.of("error")[0]["error"]["code"] == code
         assert stranger.of("error")[0]["server_event_seq"] == 0
         assert stranger.closed is not None
@@ -254,11 +255,11 @@ async def test_a_resume_in_the_middle_of_a_session_is_an_error_event(autojump_cl
     async with running(sessions) as nursery:
         first, second = await sessions.connect(nursery), await sessions.connect(nursery)
         second.client_sends(UPDATE)
-        second.client_sends(
-            {"type": "session.resume", "session_id": first.received[0]["id"], "token": "x", "after_seq": 0}
-        )
+        late = {"type": "session.resume", "session_id": first.received[0]["id"], "token": "x", "after_seq": 0}
+        second.client_sends(late | {"event_id": "mine"})
         await wait_all_tasks_blocked()
-        assert second.of("error")[0]["error"]["code"] == "unexpected_event"
+        error = second.of("error")[0]["error"]
+        assert (error["code"], error["event_id"]) == ("unexpected_event", "mine")
         assert len(sessions.registry) == 2
 
 

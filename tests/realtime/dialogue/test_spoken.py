@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from support.talks import Talk, said
+import pytest
+from support.talks import Talk, said, shown
 
 
 def speak(talk: Talk, words: str = "how many") -> None:
@@ -100,6 +101,29 @@ def test_the_id_of_a_turn_is_taken_from_its_beginning_to_its_words() -> None:
     assert not talk.of("response.created"), "of a turn that was deleted"
 
 
+def test_a_turn_comes_behind_an_item_that_stays_however_full_the_conversation_is() -> None:
+    talk = Talk(dialogue={"max_items": 4})
+    talk.update({"turn_detection": {"type": "server_vad", "create_response": False}})
+    for _ in range(4):
+        talk.client({"type": "conversation.item.create", "item": shown("?")})
+    for _ in range(2):
+        talk.speak(800)
+        talk.silence(700)
+    for event in talk.of("committed"):
+        talk.answer("how many", item_id=event["item_id"])
+    speak(talk)
+    told: list[str] = []
+    for event in talk.sent:
+        match event["type"]:
+            case "conversation.item.added":
+                assert not told or event["previous_item_id"] in told
+                told.append(event["item"]["id"])
+            case "conversation.truncated":
+                told = [item_id for item_id in told if item_id not in event["item_ids"]]
+    assert talk.session.dialogue is not None
+    assert told == [item.id for item in talk.session.dialogue.items]
+
+
 def test_a_turn_that_was_never_ended_takes_no_id() -> None:
     talk = Talk()
     talk.speak(800)
@@ -141,6 +165,41 @@ def test_a_noise_behind_a_question_does_not_end_it() -> None:
     assert talk.prompt()[-1] == ("user", "and now")
 
 
+@pytest.mark.parametrize("how_far", ["asked", "begun", "asked for by the client"])
+def test_a_noise_before_the_first_word_does_not_end_a_question(how_far: str) -> None:
+    talk = Talk()
+    if how_far == "asked for by the client":
+        talk.speak(800, "how many")
+        talk.silence(600)
+        talk.respond()
+        talk.silence(100, "how many")
+    else:
+        speak(talk)
+    if how_far == "begun":
+        talk.begin()
+    speak(talk, "")
+    assert [event["response"]["status"] for event in talk.of("response.done")] == ["cancelled"]
+    assert talk.prompt() == [("user", "how many")]
+    talk.reply("three")
+    speak(talk, "")
+    assert len(talk.of("response.created")) == 2
+    talk.check_responses()
+
+
+@pytest.mark.parametrize("said", ["a word", "a call"])
+def test_a_noise_in_an_answer_ends_it(said: str) -> None:
+    talk = Talk(dialogue={"calls_tools": True})
+    talk.configure(tools=[{"type": "function", "name": "look"}])
+    speak(talk)
+    talk.begin()
+    if said == "a word":
+        talk.grow("There")
+    else:
+        talk.call("look", "{}")
+    speak(talk, "")
+    assert not talk.questions
+
+
 def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() -> None:
     for is_cleared in (False, True):
         talk = Talk()
@@ -155,6 +214,20 @@ def test_a_question_is_answered_whatever_begins_while_its_words_are_awaited() ->
             talk.silence(700)
             talk.answer("")
         assert talk.prompt() == [("user", "how many")]
+
+
+def test_a_commit_where_nobody_speaks_leaves_the_turn_before_it_to_be_answered() -> None:
+    talk = Talk()
+    talk.speak(800)
+    talk.silence(700)
+    talk.commit()
+    assert len(talk.of("committed")) == 2
+    talk.answer("how many")
+    assert talk.prompt() == [("user", "how many")]
+    talk.reply("three")
+    talk.silence(700)
+    talk.commit()
+    assert not talk.questions
 
 
 def test_a_client_that_commits_behind_a_turn_asks_for_both() -> None:
