@@ -23,6 +23,7 @@ from ..callers import Caller, caller_by_address
 from ..config import ServerConfig
 from ..engine.client import EngineClient
 from ..fetching.names import Names
+from ..kernel.off_loop import CALLER
 from ..lanes import lane_of
 from ..live.calls import Audience, CallActor
 from ..live.hearing import OpenEar
@@ -295,10 +296,16 @@ class Service:
         return not is_loopback(self.config.listen.host)
 
     def caller(self, connection: HTTPConnection) -> Caller:
-        """Who asks. Raises UnauthorizedError where a key is needed and another one, or none, was sent."""
+        """Who asks; the task works for it from now on.
+
+        Raises UnauthorizedError where a key is needed and another one, or none, was sent.
+        """
         if self.keys.are_needed:
-            return self.keys.check(sent_key(connection))
-        return caller_by_address(connection.client.host if connection.client else "")
+            caller = self.keys.check(sent_key(connection))
+        else:
+            caller = caller_by_address(connection.client.host if connection.client else "")
+        CALLER.set(caller.name if self.is_shared else "")
+        return caller
 
     def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:
         """What counts a request while it is worked on: a context to enter for each of its stages in turn.
