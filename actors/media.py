@@ -41,7 +41,9 @@ from ..media.worker import (
 )
 from ..protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
 from ..protocols.messages import MediaItems
+from .callers import has_room
 from .kernel.disk import disk_room, has_no_room, own_folder
+from .kernel.fair_semaphore import FairSemaphore
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class MediaConfig:
     max_workers: int = field(default_factory=_default_workers)
     """Files decoded at the same time; by default one core is left to the server."""
     max_waiting: int = 32
-    """Requests waiting for a worker; one more gets OverloadedError."""
+    """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
     deadline_s: float = 60.0
     """Seconds of work one file may take, including the start of a worker."""
     cpu_s: float = 60.0
@@ -117,8 +119,8 @@ class MediaActor:
         self._folder = ""
         """Of the files that workers read and write, which see no others."""
         self._are_protections_known = False
-        self._limiter = trio.CapacityLimiter(self.config.max_workers)
-        # trio-parallel wants one too; ours is taken first, so that waiting is not on the deadline.
+        self._places = FairSemaphore(self.config.max_workers)
+        # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
         self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
         self._requests: set[trio.CancelScope] = set()
         self._num_jobs = 0
@@ -152,38 +154,46 @@ class MediaActor:
                 # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
                 return
 
-    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
+    async def measure(
+        self, data: bytes, measuring: Callable[[bytes], _T], what: str, *, caller: str = ""
+    ) -> _T:
         """What a file will come to, by its headers, read in a worker."""
-        return await self._prepare(data, partial(measure, measuring, what), what)
+        return await self._prepare(data, partial(measure, measuring, what), what, caller)
 
     async def decode(
-        self, data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False
+        self, data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False, caller: str = ""
     ) -> DecodedAudio:
         """See `MediaHandle.decode`."""
         recognise(data, limits)
         job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
-        audio = await self.prepare_large(data, job, "file", _with_samples)
+        audio = await self.prepare_large(data, job, "file", _with_samples, caller=caller)
         self._decoded_s += audio.duration_s
         return audio
 
     async def prepare_large(
-        self, data: bytes, job: Callable[..., _T | SensoriumError], what: str, read: Callable[[_T, str], _T]
+        self,
+        data: bytes,
+        job: Callable[..., _T | SensoriumError],
+        what: str,
+        read: Callable[[_T, str], _T],
+        *,
+        caller: str = "",
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
         with disk_room(), self._file() as target:
-            outcome = await self._prepare(data, partial(job, path=os.path.basename(target.name)), what)
+            named = partial(job, path=os.path.basename(target.name))
+            outcome = await self._prepare(data, named, what, caller)
             return await trio.to_thread.run_sync(read, outcome, target.name)
 
-    async def _prepare(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
+    async def _prepare(
+        self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str, caller: str
+    ) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
-        waiting = self._limiter.statistics().tasks_waiting
-        if self._limiter.available_tokens < 1 and waiting >= self.config.max_waiting:
-            self._num_refused += 1
-            raise OverloadedError(f"{waiting} files are waiting to be decoded, which is the limit.")
+        self._check_waiting(caller)
         with trio.CancelScope() as request:
             self._requests.add(request)
             try:
-                async with self._limiter:
+                async with self._places.held_by(caller):
                     with disk_room(), self._file() as source:
                         await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
                         name = os.path.basename(source.name)
@@ -192,6 +202,15 @@ class MediaActor:
             finally:
                 self._requests.discard(request)
         raise UnavailableError("Decoding of files is shutting down.")
+
+    def _check_waiting(self, caller: str) -> None:
+        num, most = self._places.num_waiting, self.config.max_waiting
+        num_own = self._places.num_waiting_of(caller)
+        if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
+            return
+        self._num_refused += 1
+        whose = f"{num} files" if num >= most else f"{num_own} of your files"
+        raise OverloadedError(f"{whose} are waiting to be decoded; the limit is {most}.")
 
     def _file(self) -> tempfile._TemporaryFileWrapper[bytes]:
         """An empty one that workers may read and write, by its name: they work in its folder."""
@@ -258,15 +277,14 @@ class MediaActor:
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
-        limiter = self._limiter.statistics()
         workers = self._context.statistics() if self._context is not None else None
         return MediaStatistics(
             num_jobs=self._num_jobs,
             num_failed=self._num_failed,
             num_killed=self._num_killed,
             num_refused=self._num_refused,
-            num_waiting=limiter.tasks_waiting,
-            num_running=limiter.borrowed_tokens,
+            num_waiting=self._places.num_waiting,
+            num_running=self._places.num_held,
             num_workers=workers.idle_workers + workers.running_workers if workers else 0,
             decoded_s=self._decoded_s,
             busy_s=self._busy_s,
@@ -306,18 +324,23 @@ def _told(video: MediaItems) -> str:
 
 
 class MediaHandle:
-    """What others hold of the media actor."""
+    """What others hold of the media actor. Each of its callers waits in turn."""
 
-    def __init__(self, actor: MediaActor) -> None:
+    def __init__(self, actor: MediaActor, caller: str = "") -> None:
         self._actor = actor
+        self._caller = caller
+
+    def of(self, caller: str) -> MediaHandle:
+        """A handle for the files of one caller (`Lane.caller`)."""
+        return MediaHandle(self._actor, caller)
 
     async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
         """Bytes of the features an image file will make. Raises as `decode` does (param `image`)."""
-        return await self._actor.measure(data, partial(measure_image, config=config, limits=limits), "image")
+        return await self._measure(data, partial(measure_image, config=config, limits=limits), "image")
 
     async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
         """Bytes of the features a video file will make. Raises as `decode` does (param `video`)."""
-        return await self._actor.measure(data, partial(measure_video, config=config, limits=limits), "video")
+        return await self._measure(data, partial(measure_video, config=config, limits=limits), "video")
 
     async def measure_audio(
         self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
@@ -326,7 +349,7 @@ class MediaHandle:
         limits = limits or self._actor.config.limits
         recognise(data, limits)
         measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept)
-        return await self._actor.measure(data, measuring, "file")
+        return await self._measure(data, measuring, "file")
 
     async def decode(
         self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
@@ -338,8 +361,9 @@ class MediaHandle:
         when too many requests wait, the disk is full or workers die, UnavailableError at shutdown,
         InternalError for a defect of ours. Cancellation kills the worker at once.
         """
+        limits = limits or self._actor.config.limits
         return await self._actor.decode(
-            data, limits or self._actor.config.limits, are_channels_kept=are_channels_kept
+            data, limits, are_channels_kept=are_channels_kept, caller=self._caller
         )
 
     async def prepare_image(
@@ -359,14 +383,17 @@ class MediaHandle:
 
     async def _prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
         job = partial(vision_to_file, prepare=prepare, param=what)
-        return await self._actor.prepare_large(data, job, what, with_features)
+        return await self._actor.prepare_large(data, job, what, with_features, caller=self._caller)
+
+    async def _measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
+        return await self._actor.measure(data, measuring, what, caller=self._caller)
 
     async def look_at_frame(
         self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
     ) -> SeenFrame:
         """Open a frame of live video in a worker process. Raises as `decode` does (param `image`)."""
         look = partial(look_at_frame, config=config, num_frames=num_frames, limits=limits)
-        return await self._actor.measure(data, look, "image")
+        return await self._measure(data, look, "image")
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""

@@ -213,7 +213,10 @@ class DetokenizerActor:
         with self.inbox:
             task_status.started()
             while True:
-                self._handle_message(await self.inbox.receive())
+                first = await self.inbox.receive()
+                # One a turn of the loop, text would wait behind all streams that are opened and closed.
+                for message in (first, *self.inbox.take_all()):
+                    self._handle_message(message)
 
     def _handle_message(self, message: _Message) -> None:
         match message:

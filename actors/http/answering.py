@@ -8,7 +8,7 @@ usage, bounds what is reported, and renders what is large off the loop. Read nex
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final, Protocol
 
@@ -89,11 +89,12 @@ class Answering:
         cache_salt: str,
         max_entries: int,
         names: FieldNames = (),
+        answers: Hold = nullcontext,
     ) -> None:
         """`has_limit`: the client named `max_tokens`, so that nothing less will do.
 
         `max_entries`: log-probabilities that may be reported, alternatives included. `names`: fields that are
-        named otherwise than in chat.
+        named otherwise than in chat. `answers`: counts them while they are made (`Service.answers`).
         """
         self._model = model
         self._wish = wish
@@ -104,6 +105,7 @@ class Answering:
         self._cache_salt = cache_salt
         self._max_entries = max_entries
         self._names = names if wish.response_format is not None else (*_STRUCTURED, *names)
+        self._answers = answers
         self._num_predicted = 0
 
     async def respond(
@@ -188,7 +190,7 @@ class Answering:
     @asynccontextmanager
     async def _prompts(self) -> AsyncIterator[Sequence[Prompt]]:
         """Within, errors name fields as the route does."""
-        with renamed(self._names):
+        with self._answers(), renamed(self._names):
             async with self._shape.prompts(self._cache_salt, self._lane.caller) as prompts:
                 yield prompts
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -63,6 +64,7 @@ class ChatRoutes:
                 cache_salt=self._service.cache_salt(caller, wish.cache_salt),
                 max_entries=self._service.config.engine.max_logprob_entries,
                 names=(("logprobs", "top_logprobs"),) if wish.top_logprobs else (),
+                answers=partial(self._service.answers, caller, wish.num_choices),
             )
             return await answering.respond(request, hold)
 

@@ -5,7 +5,6 @@ Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/web
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,10 +19,11 @@ from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ...realtime.dialogue.settings import audio_patch
-from ..callers import Caller, caller_by_address, has_room
+from ..callers import Caller, caller_by_address
 from ..config import ServerConfig
 from ..engine.client import EngineClient
 from ..fetching.names import Names
+from ..kernel.off_loop import CALLER
 from ..lanes import lane_of
 from ..live.calls import Audience, CallActor
 from ..live.hearing import OpenEar
@@ -42,6 +42,7 @@ from .dialogue_config import dialogue_config
 from .keys import ApiKeys, sent_key
 from .origins import is_loopback
 from .response_store import ResponseStore
+from .shares import Shares
 from .strangers import Strangers
 
 Hold = Callable[[], AbstractContextManager[None]]
@@ -134,15 +135,22 @@ class Service:
     """Those that go on."""
     responses: ResponseStore = field(default_factory=ResponseStore)
     is_draining: bool = False
-    _heavy: Counter[Caller] = field(default_factory=Counter)
-    _light: Counter[Caller] = field(default_factory=Counter)
+    _heavy: Shares = field(init=False)
+    _light: Shares = field(init=False)
     """Requests in hand with a small body and no media."""
+    _answers: Shares = field(init=False)
+    """That requests in hand ask for, where one may ask for several."""
     _quiet: trio.Event = field(default_factory=trio.Event)
     _answering: set[trio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
         self.aliases = self.config.aliases
+        num_heavy = self.config.files.max_requests
+        num_light = num_heavy + self.config.engine.max_waiting
+        self._heavy = Shares(num_heavy, "requests")
+        self._light = Shares(num_light, "requests")
+        self._answers = Shares(num_light, "answers")
         self.sessions = SessionRegistry(
             self.metrics,
             grace_s=limits.resume_grace_s,
@@ -289,10 +297,16 @@ class Service:
         return not is_loopback(self.config.listen.host)
 
     def caller(self, connection: HTTPConnection) -> Caller:
-        """Who asks. Raises UnauthorizedError where a key is needed and another one, or none, was sent."""
+        """Who asks; the task works for it from now on.
+
+        Raises UnauthorizedError where a key is needed and another one, or none, was sent.
+        """
         if self.keys.are_needed:
-            return self.keys.check(sent_key(connection))
-        return caller_by_address(connection.client.host if connection.client else "")
+            caller = self.keys.check(sent_key(connection))
+        else:
+            caller = caller_by_address(connection.client.host if connection.client else "")
+        CALLER.set(caller.name if self.is_shared else "")
+        return caller
 
     def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:
         """What counts a request while it is worked on: a context to enter for each of its stages in turn.
@@ -313,6 +327,18 @@ class Service:
 
         return hold
 
+    @contextmanager
+    def answers(self, caller: Caller, num: int) -> Iterator[None]:
+        """Count the answers that a request asks for, while they are made.
+
+        Raises OverloadedError if they are too many for a caller that has others. An engine refuses them, too,
+        but one by one, and thousands keep it from everybody meanwhile.
+        """
+        if self._answers.of(caller):
+            self._answers.check(caller, num, is_shared=self.is_shared)
+        with self._answers.holding(caller, num):
+            yield
+
     def cache_salt(self, caller: Caller, asked: str | None) -> str:
         """What keeps a request's cached prompts apart: from those of other keys, and as the client asks.
 
@@ -323,21 +349,18 @@ class Service:
 
     @contextmanager
     def _counted(self, caller: Caller, *, is_light: bool) -> Iterator[None]:
-        held = self._light if is_light else self._heavy
-        held[caller] += 1
-        self.metrics.requests_active.inc()
         try:
-            yield
+            with (
+                (self._light if is_light else self._heavy).holding(caller),
+                self.metrics.requests_active.track_inprogress(),
+            ):
+                yield
         finally:
-            held[caller] -= 1
-            if not held[caller]:
-                del held[caller]
-            self.metrics.requests_active.dec()
             self._quiet.set()
 
     def lane(self, caller: Caller, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
         """The class of a request in hand, which depends on how many more its caller has open."""
-        num_open = self._heavy[caller] + self._light[caller]
+        num_open = self._heavy.of(caller) + self._light.of(caller)
         return lane_of(
             priority=priority,
             num_answers=num_answers,
@@ -374,10 +397,4 @@ class Service:
     def _check_admission(self, caller: Caller, *, is_light: bool) -> None:
         if self.is_draining:
             raise OverloadedError("The server is shutting down.", code="draining", retry_after_s=5.0)
-        held, most = self._heavy, self.config.files.max_requests
-        if is_light:
-            held, most = self._light, most + self.config.engine.max_waiting
-        if has_room(held[caller], held.total(), most, is_shared=self.is_shared):
-            return
-        whose = "Too many" if held.total() >= most else f"You have {held[caller]} of {most}"
-        raise OverloadedError(f"{whose} requests are in hand; try again.", retry_after_s=1.0)
+        (self._light if is_light else self._heavy).check(caller, is_shared=self.is_shared)

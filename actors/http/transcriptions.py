@@ -96,14 +96,15 @@ class TranscriptionRoutes:
         caller: Caller,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""
-        media, config = self._service.media, self._service.config
+        config, shares_as = self._service.config, self._service.lane(caller).caller
+        media = self._service.media.of(shares_as)
         most = config.fetch.max_fetch_bytes if wish.url else config.files.max_upload_bytes
         limits = DecodeLimits(max_bytes=most, max_seconds=config.files.max_audio_s)
         are_kept = wish.options.multichannel
         seconds = await media.measure_audio(data, limits=limits, are_channels_kept=are_kept)
         num_copies = 1 if wish.options.speech_filter is None else 2
         expected = num_copies * int(seconds * SAMPLE_BYTES_PER_S)
-        async with self._service.budget.reserved(expected) as reservation:
+        async with self._service.budget.reserved(expected, shares_as) as reservation:
             audio = await media.decode(data, limits=limits, are_channels_kept=are_kept)
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)

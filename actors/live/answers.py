@@ -85,7 +85,12 @@ class LiveAnswers:
     ) -> None:
         """`num_frames`: of live video, at most."""
         self.media = SessionMedia(
-            model, report, session_id=session_id, scope=cache_salt, num_frames=num_frames
+            model,
+            report,
+            session_id=session_id,
+            scope=cache_salt,
+            num_frames=num_frames,
+            caller=lane.caller,
         )
         """Of the conversation, to look at."""
         self._model = model

@@ -22,7 +22,7 @@ import trio
 from ...media.voice_activity import FloatArray, FrameCutter, VoiceActivityModel, new_state, positioned
 from ...protocols.errors import InternalError
 from ..kernel.actor import Handle, Inbox, Reply
-from ..kernel.fair_lock import FairLock
+from ..kernel.fair_semaphore import FairSemaphore
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class VoiceActivityActor:
         self._inbox = Inbox[_Frames]("voice activity", _INBOX_CAPACITY)
         self._handle = Handle(self._inbox)
         self._thread = trio.CapacityLimiter(1)
-        self._pushed = FairLock()
+        self._pushed = FairSemaphore()
 
     def open_ear(self, caller: str = "") -> Ear:
         """A new stream. It holds nothing here while it does not wait for scores."""
@@ -128,7 +128,7 @@ class VoiceActivityActor:
 class _BatchedEar:
     """One stream, scored by the actor."""
 
-    def __init__(self, actor: Handle[_Frames], pushed: FairLock, caller: str) -> None:
+    def __init__(self, actor: Handle[_Frames], pushed: FairSemaphore, caller: str) -> None:
         self._actor = actor
         self._pushed = pushed
         self._caller = caller

@@ -49,13 +49,17 @@ class SessionMedia:
         session_id: str,
         scope: str,
         num_frames: int,
+        caller: str,
     ) -> None:
-        """`scope`: who finds its files (`MediaOpening.opened`). `num_frames`: of live video, at most."""
-        self.video = SessionVideo(model.prompter, report, session_id=session_id, num_frames=num_frames)
+        """`scope`: who finds its files, `caller`: whose they are (`MediaOpening.opened`). `num_frames`: of
+        live video, at most."""
+        self.video = SessionVideo(
+            model.prompter, report, session_id=session_id, num_frames=num_frames, caller=caller
+        )
         self._model = model
         self._report = report
         self._session_id = session_id
-        self._opened = partial(model.prompter.opened, scope=scope)
+        self._opened = partial(model.prompter.opened, scope=scope, caller=caller)
         self._known: dict[str, tuple[bytes, MediaItems]] = {}
         """By the name of a part, without features; and the file, for an item may be another one by now."""
         self._parts: dict[ItemId, tuple[str, ...]] = {}

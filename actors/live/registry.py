@@ -22,6 +22,7 @@ import trio
 from ...protocols.errors import ClientError
 from ...protocols.realtime_lifecycle import SessionResume
 from ..callers import Caller, greediest
+from ..kernel.off_loop import CALLER
 from ..metrics import Metrics
 from .line import Line, refusal
 from .session import SessionActor, no_such_session
@@ -130,6 +131,7 @@ class SessionRegistry:
                 self._detach(line.session, line)
 
     async def _live(self, session: SessionActor) -> None:
+        CALLER.set(session.turns.caller)
         await session.run()
         has_last_words = session.delivery.closing is not None and session.can_resume
         if session.delivery.line is None and not (has_last_words and session.id in self._detached):

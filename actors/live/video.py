@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
@@ -67,11 +68,12 @@ class SessionVideo:
         *,
         session_id: str,
         num_frames: int,
+        caller: str,
     ) -> None:
-        self._prompter = prompter
+        self._look_at_frame = partial(prompter.look_at_frame, num_frames=num_frames, caller=caller)
+        self._paired = partial(prompter.paired, caller=caller)
         self._report = report
         self._session_id = session_id
-        self._num_frames = num_frames
         self._to_open: deque[LookAtFrame] = deque()
         self._is_opening = False
         self._pixels: dict[int, PixelArray] = {}
@@ -123,7 +125,7 @@ class SessionVideo:
         if content_hash in self._hot:
             return self._hot[content_hash]
         frames = [(await self._look(each)).pixels for each in data]
-        async with self._prompter.paired(frames) as item:
+        async with self._paired(frames) as item:
             return item.features
 
     def was_read(self) -> None:
@@ -132,7 +134,7 @@ class SessionVideo:
         self._used = trio.Event()
 
     async def _look(self, data: bytes) -> SeenFrame:
-        return await self._prompter.look_at_frame(data, num_frames=self._num_frames)
+        return await self._look_at_frame(data)
 
     async def _open_all(self) -> None:
         try:
@@ -175,7 +177,7 @@ class SessionVideo:
             await self._report(outcome)
 
     async def _encode_and_wait(self, effect: EncodePair, frames: Sequence[PixelArray]) -> None:
-        async with self._prompter.paired(frames) as item:
+        async with self._paired(frames) as item:
             await trio.lowlevel.checkpoint_if_cancelled()  # nobody would forget it
             self._pairs[effect.pair_id] = _Pair(item, effect.data)
             self._hot[item.content_hash] = item.features

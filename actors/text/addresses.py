@@ -54,7 +54,7 @@ class AddressBook:
         """What is at the addresses, by URL. Raises as `fetched` does."""
         found: dict[str, bytes] = {}
         places = trio.CapacityLimiter(_AT_A_TIME)
-        async with self.budget.reserved(0) as held:
+        async with self.budget.reserved(0, caller) as held:
 
             async def one(address: MediaAddress) -> None:
                 async with places:

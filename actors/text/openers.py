@@ -21,6 +21,9 @@ from ...protocols.messages import MediaItems
 class MediaOpener(Protocol):
     """Measures and opens files. Raises MediaError, TooLargeError, OverloadedError or UnavailableError."""
 
+    def of(self, caller: str) -> MediaOpener:
+        """What opens the files of one caller (`Lane.caller`)."""
+
     async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
         """Bytes of the features an image will make, by its header."""
 
@@ -51,6 +54,10 @@ class MediaOpener(Protocol):
 
 class ThreadOpener:
     """Opens files in threads of this process: for files one trusts."""
+
+    def of(self, caller: str) -> ThreadOpener:  # noqa: ARG002 (all are one's own)
+        """See `MediaOpener`."""
+        return self
 
     async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
         """See `MediaOpener`."""

@@ -43,6 +43,8 @@ from .openers import MediaOpener
 
 _T = TypeVar("_T")
 
+_AT_A_TIME: Final = 8
+"""Files of one request: the others wait here, and not where there is little room to wait."""
 _FEATURE_BYTES_PER_S: Final = 4 * 128 * 100
 """Of audio: log-mel frames."""
 
@@ -89,6 +91,7 @@ class _Given:
     part: MediaPart
     source: Source
     vision: VisionConfig | None
+    caller: str
     key: MediaKey | None = None
     kept: MediaItems | None = None
 
@@ -136,11 +139,12 @@ class MediaOpening:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
         vision = self.wished(wishes)
         given = [
-            _Given(part, (sources or {}).get(part.param, part.data), _closely(vision, part)) for part in parts
+            _Given(part, (sources or {}).get(part.param, part.data), _closely(vision, part), caller)
+            for part in parts
         ]
-        await _for_each(given, partial(self._recognise, scope, caller))
+        await _for_each(given, partial(self._recognise, scope))
         sizes = await _for_each(given, self._measure)
-        async with self._budget.reserved(sum(sizes)) as reservation:
+        async with self._budget.reserved(sum(sizes), caller) as reservation:
             media = await _for_each(given, self._open)
             reservation.settle(sum(map(media_bytes, media)))
             yield media
@@ -161,15 +165,15 @@ class MediaOpening:
         length."""
         return None if self._vision is None else self._vision.video.fps
 
-    async def look_at_frame(self, data: bytes, *, num_frames: int) -> SeenFrame:
+    async def look_at_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> SeenFrame:
         """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
         assert self._vision is not None, "kinds are checked"
-        return await self._opener.look_at_frame(
+        return await self._opener.of(caller).look_at_frame(
             data, self._vision.video, num_frames=num_frames, limits=self._image_limits
         )
 
     @asynccontextmanager
-    async def paired(self, frames: Sequence[PixelArray]) -> AsyncIterator[EncoderItem]:
+    async def paired(self, frames: Sequence[PixelArray], *, caller: str = "") -> AsyncIterator[EncoderItem]:
         """What a vision tower encodes of frames that follow each other; its memory is held until it is left.
 
         Raises OverloadedError if there is no memory for media now."""
@@ -177,10 +181,10 @@ class MediaOpening:
         pixels = self._vision.video.pixels
         height, width, _ = frames[0].shape
         size = pixels.temporal_patch_size * height * width * pixels.bytes_per_pixel
-        async with self._budget.reserved(size):
+        async with self._budget.reserved(size, caller):
             yield await trio.to_thread.run_sync(patch_item, frames, pixels, "video")
 
-    async def _recognise(self, scope: str | None, caller: str, given: _Given) -> None:
+    async def _recognise(self, scope: str | None, given: _Given) -> None:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
         part, content = given.part, given.source
         if scope is not None and isinstance(content, bytes) and self._cache.max_bytes:
@@ -190,7 +194,7 @@ class MediaOpening:
             else:
                 digest = self._cache.named(scope, part.name) or ""
             way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
-            given.key = MediaKey(scope, digest, f"{part.kind} {way}", caller)
+            given.key = MediaKey(scope, digest, f"{part.kind} {way}", given.caller)
             if part.name and content:
                 self._cache.call(given.key, part.name)
             given.kept = self._cache.peek(given.key)
@@ -206,25 +210,26 @@ class MediaOpening:
             return media_bytes(given.kept)
         if given.part.embeds is not None:
             return len(given.part.data)
-        return await self._measure_file(given.part, given.source, given.vision)
+        return await self._measure_file(given)
 
-    async def _measure_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> int:
+    async def _measure_file(self, given: _Given) -> int:
+        part, source, vision, opener = given.part, given.source, given.vision, self._opener.of(given.caller)
         if part.kind == "audio":
             seconds = 0.0
             match source:
                 case bytes():
-                    seconds = await self._opener.measure_audio(source, limits=self._audio_limits)
+                    seconds = await opener.measure_audio(source, limits=self._audio_limits)
                 case Samples(samples):
                     seconds = len(samples) / INTERNAL_RATE
             return int(seconds * (SAMPLE_BYTES_PER_S + _FEATURE_BYTES_PER_S))
         assert vision is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await self._opener.measure_image(source, vision.image, self._image_limits)
+                return await opener.measure_image(source, vision.image, self._image_limits)
             case "image", np.ndarray():
                 return image_bytes(source.shape[0], source.shape[1], vision.image)
             case "video", bytes():
-                return await self._opener.measure_video(source, vision.video, self._video_limits)
+                return await opener.measure_video(source, vision.video, self._video_limits)
             case "video", Frames(pictures) if pictures:
                 height, width, _ = pictures[0].shape
                 return video_bytes(len(pictures), height, width, vision.video)
@@ -232,35 +237,36 @@ class MediaOpening:
 
     async def _open(self, given: _Given) -> MediaItems:
         if given.key is None:
-            return await self._open_file(given.part, given.source, given.vision)
+            return await self._open_file(given)
         return await self._cache.get(given.key, partial(self._open_kept, given))
 
     async def _open_kept(self, given: _Given) -> MediaItems:
-        return given.kept or await self._open_file(given.part, given.source, given.vision)
+        return given.kept or await self._open_file(given)
 
-    async def _open_file(self, part: MediaPart, source: Source, vision: VisionConfig | None) -> MediaItems:
+    async def _open_file(self, given: _Given) -> MediaItems:
+        part, source, vision, opener = given.part, given.source, given.vision, self._opener.of(given.caller)
         if part.embeds is not None:
             with _naming(f"{part.param}.{part.kind}_embeds.data"):
                 item = await off_loop(partial(embeds_item, part.data, part.embeds), size=len(part.data))
             return MediaItems(part.kind, (item,))
         if part.kind == "audio":
-            return await self._open_audio(source)
+            return await self._open_audio(source, opener)
         assert vision is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await self._opener.prepare_image(source, vision.image, self._image_limits)
+                return await opener.prepare_image(source, vision.image, self._image_limits)
             case "image", np.ndarray():
                 return await trio.to_thread.run_sync(prepare_picture, source, vision.image)
             case "video", bytes():
-                return await self._opener.prepare_video(source, vision.video, self._video_limits)
+                return await opener.prepare_video(source, vision.video, self._video_limits)
             case "video", Frames(pictures, times_s):
                 return await trio.to_thread.run_sync(prepare_frames, pictures, times_s, vision.video)
         raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
 
-    async def _open_audio(self, source: Source) -> MediaItems:
+    async def _open_audio(self, source: Source, opener: MediaOpener) -> MediaItems:
         match source:
             case bytes():
-                samples = (await self._opener.decode(source, limits=self._audio_limits)).samples
+                samples = (await opener.decode(source, limits=self._audio_limits)).samples
             case Samples(samples):
                 if len(samples) > self._limits.max_clip_s * INTERNAL_RATE:
                     raise TooLargeError(
@@ -292,10 +298,12 @@ def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | Non
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
     """Results in order; the first failure, which names its part, ends the others."""
     found: dict[int, _T] = {}
+    places = trio.CapacityLimiter(_AT_A_TIME)
 
     async def one(index: int, each: _Given) -> None:
-        with _naming(each.part.param):
-            found[index] = await work(each)
+        async with places:
+            with _naming(each.part.param):
+                found[index] = await work(each)
 
     async with open_work() as nursery:
         for index, each in enumerate(given):

@@ -232,6 +232,24 @@ async def test_a_full_queue_refuses_and_those_waiting_are_served() -> None:
         assert num_processes() == 1
 
 
+async def test_callers_wait_in_turn_and_none_takes_the_whole_queue() -> None:
+    async with running(MediaConfig(max_workers=1, max_waiting=16)) as (_, handle):
+        ended: list[str] = []
+
+        async def decode(caller: str) -> None:
+            await handle.of(caller).decode(plain_wav(tone(0.1)))
+            ended.append(caller)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(1 + 14):
+                nursery.start_soon(decode, "a")
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(OverloadedError, match="14 of your files"):
+                await handle.of("a").decode(plain_wav(tone(0.1)))
+            nursery.start_soon(decode, "b")
+        assert ended.index("b") <= 2
+
+
 async def test_shutdown_ends_requests_in_flight_and_waiting() -> None:
     actor = MediaActor(MediaConfig(max_workers=1))
     num_unavailable = 0

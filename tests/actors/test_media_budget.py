@@ -86,3 +86,53 @@ async def test_cancelling_in_the_moment_of_the_turn_gives_it_back() -> None:
             pass
     assert scope.cancelled_caught
     assert budget.num_bytes == 0
+
+
+async def test_who_comes_new_finds_room_however_much_another_wants(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    budget, order = MediaBudget(max_bytes=800, wait_s=10.0), list[str]()
+
+    async def hold(name: str, num_bytes: int) -> None:
+        async with budget.reserved(num_bytes, name[0]):
+            order.append(name)
+            await trio.sleep(3)
+
+    async with trio.open_nursery() as nursery:
+        for index in range(9):
+            nursery.start_soon(hold, f"a{index}", 100)
+            await trio.sleep(0.1)
+        assert len(order) == 7, "seven eighths are all that one of several gets"
+        nursery.start_soon(hold, "b", 80)
+        await trio.sleep(0.1)
+        assert order[7:] == ["b"], "and who waits for more than that keeps nobody else waiting"
+    assert order[8:] == ["a7", "a8"]
+    assert budget.num_bytes == 0
+
+
+async def test_who_holds_little_is_not_overtaken_by_who_holds_much(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    budget, order = MediaBudget(max_bytes=800, wait_s=10.0), list[str]()
+
+    async def hold(name: str, num_bytes: int, seconds: float) -> None:
+        async with budget.reserved(num_bytes, name[0]):
+            order.append(name)
+            await trio.sleep(seconds)
+
+    async with trio.open_nursery() as nursery:
+        for name, num_bytes, seconds in (("a0", 300, 5), ("a1", 200, 1), ("b", 400, 5), ("a2", 100, 5)):
+            nursery.start_soon(hold, name, num_bytes, seconds)
+            await trio.sleep(0.1)
+    assert order == ["a0", "a1", "b", "a2"], "the small one would have fitted"
+
+
+async def test_what_arrives_leaves_room_for_others() -> None:
+    budget = MediaBudget(max_bytes=800)
+    async with budget.reserved(0, "a") as held:
+        held.grow(700)
+        with pytest.raises(OverloadedError):
+            held.grow(1)
+        async with budget.reserved(0, "b") as other:
+            other.grow(80)
+            assert budget.num_bytes == 780

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensorium.actors.config import FileConfig, ListenConfig, RealtimeConfig
+from sensorium.actors.config import EngineConfig, FileConfig, ListenConfig, RealtimeConfig
 from sensorium.actors.http import keys
 from support.raw_socket import RawSession, raw_session, resumed_session
 from support.server import Server, make_config, running_server, wait_until
@@ -69,6 +69,29 @@ def test_places_for_files_are_not_one_keys_alone(server: Server, lights: bytes) 
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
         assert "retry-after" in refused.headers
         assert post(ALICE).status_code == 200
+
+
+def test_answers_are_not_one_keys_alone() -> None:
+    """However few requests ask for them."""
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=("alice", "bob"))
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, max_waiting=8)
+    files = FileConfig(decode_workers=1, max_requests=8)
+    with running_server(make_config("tiny-qwen3-vl", listen=listen, engine=engine, files=files)) as server:
+
+        def ask(headers: dict[str, str], num: int) -> httpx.Response:
+            body = {"prompt": "a", "n": num, "max_tokens": 1}
+            return httpx.post(f"{server.api}/completions", headers=headers, json=body, timeout=60)
+
+        long = {"prompt": "a", "n": 8, "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", f"{server.api}/completions", headers=BOB, json=long, timeout=60) as bobs:
+            lines = bobs.iter_lines()
+            next(lines)
+            refused = ask(BOB, 7)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+            assert "You have 8 of 16 answers in hand, and ask for 7" in refused.text
+            assert ask(BOB, 6).status_code == ask(ALICE, 1).status_code == 200
+        wait_until(lambda: not server.service.num_requests)
+        assert ask(BOB, 8).status_code == 200
 
 
 def test_live_sessions_are_not_one_keys_alone(server: Server) -> None:

@@ -69,6 +69,21 @@ def nothing(request_id: RequestId, stream_id: StreamId) -> None:
     """Where no request is ended."""
 
 
+async def test_text_does_not_wait_for_all_who_come_and_go_to_have_had_a_turn(nursery: trio.Nursery) -> None:
+    actor = DetokenizerActor(make_decoder=make_decoder, abort=nothing, stop=nothing)
+    await nursery.start(actor.run)
+    stream = TextStream(R)
+    actor.handle.open(StreamId(0), stream)
+    for number in range(1, 1000):
+        actor.handle.open(StreamId(number), TextStream(R))
+        actor.handle.close(StreamId(number))
+    actor.handle.decode([(StreamId(0), sampled(1, reason="stop"))])
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+    assert stream.is_finished
+    assert actor.num_streams == 0
+
+
 async def test_a_whole_stream_gets_one_message_with_everything(nursery: trio.Nursery) -> None:
     actor = DetokenizerActor(make_decoder=make_decoder, abort=nothing, stop=nothing)
     await nursery.start(actor.run)

@@ -41,14 +41,17 @@ class Darkroom:
         self.num_open = 0
         prompter = SimpleNamespace(opened=self.opened, look_at_frame=self.look, paired=self.paired)
         model = cast(TextModel, SimpleNamespace(prompter=prompter))
-        self.media = SessionMedia(model, self.report, session_id="s", scope="", num_frames=8)
+        self.media = SessionMedia(model, self.report, session_id="s", scope="", num_frames=8, caller="ann")
 
     async def report(self, fact: MediaFact) -> None:
         await trio.lowlevel.checkpoint()
         self.facts.append(fact)
 
     @asynccontextmanager
-    async def opened(self, parts: Sequence[MediaPart], *, scope: str) -> AsyncIterator[list[MediaItems]]:
+    async def opened(
+        self, parts: Sequence[MediaPart], *, scope: str, caller: str
+    ) -> AsyncIterator[list[MediaItems]]:
+        assert caller == "ann"
         self.num_open += 1
         try:
             await trio.sleep(max(part.data[0] for part in parts))
@@ -58,12 +61,14 @@ class Darkroom:
         finally:
             self.num_open -= 1
 
-    async def look(self, data: bytes, *, num_frames: int) -> SimpleNamespace:
+    async def look(self, data: bytes, *, num_frames: int, caller: str) -> SimpleNamespace:
+        assert caller == "ann"
         await trio.lowlevel.checkpoint()
         return SimpleNamespace(pixels=data, width=8, height=8, thumbnail=b"")
 
     @asynccontextmanager
-    async def paired(self, frames: Sequence[bytes]) -> AsyncIterator[EncoderItem]:
+    async def paired(self, frames: Sequence[bytes], *, caller: str) -> AsyncIterator[EncoderItem]:
+        assert caller == "ann"
         await trio.sleep(1.0)
         yield item_of(frames[0][0])
 

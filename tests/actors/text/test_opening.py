@@ -16,6 +16,8 @@ from sensorium.actors.text.opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
+from sensorium.media.images import ImageLimits
+from sensorium.media.vision_config import PixelConfig
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from sensorium.protocols.embeds import Embeds
@@ -25,6 +27,7 @@ from sensorium.protocols.messages import MediaItems
 from support.text_folder import make_qwen3_folder
 from support.vision_files import grey_steps, movie, png
 from support.vl_folder import make_vl_folder
+from trio.testing import wait_all_tasks_blocked
 
 PICTURE = MediaPart("image", png(64, 80), "messages[0].content[0]")
 CLIP = MediaPart("video", movie(grey_steps(16)), "messages[0].content[0]")
@@ -185,3 +188,33 @@ async def test_embeddings_are_kept_by_their_name(vision: PromptBuilder) -> None:
         with pytest.raises(MediaError) as caught:
             await prompt(prompter, asked(part), scope)
         assert caught.value.code == "media_not_kept"
+
+
+class CrowdedOpener(ThreadOpener):
+    """Counts the images that are opened at a time, and whose they are."""
+
+    def __init__(self) -> None:
+        self.callers: list[str] = []
+        self.num_open = self.most_open = 0
+
+    def of(self, caller: str) -> CrowdedOpener:
+        self.callers.append(caller)
+        return self
+
+    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+        self.num_open += 1
+        self.most_open = max(self.most_open, self.num_open)
+        await wait_all_tasks_blocked()
+        self.num_open -= 1
+        return await super().measure_image(data, config, limits)
+
+
+async def test_one_request_opens_a_few_files_at_a_time_in_its_callers_name(vision: PromptBuilder) -> None:
+    opener = CrowdedOpener()
+    parts = tuple(MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(12))
+    message = ChatMessage(role="user", content=parts, extra={}, param="messages[0]")
+    asked_many = Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(None))
+    async with Prompter(vision, opener).chat(asked_many, caller="alice") as found:
+        assert len(found.items) == 12
+    assert opener.most_open == 8
+    assert set(opener.callers) == {"alice"}

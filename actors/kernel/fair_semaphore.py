@@ -1,4 +1,4 @@
-"""A lock that callers take in turn, however many of one of them wait. Each one's come in order."""
+"""Places that callers take in turn, however many of one of them wait. Each one's come in order."""
 
 from __future__ import annotations
 
@@ -9,27 +9,44 @@ from contextlib import asynccontextmanager
 import trio
 
 
-class FairLock:
-    """Held by one task at a time. Cancelling a wait gives up the place."""
+class FairSemaphore:
+    """Held by as many tasks at a time as it has places. Cancelling a wait gives up the turn."""
 
-    def __init__(self) -> None:
-        self._is_held = False
+    def __init__(self, num_places: int = 1) -> None:
+        self._num_free = num_places
+        self.num_held = 0
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
         """By caller, whose turn comes first in front."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would wait."""
+        return not self._num_free
+
+    @property
+    def num_waiting(self) -> int:
+        """Tasks that wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def num_waiting_of(self, caller: str) -> int:
+        """Of them, those of one caller."""
+        return len(self._waiting.get(caller, ()))
+
     @asynccontextmanager
     async def held_by(self, caller: str) -> AsyncGenerator[None]:
-        """Hold it on behalf of `caller`."""
+        """Hold a place on behalf of `caller`."""
         await self._acquire(caller)
+        self.num_held += 1
         try:
             yield
         finally:
+            self.num_held -= 1
             self._release()
 
     async def _acquire(self, caller: str) -> None:
-        if not self._is_held:
+        if self._num_free:
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._is_held = True
+            self._num_free -= 1
             return
         called = trio.Event()
         self._waiting.setdefault(caller, deque()).append(called)
@@ -46,7 +63,7 @@ class FairLock:
 
     def _release(self) -> None:
         if not self._waiting:
-            self._is_held = False
+            self._num_free += 1
             return
         caller, queue = self._waiting.popitem(last=False)
         queue.popleft().set()

@@ -1,19 +1,19 @@
-"""Who waits for it takes turns with other callers, and gives up a place or a turn that comes too late."""
+"""Who waits for a place takes turns with other callers, and gives up a wait or a turn that comes too late."""
 
 from __future__ import annotations
 
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.actors.kernel.fair_lock import FairLock
+from sensorium.actors.kernel.fair_semaphore import FairSemaphore
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 
 async def test_callers_take_turns_and_each_keeps_its_order(autojump_clock: MockClock) -> None:
-    lock, done = FairLock(), list[str]()
+    places, done = FairSemaphore(), list[str]()
 
     async def work(name: str) -> None:
-        async with lock.held_by(name[0]):
+        async with places.held_by(name[0]):
             await trio.sleep(1)
             done.append(name)
 
@@ -24,27 +24,46 @@ async def test_callers_take_turns_and_each_keeps_its_order(autojump_clock: MockC
     assert done == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
+async def test_a_newcomer_gets_the_first_of_several_places_that_is_free(autojump_clock: MockClock) -> None:
+    places, began = FairSemaphore(2), list[str]()
+
+    async def work(name: str) -> None:
+        async with places.held_by(name[0]):
+            began.append(name)
+            assert places.num_held <= 2
+            await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        for name in ("a1", "a2", "a3", "a4", "a5", "b1"):
+            nursery.start_soon(work, name)
+            await wait_all_tasks_blocked()
+        assert places.is_full
+        assert (places.num_waiting, places.num_waiting_of("a"), places.num_waiting_of("b")) == (4, 3, 1)
+    assert [sorted(began[at : at + 2]) for at in (0, 2, 4)] == [["a1", "a2"], ["a3", "b1"], ["a4", "a5"]]
+    assert (places.num_waiting, places.num_held, places.is_full) == (0, 0, False)
+
+
 async def test_a_failure_gives_it_back() -> None:
-    lock = FairLock()
+    places = FairSemaphore()
     for _ in range(2):
         try:
-            async with lock.held_by("a"):
+            async with places.held_by("a"):
                 raise KeyError
         except KeyError:
             pass
 
 
 async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on() -> None:
-    lock, done = FairLock(), list[str]()
+    places, done = FairSemaphore(), list[str]()
 
     async def work(name: str, scope: trio.CancelScope) -> None:
         with scope:
-            async with lock.held_by(name):
+            async with places.held_by(name):
                 done.append(name)
 
     async with trio.open_nursery() as nursery:
         late = trio.CancelScope()
-        async with lock.held_by("a"):
+        async with places.held_by("a"):
             nursery.start_soon(work, "b", late)
             await wait_all_tasks_blocked()
             nursery.start_soon(work, "c", trio.CancelScope())
@@ -55,23 +74,26 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
+    st.integers(1, 3),
     st.lists(
         st.tuples(
             st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 4), st.none() | st.integers(0, 12)
         ),
         max_size=12,
-    )
+    ),
 )
-def test_one_at_a_time_and_nobody_is_forgotten(jobs: list[tuple[str, int, int, int | None]]) -> None:
-    lock, num_inside, num_ended = FairLock(), 0, 0
+def test_no_more_than_there_are_and_nobody_is_forgotten(
+    num_places: int, jobs: list[tuple[str, int, int, int | None]]
+) -> None:
+    places, num_inside, num_ended = FairSemaphore(num_places), 0, 0
 
     async def work(caller: str, start: int, length: int, patience: int | None) -> None:
         nonlocal num_inside, num_ended
         await trio.sleep(start)
         with trio.move_on_after(float("inf") if patience is None else patience):
-            async with lock.held_by(caller):
+            async with places.held_by(caller):
                 num_inside += 1
-                assert num_inside == 1
+                assert num_inside <= num_places
                 try:
                     await trio.sleep(length)
                 finally:
@@ -83,7 +105,7 @@ def test_one_at_a_time_and_nobody_is_forgotten(jobs: list[tuple[str, int, int, i
             async with trio.open_nursery() as nursery:
                 for job in jobs:
                     nursery.start_soon(work, *job)
-            async with lock.held_by("last"):
+            async with places.held_by("last"):
                 pass
 
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -1,0 +1,41 @@
+"""Long work is done in a few threads, of which callers take turns; short work is done at once."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+import trio
+from sensorium.actors.kernel import off_loop as module
+from sensorium.actors.kernel.off_loop import CALLER, off_loop
+from trio.testing import wait_all_tasks_blocked
+
+
+async def test_short_work_is_done_at_once() -> None:
+    assert await off_loop(threading.get_ident, size=10, most_inline=10) == threading.get_ident()
+    assert await off_loop(threading.get_ident, size=11, most_inline=10) != threading.get_ident()
+
+
+async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "num_processors", lambda: 2)
+    began: list[str] = []
+    may_end = threading.Semaphore(0)
+
+    def work(name: str) -> None:
+        began.append(name)
+        may_end.acquire()
+
+    async def ask(name: str) -> None:
+        CALLER.set(name[0])
+        await off_loop(partial(work, name), size=10_000)
+
+    async with trio.open_nursery() as nursery:
+        for name in ("a1", "a2", "a3", "a4", "b1"):
+            nursery.start_soon(ask, name)
+            await wait_all_tasks_blocked(0.01)
+        waiting = trio.to_thread.current_default_thread_limiter().statistics().borrowed_tokens
+        may_end.release(5)
+    assert waiting == 2
+    assert set(began[:2]) == {"a1", "a2"}
+    assert began.index("b1") < began.index("a4")
