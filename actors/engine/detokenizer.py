@@ -32,6 +32,8 @@ STREAM_CAPACITY: Final = 1024
 """Messages a reader may lag behind: more than any answer of one window has tokens."""
 INBOX_CAPACITY: Final = 4096
 """Streams that may be opened in one turn of the loop."""
+_IN_A_TURN: Final = 256
+"""Messages taken one after the other before others have the loop: some 10 µs each."""
 
 
 class TextReader(ABC):
@@ -215,8 +217,10 @@ class DetokenizerActor:
             while True:
                 first = await self.inbox.receive()
                 # One a turn of the loop, text would wait behind all streams that are opened and closed.
-                for message in (first, *self.inbox.take_all()):
+                for number, message in enumerate((first, *self.inbox.take_all()), 1):
                     self._handle_message(message)
+                    if number % _IN_A_TURN == 0:
+                        await trio.lowlevel.checkpoint()
 
     def _handle_message(self, message: _Message) -> None:
         match message:
