@@ -35,11 +35,9 @@ from .requests import (
     METRICS,
     MODELS,
     VERSION,
-    AudioFile,
     Call,
     FileOptions,
     Model,
-    Part,
     StreamDecoder,
     TextDelta,
     TextDone,
@@ -47,12 +45,12 @@ from .requests import (
     TranscriptFormat,
     TranscriptOptions,
     check_status,
-    open_part,
     streamed_transcription,
     transcription,
     translation,
 )
 from .session_core import SessionCore, SessionOptions
+from .upload import AudioFile, Part, open_part
 
 T = TypeVar("T")
 Shell = TypeVar("Shell", bound=AsyncLiveShell)

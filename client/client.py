@@ -27,7 +27,6 @@ from .requests import (
     METRICS,
     MODELS,
     VERSION,
-    AudioFile,
     Call,
     FileOptions,
     Model,
@@ -38,13 +37,13 @@ from .requests import (
     TranscriptFormat,
     TranscriptOptions,
     check_status,
-    open_part,
     streamed_transcription,
     transcription,
     translation,
 )
 from .session_core import SessionCore, SessionOptions
 from .shell import LiveShell, open_connection
+from .upload import AudioFile, open_part
 
 T = TypeVar("T")
 Shell = TypeVar("Shell", bound=LiveShell)
@@ -102,7 +101,8 @@ class Client:
     ) -> Transcript | str:
         """The transcript of a whole file in any format the server can decode.
 
-        `file` is a path, bytes or a binary file object. The formats `text`, `srt` and `vtt` give the document
+        `file` is a path, bytes, a binary file object, or samples as (array, rate): floats of full scale 1,
+        int16 or int32, [n] or [n, channels]; an array alone is at 16 kHz. The formats `text`, `srt` and `vtt` give the document
         itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
         `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
