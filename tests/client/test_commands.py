@@ -353,6 +353,16 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
     assert "there is no option --modle" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])
+def test_a_misspelt_option_is_no_question(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["chat", "Why is the sky blue?", option])
+    told = " ".join(capsys.readouterr().err.replace("│", "").split())  # in a frame of so many columns
+    assert f"there is no option {option} (" in told
+    _, bound, _ = app.parse_args(["chat", "-5 + 3?", "--5", "-", "What does --hard do?"])
+    assert bound.arguments["question"] == ["-5 + 3?", "--5", "-", "What does --hard do?"]
+
+
 def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
     cyclopts = pytest.importorskip("cyclopts")
     app = cyclopts.App(name="sensorium", result_action="return_value")
