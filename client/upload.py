@@ -66,14 +66,14 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
         yield {"file": ("audio", bytes(file))}
     elif isinstance(file, str | os.PathLike):
         with Path(file).open("rb") as opened:
-            yield {"file": (_name(os.fspath(file)), _whole(opened))}
+            yield {"file": (readable(Path(file).name), _whole(opened))}
     elif _is_sound(file):
         samples, rate = file if isinstance(file, tuple) else (file, INTERNAL_RATE)
         yield {"file": ("audio.wav", wav_file(samples, rate))}
     else:
         name = getattr(file, "name", None)
         whole = _whole(cast(BinaryIO, file))
-        yield {"file": (_name(name) if isinstance(name, str) else "audio", whole)}
+        yield {"file": (readable(Path(name).name) if isinstance(name, str) else "audio", whole)}
 
 
 def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy makes an array of)
@@ -107,9 +107,9 @@ def _is_sound(file: object) -> bool:
     return isinstance(file, NumpyArray) or (isinstance(file, tuple) and len(file) == 2)
 
 
-def _name(path: str) -> str:
-    """What the server is told of a path; one of a file system that is not in UTF-8 has no text of its own."""
-    return os.fsencode(Path(path).name).decode(errors="replace")
+def readable(path: str | os.PathLike[str]) -> str:
+    """A path as a text; one of a file system that is not in UTF-8 is none by itself."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _whole(opened: BinaryIO) -> bytes | BinaryIO:

@@ -280,6 +280,9 @@ def test_json_documents_are_lines_that_name_their_files(
             assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * len(
                 files
             )
+        other = recording.rename(recording.with_name(os.fsdecode(b"caf\xe9.wav")))  # of another encoding
+        assert commands.transcribe([other], format="json", base_url=url) == 0
+        assert Path(json.loads(capsys.readouterr().out)["file"]).name == "caf\ufffd.wav"
 
 
 @pytest.mark.slow
