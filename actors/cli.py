@@ -45,8 +45,8 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Streams that were closed (`<&-`) are empty ones; what an encoding has no sign for is escaped, since half
-    an hour of work for a transcript is not to be lost to a terminal."""
+    """Streams that were closed (`<&-`) are empty ones; what an encoding has no sign for is escaped, since the
+    work of half an hour is not to be lost to a terminal."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

@@ -245,8 +245,8 @@ class PromptBuilder:
 
     @property
     def _limit(self) -> str:
-        """In the words of OpenAI's and vLLM's servers, as "too long" is in Anthropic's: LiteLLM, LangChain and
-        others read them to know that a conversation has to be cut."""
+        """In the words of OpenAI's and vLLM's servers, as "too long" is in Anthropic's: LiteLLM, LangChain
+        and others read them to know that a conversation has to be cut."""
         return (
             f"this model's maximum context length is {self.info.max_context} tokens, "
             "which must hold prompt and answer."
