@@ -101,9 +101,10 @@ class Client:
     ) -> Transcript | str:
         """The transcript of a whole file in any format the server can decode.
 
-        `file` is a path, bytes, a binary file object, or samples as (array, rate): floats of full scale 1,
-        int16 or int32, [n] or [n, channels]; an array alone is at 16 kHz. The formats `text`, `srt` and `vtt`
-        give the document itself; `verbose_json` fills all fields of the Transcript, words only if asked for
+        `file` is a path, an address that the server fetches if it may (`https:`, `data:`), bytes, a binary
+        file object, or samples as (array, rate): floats of full scale 1, int16 or int32, [n] or [n,
+        channels]; an array alone is at 16 kHz. The formats `text`, `srt` and `vtt` give the document itself;
+        `verbose_json` fills all fields of the Transcript, words only if asked for
         by `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
         expect, likelier by `keyword_boost` (these three are extensions, for models that know them).

@@ -22,9 +22,12 @@ from .pictures import PixelArray as NumpyArray
 AudioFile: TypeAlias = (
     str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | NumpyArray | tuple[NumpyArray, int]
 )
-"""A path, the bytes of a file in any format, a binary file object; or samples and their rate: floats of full
-scale 1, int16 or int32, [n] or [n, channels]. An array alone is at 16 kHz, as speech models take it."""
-Part: TypeAlias = tuple[str, bytes | BinaryIO]
+"""A path, an address that the server fetches, the bytes of a file in any format, a binary file object; or
+samples and their rate: floats of full scale 1, int16 or int32, [n] or [n, channels]. An array alone is at 16
+kHz, as speech models take it."""
+Part: TypeAlias = tuple[str | None, str | bytes | BinaryIO]
+ADDRESSES: Final = ("http://", "https://", "data:")
+"""How a text begins that is no path, and which the server fetches if it may."""
 
 _PCM: Final = 1
 _FLOAT: Final = 3
@@ -49,7 +52,7 @@ def checked(file: AudioFile) -> AudioFile:
 def can_open_again(file: AudioFile) -> bool:
     """Whether a request may be sent again: a file object or a pipe has been read by then."""
     if isinstance(file, str | os.PathLike):
-        return Path(file).is_file()
+        return _is_address(file) or Path(file).is_file()
     return not hasattr(file, "read")
 
 
@@ -62,6 +65,8 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
     """
     if file is None:
         yield None
+    elif _is_address(file):
+        yield {"url": (None, cast(str, file))}
     elif isinstance(file, bytes | bytearray | memoryview):
         yield {"file": ("audio", bytes(file))}
     elif isinstance(file, str | os.PathLike):
@@ -101,6 +106,10 @@ def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy 
     form = struct.pack("<HHIIHH", kind, num_channels, rate, rate * frame, frame, 8 * width)
     chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data))
     return b"RIFF" + struct.pack("<I", 4 + len(chunks) + len(data)) + b"WAVE" + chunks + data
+
+
+def _is_address(file: object) -> bool:
+    return isinstance(file, str) and file.startswith(ADDRESSES)
 
 
 def _is_sound(file: object) -> bool:
