@@ -19,6 +19,7 @@ _BROKEN_PIPE = 141
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    _open_streams()
     # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
     # 300,000 rounds make steps many times slower as soon as anything else wants a core (see
     # docs/performance/kernels.md).
@@ -41,6 +42,17 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
         code = _BROKEN_PIPE
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Streams that were closed (`<&-`) are empty ones; what an encoding has no sign for is escaped, since the
+    work of half an hour is not to be lost to a terminal."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, errors="backslashreplace"))  # noqa: SIM115 (open to the end)
+        elif mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _leave_without(error: ModuleNotFoundError) -> NoReturn:

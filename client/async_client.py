@@ -35,20 +35,18 @@ from .requests import (
     METRICS,
     MODELS,
     VERSION,
-    AudioFile,
     Call,
     Model,
-    Part,
     TextFormat,
     TranscriptFormat,
     TranscriptOptions,
     check_status,
-    open_part,
     streamed_transcription,
     transcription,
 )
 from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
+from .upload import AudioFile, Part, open_part
 
 T = TypeVar("T")
 Shell = TypeVar("Shell", bound=AsyncLiveShell)

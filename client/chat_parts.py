@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from .upload import ADDRESSES
+
 MediaFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A path, the bytes of a file, or an address (`https:`, `data:`), which the server fetches if it may."""
 Message: TypeAlias = dict[str, Any]
@@ -20,7 +22,6 @@ Prompt: TypeAlias = str | Sequence[str | Mapping[str, Any]]
 
 MediaKind = Literal["image", "video", "audio"]
 
-_ADDRESSES: Final = ("http://", "https://", "data:")
 _SIGNATURES: Final = (
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -66,7 +67,7 @@ def conversation(
 
 def media_part(kind: MediaKind, file: MediaFile) -> Message:
     """A file as a part of a message. Raises OSError for a path that cannot be read."""
-    if isinstance(file, str) and file.startswith(_ADDRESSES):
+    if isinstance(file, str) and file.startswith(ADDRESSES):
         return {"type": f"{kind}_url", f"{kind}_url": {"url": file}}
     data = bytes(file) if isinstance(file, bytes | bytearray | memoryview) else Path(file).read_bytes()
     text = base64.b64encode(data).decode()

@@ -27,20 +27,19 @@ from .requests import (
     METRICS,
     MODELS,
     VERSION,
-    AudioFile,
     Call,
     Model,
     TextFormat,
     TranscriptFormat,
     TranscriptOptions,
     check_status,
-    open_part,
     streamed_transcription,
     transcription,
 )
 from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
 from .shell import LiveShell, open_connection
+from .upload import AudioFile, open_part
 
 T = TypeVar("T")
 Shell = TypeVar("Shell", bound=LiveShell)
@@ -98,9 +97,11 @@ class Client:
     ) -> Transcript | str:
         """The transcript of a whole file in any format the server can decode.
 
-        `file` is a path, bytes or a binary file object. The formats `text`, `srt` and `vtt` give the document
-        itself; `verbose_json` fills all fields of the Transcript, words only if asked for by
-        `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
+        `file` is a path, an address that the server fetches if it may (`https:`, `data:`), bytes, a binary
+        file object, or samples as (array, rate): floats of full scale 1, int16 or int32, [n] or [n,
+        channels]; an array alone is at 16 kHz. The formats `text`, `srt` and `vtt` give the document itself;
+        `verbose_json` fills all fields of the Transcript, words only if asked for
+        by `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to
         expect, likelier by `keyword_boost` (these three are extensions, for models that know them). With
         `task` `translate` the text is in English.

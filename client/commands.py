@@ -7,6 +7,7 @@ next: `client/transcribe_files.py`, `client/listen.py` and `client/watch.py`, wh
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -357,6 +358,8 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     with_input = Parameter(negative=(), show_env_var=False, allow_leading_hyphen=True)
     source = Parameter(allow_leading_hyphen=True, validator=_check_source)
     listen.__annotations__["source"] = Annotated[Path | None, source]
+    words = Parameter(allow_leading_hyphen=True, validator=_check_words)
+    chat.__annotations__["question"] = Annotated[list[str] | None, words]
     app.command(transcribe, default_parameter=with_input)
     app.command(listen, default_parameter=usual)
     app.command(chat, default_parameter=with_input)
@@ -369,3 +372,10 @@ def _check_source(_: type, value: object) -> None:
     """A source that looks like an option is one that was misspelt."""
     if isinstance(value, Path) and str(value).startswith("-") and str(value) != "-":
         raise ValueError(f"there is no option {value}")
+
+
+def _check_words(_: type, value: object) -> None:
+    """So is a word of a question: nobody means to ask the model for `--temprature`."""
+    for word in value if isinstance(value, list) else ():
+        if re.fullmatch(r"-[a-z]|--[a-z][a-z0-9-]*(=.*)?", word, re.DOTALL | re.IGNORECASE):
+            raise ValueError(f"there is no option {word} (quote the question)")

@@ -15,6 +15,8 @@ import msgspec
 DEFAULT_BASE_URL: Final = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_S: Final = 120.0
 """Long enough for a CPU server to transcribe a long file; a live session waits so long for its last turn."""
+_FOR_EVER_S: Final = 1e6
+"""Sockets take no infinity, nor more than some weeks."""
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """Largest event accepted from a server; real ones are below 100 kB."""
@@ -90,7 +92,7 @@ def client_options(
         raise ValueError(f"timeout is {timeout_s!r}: expected seconds above 0")
     if max_retries < 0:
         raise ValueError(f"max_retries is {max_retries!r}: expected 0 or more")
-    return ClientOptions(url, key, timeout_s, max_retries, dict(headers or {}))
+    return ClientOptions(url, key, min(timeout_s, _FOR_EVER_S), max_retries, dict(headers or {}))
 
 
 def _is_address(url: str) -> bool:

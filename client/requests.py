@@ -5,12 +5,9 @@ Read next: `client/client.py`.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -24,15 +21,14 @@ from .bench.metrics import parse_metrics
 from .connection import status_error
 from .errors import APIError
 from .options import ClientOptions
+from .upload import AudioFile, Part, can_open_again, checked
 
-AudioFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 TranscriptFormat: TypeAlias = Literal["json", "verbose_json"]
 TextFormat: TypeAlias = Literal["text", "srt", "vtt"]
 
 _T = TypeVar("_T")
 
 Form: TypeAlias = dict[str, str | list[str]]
-Part: TypeAlias = tuple[str, bytes | BinaryIO]
 
 _SEVERAL: Final = frozenset({"languages", "keywords", "timestamp_granularities"})
 
@@ -187,31 +183,6 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     return found
 
 
-@contextlib.contextmanager
-def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
-    """The file part of a form, open for the duration of the request; files are read piece by piece, pipes,
-    whose length nobody knows before, at once.
-
-    Raises OSError for a path that cannot be read.
-    """
-    if file is None:
-        yield None
-    elif isinstance(file, bytes | bytearray | memoryview):
-        yield {"file": ("audio", bytes(file))}
-    elif isinstance(file, str | os.PathLike):
-        path = Path(file)
-        with path.open("rb") as opened:
-            yield {"file": (path.name, _whole(opened))}
-    else:
-        name = getattr(file, "name", None)
-        yield {"file": (Path(name).name if isinstance(name, str) else "audio", _whole(file))}
-
-
-def _whole(opened: BinaryIO) -> bytes | BinaryIO:
-    is_seekable = getattr(opened, "seekable", None)
-    return opened if is_seekable is not None and is_seekable() else opened.read()
-
-
 def parse_transcript(body: bytes) -> Transcript:
     """The answer to a `json` or `verbose_json` request; `json` leaves all but text and languages empty."""
     answer = _decode(body, _TranscriptBody)
@@ -281,10 +252,7 @@ class Call(Generic[_T]):
     def is_repeatable(self) -> bool:
         """It can be sent again: a file object or a pipe has been read by then, and readiness is asked for
         now."""
-        if isinstance(self.file, str | os.PathLike):
-            return Path(self.file).is_file()
-        is_held = self.file is None or isinstance(self.file, bytes | bytearray | memoryview)
-        return self.path != "/health" and is_held
+        return self.path != "/health" and (self.file is None or can_open_again(self.file))
 
     def result(self, status: int, body: bytes) -> _T:
         """The answer as a value. Raises APIError for anything but success."""
@@ -304,7 +272,7 @@ def transcription(
     """The text of a file: a Transcript, or the document itself for a text format."""
     parse: Callable[[bytes], Transcript | str]
     parse = parse_transcript if response_format.endswith("json") else bytes.decode
-    return Call(_route(options), parse, transcription_form(response_format, **options), _checked(file))
+    return Call(_route(options), parse, transcription_form(response_format, **options), checked(file))
 
 
 def streamed_transcription(file: AudioFile, **options: Unpack[TranscriptOptions]) -> Call[None]:
@@ -312,7 +280,7 @@ def streamed_transcription(file: AudioFile, **options: Unpack[TranscriptOptions]
     `StreamDecoder`."""
     response_format = "verbose_json" if options.get("timestamp_granularities") else "json"
     form = transcription_form(response_format, stream=True, **options)
-    return Call(_route(options), lambda _: None, form, _checked(file))
+    return Call(_route(options), lambda _: None, form, checked(file))
 
 
 def _route(options: TranscriptOptions) -> str:
@@ -320,12 +288,6 @@ def _route(options: TranscriptOptions) -> str:
     if task not in get_args(Task):
         raise ValueError(f"task is {task!r}: expected {' or '.join(get_args(Task))}")
     return f"/v1/audio/{'translations' if task == 'translate' else 'transcriptions'}"
-
-
-def _checked(file: AudioFile) -> AudioFile:
-    if isinstance(file, str | bytes | bytearray | memoryview | os.PathLike) or hasattr(file, "read"):
-        return file
-    raise TypeError(f"file is {type(file).__name__}: expected a path, bytes or a binary file object")
 
 
 def _segment(segment: _Segment) -> Segment:

@@ -22,6 +22,7 @@ from .errors import SDKError
 from .requests import FileOptions
 from .server_events import TextDelta, TextSegment
 from .terminal import fail, progress_bar
+from .upload import readable
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -138,7 +139,7 @@ def _document(client: Client, file: Path, document: Format, options: FileOptions
     if transcript.channels:
         shown["channels"] = [{name: getattr(each, name) for name in names} for each in transcript.channels]
     if is_line:
-        return msgspec.json.encode({"file": str(file)} | shown).decode()
+        return msgspec.json.encode({"file": readable(file)} | shown).decode()
     return msgspec.json.format(msgspec.json.encode(shown)).decode()
 
 

@@ -21,6 +21,9 @@ _KINDS: Final = {
     413: "request_too_large",
     503: "overloaded_error",
 }
+_THREAD: Final = "thread"
+_NO_THREADS: Final = "thread_unsupported_request"
+"""By this a client that would rather have its conversation kept by the server knows to send all of it."""
 
 
 class TextBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -140,11 +143,19 @@ class MessageStop(Struct, frozen=True, tag_field="type", tag="message_stop"):
     """The last."""
 
 
-class MessageFault(Struct, frozen=True):
+class FaultDetails(Struct, frozen=True):
+    """What a client acts on: which fields are not served."""
+
+    error_code: str
+    unsupported: list[str]
+
+
+class MessageFault(Struct, frozen=True, omit_defaults=True):
     """What went wrong, and whose fault it is."""
 
     type: str
     message: str
+    details: FaultDetails | None = None
 
 
 class MessageError(Struct, frozen=True, tag_field="type", tag="error"):
@@ -173,4 +184,5 @@ def message_frame(event: MessageEvent) -> bytes:
 def message_error(error: SensoriumError) -> MessageError:
     """An error in this API's shape."""
     other = "invalid_request_error" if error.status < 500 else "api_error"
-    return MessageError(MessageFault(_KINDS.get(error.status, other), error.message))
+    details = FaultDetails(_NO_THREADS, [_THREAD]) if error.param == _THREAD else None
+    return MessageError(MessageFault(_KINDS.get(error.status, other), error.message, details))

@@ -36,7 +36,7 @@ from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
 
 _MAX_TOKENS: Final = 2**31 - 1
-UNSERVED: Final = ("container", "mcp_servers", "output_format")
+UNSERVED: Final = ("container", "mcp_servers", "output_format", "thread")
 _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
@@ -107,6 +107,7 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     container: _Field = UNSET
     mcp_servers: _Field = UNSET
     output_format: _Field = UNSET
+    thread: _Field = UNSET
 
 
 class MessageRequest(MessageCountRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from ..kernel.supervisor import RunActor
 from ..lanes import lane_of
 from ..speech.model import SpeechModel
 from ..text.generation import Answer, TextModel, answer_all, answer_one
-from .options import Asked, Completion, Delta, Prompt, SamplingOptions, read_prompt
+from .options import Asked, Completion, Delta, Prompt, SamplingOptions, check_template, read_prompt
 from .speech import Recording, read_recording, read_wish
 
 _PER_RUNNING: Final = 2
@@ -154,6 +154,7 @@ class LocalCore:
     @asynccontextmanager
     async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> AsyncIterator[EnginePrompt]:
         prompter = self.model.prompter
+        check_template(template_kwargs)
         asked: Asked = (
             read_prompt(prompt)
             if isinstance(prompt, str)

@@ -125,12 +125,13 @@ class LocalEngine(_LocalModel):
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         sampling: SamplingOptions | None = None,
         **template_kwargs: object,
     ) -> Completion:
-        """The answer to a conversation; more keywords go to the chat template (`enable_thinking=False`)."""
-        return self.generate([messages], sampling, **template_kwargs)[0]
+        """The answer to a conversation, or to a question; more keywords go to the chat template
+        (`enable_thinking=False`)."""
+        return self.generate([_conversation(messages)], sampling, **template_kwargs)[0]
 
     def stream(
         self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
@@ -142,10 +143,11 @@ class LocalEngine(_LocalModel):
     def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
         """The transcript of a recording of any length, as a server gives it for the same file.
 
-        `recording` is a path, the bytes of a file in any format, or (samples, rate): mono float [n], full
-        scale 1, or int16. The options are the form fields of `/v1/audio/transcriptions`; `task` may be
-        `translate`. Segments are filled, or what `timestamp_granularities` names. Raises BadRequestError
-        naming an option, MediaError, or OSError for a path.
+        `recording` is a path, the bytes of a file in any format, a binary file object, or (samples, rate):
+        float [n] or [n, channels], full scale 1, or int16; an array alone is at 16 kHz. The options are the
+        form fields of `/v1/audio/transcriptions`; `task` may be `translate`. Segments are filled, or what
+        `timestamp_granularities` names. Raises BadRequestError naming an option, MediaError, or OSError for a
+        path.
         """
         threaded = self._running
         return wait(threaded.start(threaded.core.transcribe, recording, options))
@@ -200,12 +202,12 @@ class AsyncLocalEngine(_LocalModel):
 
     async def chat(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         sampling: SamplingOptions | None = None,
         **template_kwargs: object,
     ) -> Completion:
         """See `LocalEngine.chat`."""
-        return (await self.generate([messages], sampling, **template_kwargs))[0]
+        return (await self.generate([_conversation(messages)], sampling, **template_kwargs))[0]
 
     def stream(
         self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
@@ -228,6 +230,11 @@ class AsyncLocalEngine(_LocalModel):
         if self._shell is None:
             raise UnavailableError(CLOSED.replace("with", "async with").replace("Local", "AsyncLocal"))
         return self._shell
+
+
+def _conversation(messages: str | Sequence[Message]) -> Prompt:
+    """A question is a user's message: a text alone would be a prompt without the chat template."""
+    return {"messages": [{"role": "user", "content": messages}]} if isinstance(messages, str) else messages
 
 
 def as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -5,6 +5,7 @@ Translates to what requests over HTTP become, so that limits and messages are th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from ...media.decode import MAX_CHANNELS
 from ...media.images import PixelArray
 from ...media.resample import StreamingResampler
 from ...protocols.audio import INTERNAL_RATE
@@ -39,6 +41,7 @@ _KINDS: Final[tuple[tuple[str, MediaKind], ...]] = (
 )
 _KNOWN: Final = frozenset({"text", "messages", "images", "video", "audio", "fps"})
 _DEFAULT_FPS: Final = 2.0
+_MOST_TOKENS: Final = 2**31 - 1
 MAX_PEAK: Final = 100.0
 """Whose samples go beyond has not divided those of a file; clipped recordings go up to some ten."""
 
@@ -53,7 +56,8 @@ class SamplingOptions:
     answer must match; at most one of them.
     """
 
-    max_tokens: int = 256
+    max_tokens: int | None = 256
+    """None: what the context leaves."""
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -82,8 +86,9 @@ class SamplingOptions:
         """For an engine whose checkpoint says `defaults`. Raises BadRequestError naming the option."""
         if self.logprobs is not None and not 0 <= self.logprobs <= 20:
             raise refuse("logprobs", self.logprobs, "0 to 20")
+        max_tokens = _MOST_TOKENS if self.max_tokens is None else self.max_tokens
         request = GenerationRequest(
-            max_tokens=self.max_tokens,
+            max_tokens=max_tokens,
             min_tokens=self.min_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
@@ -105,7 +110,7 @@ class SamplingOptions:
         )
         return sampling_params(
             request,
-            max_tokens=self.max_tokens,
+            max_tokens=max_tokens,
             vocab_size=vocab_size,
             logprobs=self.logprobs,
             defaults=defaults,
@@ -194,7 +199,7 @@ def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) ->
     parts: list[Part] = []
     for name, kind in _KINDS:
         given = prompt.get(name)
-        listed = [] if given is None else list(given) if name == "images" else [given]
+        listed = [] if given is None else list(given) if name == "images" and not _is_one(given) else [given]
         for index, each in enumerate(listed):
             param = f"{name}[{index}]" if name == "images" else name
             sources[param] = _source(kind, each, param, float(prompt.get("fps") or _DEFAULT_FPS))
@@ -207,6 +212,15 @@ def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) ->
     return Asked(
         None, _conversation(_with_media(_messages(prompt["messages"]), parts), template_kwargs), sources
     )
+
+
+def check_template(kwargs: Mapping[str, object]) -> None:
+    """Raise BadRequestError for an option of sampling among the variables of a chat template, where nothing
+    would read it."""
+    for field in fields(SamplingOptions):
+        if field.name in kwargs:
+            said = f"{field.name}={kwargs[field.name]!r}"
+            raise BadRequestError(f"`{said}` is of sampling: SamplingOptions({said}).", param=field.name)
 
 
 def _user(content: tuple[Part, ...]) -> ChatMessage:
@@ -244,11 +258,30 @@ def _conversation(messages: tuple[ChatMessage, ...], template_kwargs: dict[str, 
     return Conversation(messages=messages, template_kwargs=template_kwargs, **settings)
 
 
-def _source(kind: MediaKind, given: Any, param: str, fps: float) -> Source:  # noqa: ANN401 - users' own types
-    if isinstance(given, str | Path):
+def _is_one(images: Any) -> bool:  # noqa: ANN401
+    """A picture by itself: an array of three dimensions has rows, columns and colours."""
+    return isinstance(images, Image.Image) or is_file(images) or getattr(images, "ndim", 4) == 3
+
+
+def is_file(given: object) -> bool:
+    """A path, bytes, or a file object."""
+    is_named = isinstance(given, str | os.PathLike | bytes | bytearray | memoryview)
+    return is_named or hasattr(given, "read")
+
+
+def file_bytes(given: Any) -> bytes:  # noqa: ANN401
+    """What is in it. Raises OSError, and BadRequestError for a file object opened as text."""
+    if isinstance(given, str | os.PathLike):
         return Path(given).read_bytes()
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
+    data = given.read() if hasattr(given, "read") else given
+    if isinstance(data, str):
+        raise BadRequestError('A file is opened as text: open it with "rb".', param="file")
+    return bytes(data)
+
+
+def _source(kind: MediaKind, given: Any, param: str, fps: float) -> Source:  # noqa: ANN401 - users' own types
+    if is_file(given):
+        return file_bytes(given)
     match kind:
         case "image":
             return _pixels(given, param)
@@ -291,17 +324,20 @@ def full_scale(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
-    """(samples, rate) as mono samples [n] at 16 kHz. Raises BadRequestError naming `param`."""
+    """(samples, rate) as mono samples [n] at 16 kHz; an array alone is at that rate. Raises BadRequestError
+    naming `param`."""
     try:
-        samples, given_rate = given
+        samples, given_rate = (given, INTERNAL_RATE) if isinstance(given, np.ndarray) else given
         array, rate = full_scale(np.asarray(samples)), int(given_rate)
     except (TypeError, ValueError, OverflowError):
         array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
+    if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
+        array = array.mean(axis=1, dtype=np.float32)
     is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()
     if not is_sound or rate != given_rate or not 4000 <= rate <= 384_000:
         raise BadRequestError(
-            f"`{param}`: allowed are a file, or (samples, rate): float [n], full scale 1, or int16 or int32 "
-            "[n], at 4000 to 384000 Hz.",
+            f"`{param}`: allowed are a file, or (samples, rate): float [n] or [n, channels], full scale 1, "
+            "or int16 or int32, at 4000 to 384000 Hz.",
             param=param,
         )
     if (peak := float(np.abs(array).max())) > MAX_PEAK:

@@ -8,25 +8,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Literal, TypedDict, cast, get_args
+from typing import Any, BinaryIO, Final, Literal, TypedDict, cast, get_args
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import trio
 
 from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
+from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
 from ...protocols.numerals import Numerals
 from ...protocols.transcript import Task, TranscriptionOptions
 from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
-from .options import full_scale, read_samples
+from .options import file_bytes, full_scale, is_file, read_samples
 
-Recording = str | os.PathLike[str] | bytes | tuple[Any, int]
-"""A file, its bytes, or (samples, rate): float [n], full scale 1, or int16 or int32; [n, channels] for
-`multichannel`."""
+Recording = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[Any] | tuple[Any, int]
+"""A file, its bytes, a binary file object, or (samples, rate): float [n] or [n, channels], full scale 1, or
+int16 or int32. An array alone is at 16 kHz. Channels are mixed, but for `multichannel`."""
 
 _LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
 """Files one trusts."""
@@ -77,21 +78,22 @@ async def read_recording(given: Recording, *, are_channels_kept: bool = False) -
 
     Raises MediaError, BadRequestError (`audio`), or OSError for a path.
     """
-    if isinstance(given, str | os.PathLike):
-        given = await trio.to_thread.run_sync(Path(given).read_bytes)
-    if isinstance(given, bytes | bytearray | memoryview):
-        decode = partial(decode_audio, bytes(given), limits=_LIMITS, are_channels_kept=are_channels_kept)
+    if is_file(given):
+        data = await trio.to_thread.run_sync(file_bytes, given)
+        decode = partial(decode_audio, data, limits=_LIMITS, are_channels_kept=are_channels_kept)
         return (await trio.to_thread.run_sync(decode)).samples
     if are_channels_kept:
         return await trio.to_thread.run_sync(_channels, given)
     return await trio.to_thread.run_sync(partial(read_samples, given, "audio"))
 
 
-def _channels(given: tuple[Any, int]) -> Samples:
+def _channels(given: Any) -> Samples:  # noqa: ANN401 (a user's own type)
     """The samples [channels, n] of (samples, rate), which are [n, channels] as files have them, or [n]."""
     try:
-        frames = full_scale(np.asarray(given[0]))
-        tracks = [(frames, given[1])] if frames.ndim == 1 else [(track, given[1]) for track in frames.T]
+        samples, rate = (given, INTERNAL_RATE) if isinstance(given, np.ndarray) else given
+        frames = full_scale(np.asarray(samples))
+        channels = frames[None] if frames.ndim == 1 else frames.T
+        tracks = [(channel, rate) for channel in channels if channel.ndim == 1]
     except (TypeError, ValueError, IndexError):
         tracks = []
     if not 0 < len(tracks) <= MAX_CHANNELS:

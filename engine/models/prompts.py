@@ -242,8 +242,8 @@ class PromptBuilder:
         if num_chars > self.info.max_context * MAX_CHARS_PER_TOKEN:
             param = max(sizes, key=lambda name: sizes[name])
             raise BadRequestError(
-                f"The prompt has {num_chars:,} characters, {sizes[param]:,} of them in `{param}`, which "
-                f"cannot fit the model's context of {self.info.max_context:,} tokens.",
+                f"The prompt is too long: {num_chars} characters, {sizes[param]} of them in `{param}`, and "
+                f"{self._limit}",
                 param=param,
                 code="context_length_exceeded",
             )
@@ -254,11 +254,19 @@ class PromptBuilder:
         self._check_tokens(len(prompt.token_ids), param)
         return prompt
 
+    @property
+    def _limit(self) -> str:
+        """In the words of OpenAI's and vLLM's servers, as "too long" is in Anthropic's: LiteLLM, LangChain
+        and others read them to know that a conversation has to be cut."""
+        return (
+            f"this model's maximum context length is {self.info.max_context} tokens, "
+            "which must hold prompt and answer."
+        )
+
     def _check_tokens(self, num_tokens: int, param: str) -> None:
         if num_tokens >= self.info.max_context:
             raise BadRequestError(
-                f"The prompt has {num_tokens:,} tokens; the context of {self.info.max_context:,} tokens "
-                "must hold prompt and answer.",
+                f"The prompt is too long: {num_tokens} tokens, and {self._limit}",
                 param=param,
                 code="context_length_exceeded",
             )

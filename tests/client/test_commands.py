@@ -300,6 +300,9 @@ def test_json_documents_are_lines_that_name_their_files(
             assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * len(
                 files
             )
+        other = recording.rename(recording.with_name(os.fsdecode(b"caf\xe9.wav")))  # of another encoding
+        assert commands.transcribe([other], format="json", base_url=url) == 0
+        assert Path(json.loads(capsys.readouterr().out)["file"]).name == "caf\ufffd.wav"
 
 
 @pytest.mark.slow
@@ -371,6 +374,16 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         run(["listen", "--modle", "x"])
     assert "there is no option --modle" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])
+def test_a_misspelt_option_is_no_question(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["chat", "Why is the sky blue?", option])
+    told = " ".join(capsys.readouterr().err.replace("│", "").split())  # in a frame of so many columns
+    assert f"there is no option {option} (" in told
+    _, bound, _ = app.parse_args(["chat", "-5 + 3?", "--5", "-", "What does --hard do?"])
+    assert bound.arguments["question"] == ["-5 + 3?", "--5", "-", "What does --hard do?"]
 
 
 def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:

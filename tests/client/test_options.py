@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import socket
+
 import pytest
 from sensorium.client.options import client_options
 
@@ -59,3 +62,9 @@ def test_a_bad_timeout_is_named() -> None:
 def test_no_proxy_stands_in_front_of_this_machine() -> None:
     assert client_options("http://localhost:1").is_loopback
     assert not client_options("http://example.org").is_loopback
+
+
+def test_a_timeout_without_end_is_one_that_sockets_take() -> None:
+    with socket.socket() as taken:
+        taken.settimeout(client_options(timeout=math.inf).timeout_s)
+    assert client_options(timeout=3600.0).timeout_s == 3600.0

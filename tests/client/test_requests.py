@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-import threading
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,7 +11,6 @@ from sensorium.client import APIError, TextDelta, TextDone, TextSegment
 from sensorium.client.connection import status_error
 from sensorium.client.requests import (
     check_status,
-    open_part,
     parse_models,
     parse_transcript,
     streamed_transcription,
@@ -223,49 +218,6 @@ def test_an_error_in_a_stream_is_raised_and_unknown_events_are_not() -> None:
     assert decoder.feed('data: {"type":"transcript.text.segment","id":"x"}') is None
     with pytest.raises(APIError, match="broke"):
         decoder.feed('data: {"error":{"message":"broke"}}')
-
-
-def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
-    path = tmp_path / "talk.mp3"
-    path.write_bytes(b"audio")
-    with open_part(path) as part, open_part(str(path)) as same:
-        assert part is not None
-        assert same is not None
-        assert part["file"][0] == same["file"][0] == "talk.mp3"
-        content = part["file"][1]
-        assert not isinstance(content, bytes)
-        assert content.read() == b"audio"
-    for held in (b"audio", bytearray(b"audio"), memoryview(b"audio")):
-        with open_part(held) as part:
-            assert part == {"file": ("audio", b"audio")}
-        assert transcription(held, "json").is_repeatable
-    for none in (3, None, ["a"]):
-        with pytest.raises(TypeError, match=f"file is {type(none).__name__}: expected a path, bytes or"):
-            transcription(none, "json")  # type: ignore[arg-type]
-    with path.open("rb") as opened, open_part(opened) as part:
-        assert part == {"file": ("talk.mp3", opened)}
-    with open_part(io.BytesIO()) as part:
-        assert part is not None
-        assert part["file"][0] == "audio"
-    assert transcription(path, "json").is_repeatable
-
-
-def test_a_pipe_is_read_whole_and_once(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=[b"audio"])
-    writer.start()
-    with open_part(pipe) as part:
-        assert part == {"file": ("pipe", b"audio")}
-    writer.join()
-    assert not transcription(pipe, "json").is_repeatable
-
-    class Reader:
-        def read(self) -> bytes:
-            return b"audio"
-
-    with open_part(cast("BinaryIO", Reader())) as part:
-        assert part == {"file": ("audio", b"audio")}
 
 
 def test_answers_are_bounded_in_what_an_error_shows() -> None:

@@ -280,6 +280,8 @@ def test_what_cannot_fit_is_refused_before_its_picture_is_encoded(text_server: S
     before = num_encoded()
     refused = post(text_server, messages=user(image_part(png(77)), "word " * 1500), model="vision")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    for words in ("prompt is too long", "this model's maximum context length is "):
+        assert words in refused.json()["error"]["message"]  # as frameworks look for
     assert num_encoded() == before != []
 
 

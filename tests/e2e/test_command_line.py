@@ -269,6 +269,31 @@ def test_a_reader_that_has_enough_is_no_error(arguments: tuple[str, ...]) -> Non
         assert process.stderr.read() == ""
 
 
+SHOWS = """
+import sys
+from sensorium.actors import cli, commands
+commands.run = lambda _: print("días", sys.stdin.read(), "caf\\udce9") or 0
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", b"d\\xedas  caf\\udce9\n"), ("utf-8", "días  caf\\udce9\n".encode())]
+)
+def test_no_text_is_lost_to_the_encoding_of_a_terminal(encoding: str, shown: bytes) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWS], env=environment, input=b"", capture_output=True, check=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (shown, b"")
+
+
+def test_streams_that_are_closed_are_empty() -> None:
+    command = f"exec '{sys.executable}' -c '{SHOWS}' <&- >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_python_dash_m_is_the_command(run: Run) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sensorium", "--help"], capture_output=True, text=True, check=True, timeout=60

@@ -94,7 +94,7 @@ def test_the_kinds_of_prompt(engine: LocalEngine) -> None:
     assert one.num_prompt_tokens == len(ids)
     forms: list[Any] = [ids, {"text": PROMPT}, list(ids)]
     assert [each.text for each in engine.generate(forms, SHORT)] == [one.text] * 3
-    chat = engine.chat(MESSAGES, SHORT)
+    assert (chat := engine.chat(MESSAGES, SHORT)).text == engine.chat(MESSAGES[0]["content"], SHORT).text
     same: list[Any] = [MESSAGES, {"messages": MESSAGES}, MESSAGES[0]]
     for prompt in same:
         assert engine.generate(prompt, SHORT)[0].text == chat.text
@@ -216,6 +216,8 @@ def test_a_stream_raises_what_is_wrong(engine: LocalEngine) -> None:
 def test_numbers_of_options_and_prompts_differ(engine: LocalEngine) -> None:
     with pytest.raises(BadRequestError):
         engine.generate([PROMPT], [SHORT, SHORT])
+    with pytest.raises(BadRequestError, match="max_tokens=8` is of sampling"):
+        engine.generate(PROMPT, max_tokens=8)
 
 
 def test_images_and_video(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -254,6 +254,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
         ({"thinking": {"type": "much"}}, "thinking.type"),
         ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
         ({"mcp_servers": []}, "mcp_servers"),
+        ({"thread": {"type": "create"}}, "thread"),
         ({"output_config": {"effort": "most"}}, "output_config.effort"),
         ({"output_config": {"format": {"type": "json_schema", "schema": BROKEN}}}, "output_config.format"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
@@ -271,6 +272,13 @@ def test_what_is_wrong_is_named_in_anthropics_shape(server: Server, body: dict[s
     assert error["type"] == "error"
     assert error["error"]["type"] == "invalid_request_error"
     assert f"`{named}" in error["error"]["message"]
+
+
+def test_a_client_that_would_have_its_conversation_kept_is_told_to_send_all_of_it(server: Server) -> None:
+    """Tool runners of Anthropic's package go on without `thread` when they read this, and end without it."""
+    details = post(server, thread={"type": "create"}).json()["error"]["details"]
+    assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert "details" not in post(server, mcp_servers=[]).json()["error"]
 
 
 def test_a_method_that_is_none_is_the_clients_fault(server: Server) -> None:

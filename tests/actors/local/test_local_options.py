@@ -10,7 +10,14 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from sensorium.actors.local.engine import as_prompts, spread
-from sensorium.actors.local.options import Prompt, SamplingOptions, full_scale, read_prompt
+from sensorium.actors.local.options import (
+    Prompt,
+    SamplingOptions,
+    check_template,
+    full_scale,
+    read_prompt,
+    read_samples,
+)
 from sensorium.actors.text.opening import Frames, Samples
 from sensorium.protocols.chat_content import MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
@@ -178,7 +185,7 @@ def test_integers_are_as_loud_as_what_they_stand_for(dtype: str, full: int) -> N
         ({"messages": [{"role": "system", "content": "a"}], "images": [b"x"]}, "messages"),
         ({"text": "a", "images": [np.zeros((4, 4, 3))]}, "images[0]"),
         ({"text": "a", "video": [np.zeros((4, 4, 4), np.uint8)]}, "video[0]"),
-        ({"text": "a", "audio": np.zeros(100)}, "audio"),
+        ({"text": "a", "audio": [0.0] * 100}, "audio"),
         ({"text": "a", "audio": (np.zeros((2, 100)), 16_000)}, "audio"),
         ({"text": "a", "audio": (np.full(100, np.nan), 16_000)}, "audio"),
         ({"text": "a", "audio": (np.zeros(0), 16_000)}, "audio"),
@@ -233,3 +240,42 @@ def test_half_a_surrogate_pair_is_refused_in_words() -> None:
 def test_a_temperature_that_is_no_number_is_named() -> None:
     with pytest.raises(BadRequestError, match="`temperature` is nan"):
         SamplingOptions(temperature=float("nan")).params(vocab_size=10)
+
+
+def test_one_picture_need_not_stand_in_a_list(tmp_path: Path) -> None:
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels).save(path)
+    alone: list[Any] = [pixels, Image.fromarray(pixels), path, str(path), path.read_bytes()]
+    for each in alone:
+        (source,) = read_prompt({"text": "What?", "images": each}).sources.values()
+        (listed,) = read_prompt({"text": "What?", "images": [each]}).sources.values()
+        assert bytes(source) == bytes(listed)  # type: ignore[arg-type]
+    assert len(read_prompt({"text": "What?", "images": np.stack([pixels, pixels])}).sources) == 2
+
+
+@pytest.mark.parametrize("kind", ["images", "video", "audio"])
+def test_file_objects_are_files(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"media")
+    with (tmp_path / "a").open("rb") as file:
+        assert list(read_prompt({"text": "What?", kind: file}).sources.values()) == [b"media"]
+    with (tmp_path / "a").open() as text, pytest.raises(BadRequestError, match="opened as text"):
+        read_prompt({"text": "What?", kind: text})
+
+
+def test_samples_alone_are_at_16_khz_and_channels_are_mixed() -> None:
+    left, right = np.linspace(-1, 1, 400, dtype=np.float32), np.zeros(400, np.float32)
+    assert np.array_equal(read_samples(left, "audio"), left)
+    assert np.array_equal(read_samples((np.stack([left, right], 1), 16_000), "audio"), left / 2)
+    with pytest.raises(BadRequestError, match="n, channels"):
+        read_samples((np.stack([left, right]), 16_000), "audio")
+
+
+def test_no_limit_is_the_contexts() -> None:
+    assert SamplingOptions(max_tokens=None).params(100).max_tokens == 2**31 - 1
+
+
+def test_an_option_of_sampling_is_no_variable_of_a_template() -> None:
+    with pytest.raises(BadRequestError, match=r"`temperature=0.5` is of sampling: SamplingOptions"):
+        check_template({"enable_thinking": False, "temperature": 0.5})
+    check_template({"enable_thinking": False})
