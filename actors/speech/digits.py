@@ -38,6 +38,12 @@ _HOMOGRAPHS: Final = {
 """Numbers that mostly mean something else where no other is beside them: care, a room, you are, weekdays."""
 _HOMOGRAPHS_AT_THE_END: Final = {"fr": frozenset({"neuf"})}
 """The same, where no word is behind them: what is new."""
+_NO_NUMBERS: Final = {
+    "es": frozenset({"unos", "unas", "tercer", "cuartos", "quintos"}),
+    "it": frozenset({"terzi", "quarti", "quinti"}),
+    "pt": frozenset({"umas", "quartos", "quintos"}),
+}
+"""What text2num takes for a one or an ordinal: "unos veinte" are about twenty, "due terzi" a fraction."""
 _DECADES: Final = re.compile(r"(twen|thir|for|fif|six|seven|eigh|nine)ties|hundreds")
 _MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CENTURIES: Final = range(15, 21)
@@ -134,7 +140,8 @@ def _pieces(written: Sequence[str], language: str) -> list[_Piece]:
     """Words and what is between them; English fractions and plurals are no numbers ("tens of thousands"), nor
     are seconds and o'clock; a hyphen binds more than a space ("fifty one-dollar bills")."""
     if language != "en":
-        return [_Piece(each) for each in written]
+        others = _NO_NUMBERS.get(language, frozenset[str]())
+        return [_Piece(each, each.lower() in others) for each in written]
     pieces, before = list[_Piece](), ""
     for index, each in enumerate(written):
         word = each.lower()

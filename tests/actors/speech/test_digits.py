@@ -48,6 +48,13 @@ BEGUN_IN_DIGITS = [
         ("en", "Two hundred millions.", "200 millions."),
         ("en", "Tens of thousands, hundreds and thousands.", "Tens of thousands, hundreds and thousands."),
         ("en", "In the nineteen eighties, two fives.", "In the nineteen eighties, two fives."),
+        (
+            "es",
+            "Unos veinte minutos, el tercer piso, tres cuartos.",
+            "Unos 20 minutos, el tercer piso, 3 cuartos.",
+        ),
+        ("it", "Due terzi e tre quarti.", "Due terzi e 3 quarti."),
+        ("pt", "Umas dez, vinte e uma, três quartos.", "Umas 10, 21, 3 quartos."),
         ("en", "From nine o'clock to seven O’Brien.", "From 9 o'clock to 7 O’Brien."),
         ("en", "It was 250 or 3.5.", "It was 250 or 3.5."),
         ("en", "", ""),
