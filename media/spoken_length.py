@@ -15,7 +15,7 @@ import re
 import unicodedata
 from typing import Final
 
-from ..protocols.scripts import is_unspaced
+from ..protocols.scripts import parts_words
 
 _BASE_S: Final = 0.03
 _SYLLABLE_S: Final = 0.085
@@ -39,8 +39,6 @@ _DIGRAPHS: Final = re.compile(r"(.)\1|sch|th|ch|sh|ck|ph|wh|ng|gh|qu|tz")
 _RUNS: Final = re.compile(r"\d+|[^\W\d_]+|\S")
 _SENTENCE_ENDS: Final = ".!?…。！？؟।"
 _CLAUSE_ENDS: Final = ",;:，、；：،"
-_OPENING: Final = ("Ps", "Pi")
-"""Unicode's categories of opening brackets and quotes."""
 _CLOSING: Final = "\"'”’»)]}」』）】"
 
 
@@ -56,7 +54,7 @@ def spoken_words(text: str) -> list[str]:
             continue
         start = 0
         for index in range(1, len(chunk)):
-            if _may_split(chunk[index - 1], chunk[index]):
+            if parts_words(chunk[index - 1], chunk[index]):
                 words.append(chunk[start:index])
                 start = index
         words.append(chunk[start:])
@@ -115,13 +113,3 @@ def _lone_letter_s(letter: str) -> float:
     if name.startswith(("HIRAGANA", "KATAKANA")):
         return _KANA_S
     return _CONSONANT_S if name.startswith(("LATIN", "CYRILLIC", "GREEK")) else _OTHER_LETTER_S
-
-
-def _may_split(left: str, right: str) -> bool:
-    """Whether a new word begins between two characters that no space parts."""
-    behind = unicodedata.category(right)
-    if behind in _OPENING:
-        return is_unspaced(left)
-    if behind[0] in "MPS" or unicodedata.category(left) in _OPENING:  # these stay with what they follow
-        return False
-    return is_unspaced(left) or is_unspaced(right)

@@ -6,6 +6,8 @@ import unicodedata
 from typing import Final
 
 _UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN")
+_OPENING: Final = ("Ps", "Pi")
+"""Unicode's categories of opening brackets and quotes."""
 
 
 def is_unspaced(character: str) -> bool:
@@ -17,3 +19,13 @@ def is_wide(character: str) -> bool:
     """Whether a character is Chinese or Japanese, or of their punctuation."""
     is_hangul = "\uac00" <= character <= "\ud7a3"  # wide, but with spaces
     return unicodedata.east_asian_width(character) in ("W", "F") and not is_hangul
+
+
+def parts_words(left: str, right: str) -> bool:
+    """Whether a new word begins between two characters that no space parts."""
+    before, behind = unicodedata.category(left), unicodedata.category(right)
+    if behind in _OPENING:
+        return is_unspaced(left)
+    if behind[0] in "MPS" or before in _OPENING:  # these stay with what they follow
+        return False
+    return is_unspaced(left) or is_unspaced(right) or (before[0] == "P" and is_wide(left))

@@ -33,7 +33,7 @@ from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
 from .unheard import silences, without_unheard
-from .word_probabilities import with_probabilities
+from .word_probabilities import tokens_of_text, with_probabilities
 
 CLEAR_BEHIND: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
@@ -105,6 +105,7 @@ class Asker:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
             if is_behind != self._is_behind(part):
                 continue  # its language has been asked for meanwhile
+            answer = replace(answer, tokens=tokens_of_text(answer.tokens, answer.text))
             self.memory.answers[key] = answer = self._for_now(part, answer)
             if language is None and answer.language is not None and answer.text:
                 self.memory.detected[part] = answer.language

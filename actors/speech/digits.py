@@ -38,7 +38,13 @@ _HOMOGRAPHS: Final = {
 """Numbers that mostly mean something else where no other is beside them: care, a room, you are, weekdays."""
 _HOMOGRAPHS_AT_THE_END: Final = {"fr": frozenset({"neuf"})}
 """The same, where no word is behind them: what is new."""
-_FRACTIONS: Final = re.compile(r"seconds|thirds|\w+ths")
+_NO_NUMBERS: Final = {
+    "es": frozenset({"unos", "unas", "tercer", "cuartos", "quintos"}),
+    "it": frozenset({"terzi", "quarti", "quinti"}),
+    "pt": frozenset({"umas", "quartos", "quintos"}),
+}
+"""What text2num takes for a one or an ordinal: "unos veinte" are about twenty, "due terzi" a fraction."""
+_DECADES: Final = re.compile(r"(twen|thir|for|fif|six|seven|eigh|nine)ties|hundreds")
 _MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CENTURIES: Final = range(15, 21)
 _YEARS: Final = range(10, 100)
@@ -131,15 +137,16 @@ def _changes(text: str, language: str | None) -> Iterator[_Change]:
 
 
 def _pieces(written: Sequence[str], language: str) -> list[_Piece]:
-    """Words and what is between them; English fractions are no numbers, nor are seconds; a hyphen binds
-    more than a space ("fifty one-dollar bills")."""
+    """Words and what is between them; English fractions and plurals are no numbers ("tens of thousands"), nor
+    are seconds and o'clock; a hyphen binds more than a space ("fifty one-dollar bills")."""
     if language != "en":
-        return [_Piece(each) for each in written]
+        others = _NO_NUMBERS.get(language, frozenset[str]())
+        return [_Piece(each, each.lower() in others) for each in written]
     pieces, before = list[_Piece](), ""
     for index, each in enumerate(written):
         word = each.lower()
         is_bound = index > 0 and written[index - 1] == "-"
-        is_no_number = _FRACTIONS.fullmatch(word) is not None
+        is_no_number = word.endswith("s") or word == "o"
         is_no_number |= word in {"second", "third"} and not is_bound
         is_no_number |= word.endswith("th") and before in _ARTICLES | {"one"}
         binds_next = written[index + 1 : index + 2] == ["-"] and not word.endswith("ty")
@@ -174,8 +181,9 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
                 continue
         if _goes_on(pieces, first, language):
             continue  # "5 Millionen zweihunderttausend"
-        if language == "en" and _word_at(pieces, last + 1) in _MAGNITUDES:
-            continue  # "one hundred and one hundred"
+        behind_it = _word_at(pieces, last + 1)
+        if language == "en" and (behind_it in _MAGNITUDES or _DECADES.fullmatch(behind_it)):
+            continue  # "one hundred and one hundred", "the nineteen eighties"
         if language == "en" and word in _MAGNITUDES:
             if _word_at(pieces, first - 2) not in _ARTICLES:
                 continue  # "several hundred thousand"

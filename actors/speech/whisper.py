@@ -278,7 +278,7 @@ class Whisper:
         # What the decoder has no positions for is said at the end.
         missing = len(token_ids) + 1 - len(aligned.boundaries)
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
-        words = self.text.words(token_ids, boundaries, language=request.language)
+        words = self.text.words(token_ids, boundaries)
         is_rough = self.text.info.alignment_is_rough
         return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech, is_rough)
 

@@ -1,4 +1,5 @@
-"""How sure a model is of each word it said: the mean of the probabilities of the word's tokens."""
+"""How sure a model is of what it said: of the tokens of a text, and of each word, which is the mean of the
+probabilities of its tokens."""
 
 from __future__ import annotations
 
@@ -28,3 +29,16 @@ def with_probabilities(words: Sequence[Word], tokens: Sequence[TokenLogProb]) ->
         its = tokens[bisect_right(ends, start) : bisect_left(ends, passed) + 1]
         probability = sum(math.exp(token.logprob) for token in its) / len(its)
         yield replace(word, probability=round(min(1.0, probability), 4))
+
+
+def tokens_of_text(tokens: Sequence[TokenLogProb], text: str) -> tuple[TokenLogProb, ...]:
+    """Those that join to `text`, which was left of what was said: not a loop's further copies. All of them
+    where the text was cut amid a token."""
+    kept = list[TokenLogProb]()
+    rest = text.encode()
+    for token in tokens:
+        data = token.data if kept else token.data.lstrip()
+        if rest.startswith(data):
+            kept.append(token)
+            rest = rest[len(data) :]
+    return tuple(tokens) if rest else tuple(kept)

@@ -275,13 +275,7 @@ class WhisperText:
         text = text[: self.info.max_context - len(prompt) - 1]
         return AlignmentRequest((*prompt, *text, self.end_id), len(prompt), len(prompt) + len(text))
 
-    def words(
-        self,
-        text_token_ids: Sequence[int],
-        boundaries: Sequence[int],
-        *,
-        language: str | None,
-    ) -> tuple[Word, ...]:
+    def words(self, text_token_ids: Sequence[int], boundaries: Sequence[int]) -> tuple[Word, ...]:
         """Words of aligned text tokens. `boundaries` as in `TokensAligned`, one more than tokens."""
         if len(boundaries) != len(text_token_ids) + 1:
             raise ValueError(f"{len(text_token_ids)} tokens need {len(text_token_ids) + 1} boundaries")
@@ -292,7 +286,7 @@ class WhisperText:
                 start=round(boundaries[group.start] * self.info.position_s, 3),
                 end=round(boundaries[group.end] * self.info.position_s, 3),
             )
-            for group in split_words(pieces, language or "en")
+            for group in split_words(pieces)
             if group.text.strip()
         )
 

@@ -1,8 +1,9 @@
-"""Groups tokens into words: at spaces, or by character where a language has none.
+"""Groups tokens into words: at spaces, and between the characters of scripts without any.
 
-Punctuation joins the word it belongs to. Knows bytes of tokens and their text, no times; see
-`WhisperText.words` for those. Rules: openai/whisper `tokenizer.py` and `timing.py`, but that "well-known" and
-"3.5" are one word, which are three and two there.
+Punctuation joins the word it belongs to. Knows bytes of tokens and their text, no times and no language, for
+a translation from Japanese is in English and a Chinese sentence may have an English name; see
+`WhisperText.words` for times. Rules: openai/whisper `tokenizer.py` and `timing.py`, but that "well-known" and
+"3.5" are one word, which are three and two there, and so are pieces of words among Chinese.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-SPACELESS_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-_PREPENDED = "\"'“¿([{-"
-_APPENDED = "\"'.。,，!！?？:：”)]}、"
+from ....protocols.scripts import parts_words
+
+_PREPENDED: Final = "\"'“¿([{-"
 
 
 @dataclass(slots=True)
@@ -25,12 +27,9 @@ class TokenGroup:
     end: int
 
 
-def split_words(token_bytes: Sequence[bytes], language: str) -> list[TokenGroup]:
+def split_words(token_bytes: Sequence[bytes]) -> list[TokenGroup]:
     """Words of a token sequence, in order; every token is in exactly one group."""
-    groups = _split_characters(token_bytes)
-    if language not in SPACELESS_LANGUAGES:
-        groups = _join_at_spaces(groups)
-    return _attach_punctuation(groups)
+    return _attach_signs(_join_within_words(_split_characters(token_bytes)))
 
 
 def _split_characters(token_bytes: Sequence[bytes]) -> list[TokenGroup]:
@@ -46,18 +45,23 @@ def _split_characters(token_bytes: Sequence[bytes]) -> list[TokenGroup]:
     return groups
 
 
-def _join_at_spaces(groups: list[TokenGroup]) -> list[TokenGroup]:
+def _join_within_words(groups: list[TokenGroup]) -> list[TokenGroup]:
     words: list[TokenGroup] = []
     for group in groups:
-        if not words or group.text[:1].isspace():
-            words.append(group)
-        else:
+        if words and not _begins_word(words[-1].text, group.text):
             words[-1].text += group.text
             words[-1].end = group.end
+        else:
+            words.append(group)
     return words
 
 
-def _attach_punctuation(groups: list[TokenGroup]) -> list[TokenGroup]:
+def _begins_word(before: str, text: str) -> bool:
+    return text[:1].isspace() or bool(before and text and parts_words(before[-1], text[0]))
+
+
+def _attach_signs(groups: list[TokenGroup]) -> list[TokenGroup]:
+    """A quote, bracket or dash by itself is with what follows."""
     following: list[TokenGroup] = []  # in reverse
     for group in reversed(groups):
         if following and group.text.startswith(" ") and group.text.strip() in _PREPENDED:
@@ -65,11 +69,4 @@ def _attach_punctuation(groups: list[TokenGroup]) -> list[TokenGroup]:
             following[-1].start = group.start
         else:
             following.append(group)
-    words: list[TokenGroup] = []
-    for group in reversed(following):
-        if words and not words[-1].text.endswith(" ") and group.text in _APPENDED:
-            words[-1].text += group.text
-            words[-1].end = group.end
-        else:
-            words.append(group)
-    return words
+    return following[::-1]

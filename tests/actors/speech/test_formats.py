@@ -22,7 +22,7 @@ from sensorium.protocols.numerals import Numerals
 from sensorium.protocols.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
-from support.shown import assert_same_words
+from support.shown import assert_same_words, letters
 from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow
@@ -136,3 +136,4 @@ async def test_a_loop_is_cut_everywhere(name: str) -> None:
     assert found.text.startswith("So, a a on.")
     assert_same_words(found, has_words=True)
     assert sum(len(segment.tokens) for segment in found.segments) < 20 * len(found.segments)
+    assert letters(b"".join(token.data for token in found.tokens).decode()) == letters(found.text)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from msgspec import UNSET
-from sensorium.actors.speech.word_probabilities import with_probabilities
+from sensorium.actors.speech.word_probabilities import tokens_of_text, with_probabilities
 from sensorium.protocols.transcript import TokenLogProb, Word
 
 
@@ -38,3 +38,27 @@ def test_a_word_is_as_sure_as_its_tokens(
     assert [(word.word, word.start, word.end) for word in found] == [
         (word.word, word.start, word.end) for word in words(*said)
     ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "kept"),
+    [
+        ([b" no", b" no", b" no", b" way", b"."], "no no way.", [0, 1, 3, 4]),
+        ([b" I", b" am", b" I", b" am", b" I", b" was"], "I am I was", [0, 1, 2, 5]),
+        ([b" ", b"a", b"b "], "ab ", [0, 1, 2]),
+        ([b" no", b" nono"], "no no", [0, 1]),
+        ([b" \xe4", b"\xbb"], "\ufffd", [0, 1]),
+        ([b" no"], "", []),
+    ],
+    ids=[
+        "a loop was cut",
+        "of several tokens",
+        "no loop",
+        "amid a token",
+        "no characters",
+        "nothing is left",
+    ],
+)
+def test_tokens_are_those_of_the_text(pieces: list[bytes], text: str, kept: list[int]) -> None:
+    said = tokens(*((data, (index + 1) / 10) for index, data in enumerate(pieces)))
+    assert tokens_of_text(said, text) == tuple(said[index] for index in kept)

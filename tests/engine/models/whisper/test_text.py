@@ -229,10 +229,10 @@ def test_alignment_feeds_the_text_between_prompt_and_end(text: WhisperText) -> N
 def test_words_get_times_from_boundaries(text: WhisperText) -> None:
     ids = text.tokenizer.encode(" Hello there!")
     boundaries = [3 * i for i in range(len(ids) + 1)]
-    words = text.words(ids, boundaries, language="en")
+    words = text.words(ids, boundaries)
     assert [word.word for word in words] == ["Hello", "there!"]
     assert words[0].start == 0.0
     assert words[0].end == words[1].start
     assert words[1].end == pytest.approx(boundaries[-1] * 0.02)
     with pytest.raises(ValueError, match="boundaries"):
-        text.words(ids, boundaries[:-1], language="en")
+        text.words(ids, boundaries[:-1])
