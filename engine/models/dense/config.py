@@ -20,7 +20,7 @@ from ....kernels.codes import HEAD_GRID, Quantization
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape
-from ..info import generation_config
+from ..info import generation_config, token_ids
 from ..source import Opening
 from ..weights import Shape, num_bytes
 from .traits import QWEN3, Traits
@@ -198,11 +198,11 @@ def _has_rotary(config: PreTrainedConfig, path: Path, traits: Traits) -> tuple[b
 
 def stop_token_ids(folder: Path, *fallbacks: object) -> tuple[int, ...]:
     """`eos_token_id` of the generation config, or the first of `fallbacks` that names any."""
-    for value in (generation_config(folder).get("eos_token_id"), *fallbacks):
-        if isinstance(value, int) and not isinstance(value, bool):
+    for value in (token_ids(generation_config(folder), "eos_token_id", folder), *fallbacks):
+        if isinstance(value, int):
             return (value,)
         if isinstance(value, list | tuple) and value:
-            return tuple(int(each) for each in value)
+            return tuple(value)
     return ()
 
 
