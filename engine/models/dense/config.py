@@ -161,9 +161,10 @@ def max_context(config: PreTrainedConfig, path: Path) -> int:
     if rope.get("rope_type") == "yarn":
         original = rope.get("original_max_position_embeddings") or positions
         return max(positions, int(original * rope["factor"]))
-    if rope.get("rope_type") == "longrope":
-        original = rope.get("original_max_position_embeddings")
-        return min(positions, int(original or config.original_max_position_embeddings))
+    for each in (rope, *rope.values()):  # some configs have one for each kind of layer
+        if isinstance(each, dict) and each.get("rope_type") == "longrope":
+            original = each.get("original_max_position_embeddings")
+            positions = min(positions, int(original or config.original_max_position_embeddings))
     return positions
 
 

@@ -179,6 +179,9 @@ def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: P
         tmp_path, "phi3", pad_token_id=0, rope_parameters=rope, original_max_position_embeddings=256
     )
     assert opened(folder).info.max_context == 256
+    per_layer = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    other = make(tmp_path / "other", "gemma3_text", rope_parameters=per_layer)
+    assert opened(other).info.max_context == 256
 
 
 def test_tensors_are_accounted_for(tmp_path: Path) -> None:
