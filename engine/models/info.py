@@ -22,8 +22,12 @@ from ...protocols.generation import (
 )
 from ..text.json_file import read_json
 
-_DEPTHS: Final = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer"})
+_DEPTHS: Final = frozenset(
+    {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}
+)
 _MAX_LAYERS: Final = 1000
+_MAX_SHOWN: Final = 100
+"""Characters of a value that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +116,30 @@ def check_numbers(config: dict[str, Any], path: Path) -> None:
 
 def generation_config(folder: Path) -> dict[str, Any]:
     """`generation_config.json`; checkpoints without one keep its fields in `config.json`."""
+    return read_json(_generation_path(folder))
+
+
+def _generation_path(folder: Path) -> Path:
     path = folder / "generation_config.json"
-    return read_json(path if path.is_file() else folder / "config.json")
+    return path if path.is_file() else folder / "config.json"
+
+
+def token_ids(config: Mapping[str, Any], field: str, folder: Path) -> tuple[int, ...]:
+    """What a field of the folder's generation config names: one id or a list; none where it is not there.
+
+    Raises ModelLoadError naming the file and the field.
+    """
+    value = config.get(field)
+    listed = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(each) is int for each in listed):
+        raise misfit(folder, field, value, "a token id or a list of them")
+    return tuple(listed)
+
+
+def misfit(folder: Path, field: str, value: object, wanted: str) -> ModelLoadError:
+    """What to raise for a field of a folder's generation config that is not what is wanted of it."""
+    shown = repr(value)[:_MAX_SHOWN]
+    return ModelLoadError(f"{_generation_path(folder)}: {field} is {shown}, not {wanted}")
 
 
 _SAMPLING: Final[dict[str, tuple[float, float]]] = {

@@ -26,6 +26,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _NAMED: Final = ("bos_token", "eos_token", "pad_token", "unk_token")
 _UNTYPABLE: Final = "\ufdd0"
 """A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
+_MAX_IDS: Final = 2**24
+"""No vocabulary is larger. Tables by id take memory for every number below the largest id."""
 _SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
@@ -56,13 +58,17 @@ class TextTokenizer:
         path = folder / "tokenizer_config.json"
         config = read_json(path) if path.is_file() else {}
         backend = _read_backend(folder)
-        _add_missing(backend, config)
         names = {name: _text_of(config.get(name)) for name in _NAMED}
-        return cls(
-            backend,
-            chat_template=_chat_template(folder, config),
-            names={name: text for name, text in names.items() if text is not None},
-        )
+        template = _chat_template(folder, config)
+        try:
+            _add_missing(backend, config)
+            return cls(
+                check_ids(backend),
+                chat_template=template,
+                names={name: text for name, text in names.items() if text is not None},
+            )
+        except Exception as error:  # the tokenizers library raises bare Exception
+            raise ModelLoadError(f"{folder}: not a usable tokenizer ({_first_line(error)})") from error
 
     @cached_property
     def byte_table(self) -> Sequence[bytes] | None:
@@ -137,6 +143,15 @@ class TextTokenizer:
     def is_control(self, token_id: int) -> bool:
         """Whether text from outside can never become this token."""
         return token_id in self._control_ids
+
+
+def check_ids(backend: Tokenizer) -> Tokenizer:
+    """A tokenizer that was just read. Raises ValueError naming a token whose id is absurd."""
+    vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+    token = max(vocabulary, key=vocabulary.__getitem__, default=None)
+    if token is not None and vocabulary[token] >= _MAX_IDS:
+        raise ValueError(f"token {token!r} has the id {vocabulary[token]}; allowed: below {_MAX_IDS}")
+    return backend
 
 
 def _read_backend(folder: Path) -> Tokenizer:

@@ -20,7 +20,7 @@ from ....kernels.codes import HEAD_GRID, Quantization
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape
-from ..info import generation_config
+from ..info import generation_config, token_ids
 from ..source import Opening
 from ..weights import Shape, num_bytes
 from .traits import QWEN3, Traits
@@ -161,9 +161,10 @@ def max_context(config: PreTrainedConfig, path: Path) -> int:
     if rope.get("rope_type") == "yarn":
         original = rope.get("original_max_position_embeddings") or positions
         return max(positions, int(original * rope["factor"]))
-    if rope.get("rope_type") == "longrope":
-        original = rope.get("original_max_position_embeddings")
-        return min(positions, int(original or config.original_max_position_embeddings))
+    for each in (rope, *rope.values()):  # some configs have one for each kind of layer
+        if isinstance(each, dict) and each.get("rope_type") == "longrope":
+            original = each.get("original_max_position_embeddings")
+            positions = min(positions, int(original or config.original_max_position_embeddings))
     return positions
 
 
@@ -198,11 +199,11 @@ def _has_rotary(config: PreTrainedConfig, path: Path, traits: Traits) -> tuple[b
 
 def stop_token_ids(folder: Path, *fallbacks: object) -> tuple[int, ...]:
     """`eos_token_id` of the generation config, or the first of `fallbacks` that names any."""
-    for value in (generation_config(folder).get("eos_token_id"), *fallbacks):
-        if isinstance(value, int) and not isinstance(value, bool):
+    for value in (token_ids(generation_config(folder), "eos_token_id", folder), *fallbacks):
+        if isinstance(value, int):
             return (value,)
         if isinstance(value, list | tuple) and value:
-            return tuple(int(each) for each in value)
+            return tuple(value)
     return ()
 
 

@@ -132,7 +132,8 @@ class TransformersModel:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
         weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
-        plain = _plain_logits(model, info, device)
+        with _refusing(info.folder):
+            plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
         prefix = model.base_model_prefix
         self._decoder: nn.Module = getattr(model, prefix)
@@ -145,11 +146,8 @@ class TransformersModel:
         self.weight_bytes = weight_bytes + round_linears(self._decoder, quantization)
 
     def _check(self, plain: list[Tensor]) -> None:
-        try:
-            with torch.inference_mode():
-                packed = self._packed_logits()
-        except Exception as error:  # the model's own code
-            raise ModelLoadError(_refusal(self.info.folder, f"{type(error).__name__}: {error}")) from error
+        with _refusing(self.info.folder), torch.inference_mode():
+            packed = self._packed_logits()
         for expected, got in zip(plain, packed, strict=True):
             difference = float((expected - got).abs().max() / expected.abs().max().clamp_min(1.0))
             if not difference <= _TOLERANCE[self.dtype]:
@@ -259,14 +257,11 @@ def open_source(opening: Opening) -> ModelSource:
 
 def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """The model without weights, in our attention."""
-    try:
-        with torch.device("meta"):
-            # bfloat16, because that is all some layers (mixtures of experts) are defined for there
-            model = _model_class(config)._from_config(
-                config, attn_implementation=_ATTENTION, dtype=torch.bfloat16
-            )
-    except Exception as error:  # the model's own code
-        raise ModelLoadError(_refusal(folder, f"{type(error).__name__}: {error}")) from error
+    with _refusing(folder), torch.device("meta"):
+        # bfloat16, because that is all some layers (mixtures of experts) are defined for there
+        model = _model_class(config)._from_config(
+            config, attn_implementation=_ATTENTION, dtype=torch.bfloat16
+        )
     return cast(PreTrainedModel, model.eval())
 
 
@@ -274,14 +269,11 @@ def _look(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
     """Run a few tokens without values, to see what each layer's attention is given."""
     if skeleton.config.is_encoder_decoder:
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
-    decoder = getattr(skeleton, skeleton.base_model_prefix)
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    try:
-        with _running(_Step()) as step, torch.inference_mode():
-            decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    except Exception as error:  # the model's own code
-        raise ModelLoadError(_refusal(folder, f"{type(error).__name__}: {error}")) from error
+    with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
+        decoder = getattr(skeleton, skeleton.base_model_prefix)
+        decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     if len(step.shapes) != num_layers:
         raise ModelLoadError(
             _refusal(
@@ -333,7 +325,7 @@ def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises whatever its many readers raise
-        raise ModelLoadError(f"{opening.folder}: {type(error).__name__}: {error}") from error
+        raise ModelLoadError(f"{opening.folder}: {_said(error)}") from error
     misshapen = [
         f"{name} is {list(found)}, expected {list(wanted)}"
         for name, found, wanted in sorted(report["mismatched_keys"])
@@ -368,6 +360,20 @@ def _plain_logits(model: PreTrainedModel, info: ModelInfo, device: torch.device)
             model(input_ids=prompt[None].to(device), use_cache=False).logits[0].float()
             for prompt in _check_prompts(info)
         ]
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """Whatever a model's own code raises means that it cannot be run so."""
+    try:
+        yield
+    except Exception as error:  # several libraries'
+        raise ModelLoadError(_refusal(folder, _said(error))) from error
+
+
+def _said(error: Exception) -> str:
+    """Its kind and first line: torch goes on with addresses of its own code."""
+    return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"
 
 
 def _refusal(folder: Path, reason: str) -> str:

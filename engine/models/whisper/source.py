@@ -18,7 +18,7 @@ from ....kernels.kv_codes import CODED, MULTIPLE
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..base import Model
-from ..info import generation_config
+from ..info import generation_config, misfit
 from ..source import ModelSource, Opening
 from ..weights import TensorReader, num_bytes, read_tensors
 from .checkpoint import Checkpoint, WhisperArchitecture, expected_tensors
@@ -137,7 +137,9 @@ def _alignment_heads(folder: Path, architecture: WhisperArchitecture) -> tuple[t
         # openai/whisper without a table: every head of the upper half of the decoder.
         upper = range(architecture.decoder_layers // 2, architecture.decoder_layers)
         return tuple((layer, head) for layer in upper for head in range(architecture.decoder_heads))
+    if not all(isinstance(pair, list) and [type(each) for each in pair] == [int, int] for pair in heads):
+        raise misfit(folder, "alignment_heads", heads, "a list of pairs of layer and head")
     for layer, head in heads:
         if not (0 <= layer < architecture.decoder_layers and 0 <= head < architecture.decoder_heads):
             raise ModelLoadError(f"{folder}: alignment_heads names layer {layer}, head {head}; there is none")
-    return tuple((int(layer), int(head)) for layer, head in heads)
+    return tuple((layer, head) for layer, head in heads)

@@ -19,7 +19,7 @@ from ....protocols.languages import check_language
 from ....protocols.messages import Phrases, ProbabilityProbe, SamplingParams
 from ....protocols.transcript import Task, Word
 from ...text.phrases import phrases_of
-from ..info import generation_config
+from ..info import generation_config, misfit, token_ids
 from .info import WhisperInfo, read_info
 from .tokenizer import ByteLevelTokenizer
 from .words import split_words
@@ -29,6 +29,14 @@ _READ_WITH_NUMBERS: Final = "%$£€"
 _KEPT_PROMPTS: Final = 64
 """A live turn asks with the same prompt again and again; a long one takes milliseconds to encode."""
 _KEPT_PHRASES: Final = 128
+_KINDS: Final = {
+    "alignment_heads": list,
+    "lang_to_id": dict,
+    "max_length": int,
+    "no_timestamps_token_id": int,
+    "task_to_id": dict,
+}
+"""What fields of the generation config must be, where they are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,10 @@ class WhisperText:
         self._encoded = lru_cache(_KEPT_PROMPTS)(self._encode)
         self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
         """Those of keywords, made likelier by so much."""
-        end = generation.get("eos_token_id")
-        self._stop = _ids(end) if end is not None else (self.end_id,)
-        self._suppress = _ids(generation.get("suppress_tokens"))
-        self._begin_suppress = _ids(generation.get("begin_suppress_tokens"))
+        folder = info.folder
+        self._stop = token_ids(generation, "eos_token_id", folder) or (self.end_id,)
+        self._suppress = token_ids(generation, "suppress_tokens", folder)
+        self._begin_suppress = token_ids(generation, "begin_suppress_tokens", folder)
         self._max_length: int | None = generation.get("max_length")
 
     @classmethod
@@ -89,6 +97,9 @@ class WhisperText:
         """Read tokenizer and configs. Raises ModelLoadError naming the file or token at fault."""
         folder = Path(folder)
         generation = generation_config(folder)
+        for field, kind in _KINDS.items():
+            if type(generation.get(field)) not in (kind, type(None)):
+                raise misfit(folder, field, generation[field], f"of type {kind.__name__}")
         tokenizer = ByteLevelTokenizer.from_folder(folder)
         info = read_info(folder, name or folder.name, generation, tokenizer.added_tokens)
         return cls(tokenizer, info, generation)
@@ -293,9 +304,3 @@ class WhisperText:
 
 def _is_numeral(character: str) -> bool:
     return character.isdigit() or character in _READ_WITH_NUMBERS
-
-
-def _ids(value: int | Sequence[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ....protocols.errors import ModelLoadError
 from ...text.token_bytes import make_table
+from ...text.tokenizer import check_ids
 
 
 class ByteLevelTokenizer:
@@ -41,10 +42,10 @@ class ByteLevelTokenizer:
         path = folder / "tokenizer.json"
         try:
             if path.is_file():
-                return cls(Tokenizer.from_file(str(path)))
+                return cls(check_ids(Tokenizer.from_file(str(path))))
             path = folder / "vocab.json"
             if path.is_file() and (folder / "merges.txt").is_file():
-                return cls(_from_vocabulary(folder))
+                return cls(check_ids(_from_vocabulary(folder)))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise ModelLoadError(f"{path}: not a readable tokenizer ({error})") from error
         raise ModelLoadError(f"{folder}: no tokenizer (tokenizer.json, or vocab.json and merges.txt)")

@@ -165,6 +165,33 @@ def test_a_broken_tokenizer_is_named(folder: Path) -> None:
     assert "tokenizer.json: not a readable tokenizer" in refusal(folder)
 
 
+def test_ids_that_would_take_all_memory_are_refused(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["x"] = 2**30
+    edit_json(folder / "tokenizer.json", **tokenizer)
+    assert f"token 'x' has the id {2**30}; allowed: below {2**24}" in refusal(folder)
+
+
+def test_tokens_that_share_an_id_are_a_broken_tokenizer(folder: Path) -> None:
+    """The library reads it, and cannot write it again."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["al"] = 0
+    edit_json(folder / "tokenizer.json", **tokenizer)
+    assert refusal(folder).startswith(f"{folder}: not a usable tokenizer (Token")
+
+
+def test_added_tokens_that_make_no_sense_are_a_broken_tokenizer(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={"first": {"content": "x"}})
+    assert f"{folder}: not a usable tokenizer (" in refusal(folder)
+
+
+@pytest.mark.parametrize("value", ["end", [7, "8"], [[7]], 1.5, True, {}])
+def test_stop_tokens_that_are_no_ids_are_named(folder: Path, value: object) -> None:
+    edit_json(folder / "generation_config.json", eos_token_id=value)
+    path = folder / "generation_config.json"
+    assert refusal(folder) == f"{path}: eos_token_id is {value!r}, not a token id or a list of them"
+
+
 def test_tensors_that_do_not_fit_are_named_before_one_is_read(folder: Path) -> None:
     def spoil(tensors: Tensors) -> None:
         del tensors["model.layers.1.self_attn.q_norm.weight"]
@@ -239,10 +266,17 @@ def test_a_config_of_absurdly_many_layers_is_refused_at_once(folder: Path, numbe
     assert refusal(folder) == f"{folder / 'config.json'}: num_hidden_layers is {number}; allowed: up to 1000"
 
 
-def test_whisper_is_not_deeper_than_any_other(tmp_path: Path) -> None:
-    layers = {"architectures": ["WhisperForConditionalGeneration"], "encoder_layers": 10**7}
-    (tmp_path / "config.json").write_text(json.dumps(layers))
-    assert refusal(tmp_path) == f"{tmp_path / 'config.json'}: encoder_layers is {10**7}; allowed: up to 1000"
+@pytest.mark.parametrize(
+    ("architecture", "field"),
+    [
+        ("WhisperForConditionalGeneration", "encoder_layers"),
+        ("MptForCausalLM", "n_layers"),
+        ("XGLMForCausalLM", "num_layers"),
+    ],
+)
+def test_layers_are_counted_by_whatever_name_they_have(tmp_path: Path, architecture: str, field: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture], field: 10**7}))
+    assert refusal(tmp_path) == f"{tmp_path / 'config.json'}: {field} is {10**7}; allowed: up to 1000"
 
 
 @pytest.mark.parametrize("theta", [0, 0.0, -1e4, float("nan"), float("inf")])

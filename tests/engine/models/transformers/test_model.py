@@ -126,6 +126,20 @@ def test_models_of_another_kind_are_refused(
     assert reason in message
 
 
+def test_a_model_whose_own_code_fails_is_refused(tmp_path: Path) -> None:
+    """Some need a padding token, which only shows when they run."""
+    message = refusal(make(tmp_path, "camembert"))
+    assert f"{tmp_path}: this model cannot be run through transformers' attention interface: TypeE" in message
+    assert "\n" not in message
+
+
+def test_a_size_that_overflows_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = make(tmp_path, "granite")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 10**30}))
+    assert "\n" not in refusal(folder)
+
+
 def test_a_model_that_differs_when_packed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check at the start is a real one: an attention that loses the cache is found out."""
 
@@ -165,6 +179,9 @@ def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: P
         tmp_path, "phi3", pad_token_id=0, rope_parameters=rope, original_max_position_embeddings=256
     )
     assert opened(folder).info.max_context == 256
+    per_layer = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    other = make(tmp_path / "other", "gemma3_text", rope_parameters=per_layer)
+    assert opened(other).info.max_context == 256
 
 
 def test_tensors_are_accounted_for(tmp_path: Path) -> None:

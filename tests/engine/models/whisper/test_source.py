@@ -120,3 +120,23 @@ def test_alignment_heads_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert open_model(folder, device="cpu", dtype="float32").load()
     edit_json(folder / "generation_config.json", alignment_heads=[[9, 0]])
     assert "alignment_heads names layer 9, head 0; there is none" in refusal(folder)
+    edit_json(folder / "generation_config.json", alignment_heads=["x", 3])
+    assert "alignment_heads is ['x', 3], not a list of pairs of layer and head" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("suppress_tokens", "x"),
+        ("begin_suppress_tokens", [1, None]),
+        ("eos_token_id", 1.5),
+        ("lang_to_id", 3),
+        ("task_to_id", [1]),
+        ("max_length", "448"),
+        ("no_timestamps_token_id", [7]),
+        ("alignment_heads", 1),
+    ],
+)
+def test_a_generation_config_that_makes_no_sense_is_named(folder: Path, field: str, value: object) -> None:
+    edit_json(folder / "generation_config.json", **{field: value})
+    assert refusal(folder).startswith(f"{folder / 'generation_config.json'}: {field} is {value!r}, not ")
