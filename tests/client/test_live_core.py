@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import cast
 
 import pytest
 from sensorium.client.live_core import AudioChunk
@@ -33,10 +33,10 @@ def test_a_second_of_audio_takes_a_second_in_every_shape(chunk: AudioChunk) -> N
         ({}, 2),
     ],
 )
-def test_numbers_that_are_no_samples_are_not_sent_as_noise(options: SessionOptions, chunk: Any) -> None:
+def test_numbers_that_are_no_samples_are_not_sent_as_noise(options: SessionOptions, chunk: object) -> None:
     core = SessionCore(**options)
     with pytest.raises(TypeError, match="bytes"):
-        list(core.append(chunk))
+        list(core.append(cast("AudioChunk", chunk)))
     assert not core.audio_s
 
 
