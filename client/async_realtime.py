@@ -40,7 +40,10 @@ class AsyncRealtimeSession(AsyncLiveShell):
         self._core: SessionCore = core
 
     async def send(self, chunk: AudioChunk) -> None:
-        """Send audio in the session's format. Waits while the server does not keep up with the socket."""
+        """Send audio in the session's format. Waits while the server does not keep up with the socket.
+
+        Bytes, or int16 for pcm16; raises TypeError for other numbers, as float32.
+        """
         await self._send_chunk(chunk)
 
     async def commit(self) -> None:

@@ -51,6 +51,8 @@ class APIError(SDKError):
             details.append(self.code)
         if self.param:
             details.append(f"param: {self.param}")
+        if self.status == 401:  # SENSORIUM_API_KEY is the server's, and easily taken for it
+            details.append("the key is api_key, else SENSORIUM_CLIENT_API_KEY")
         if self.status >= 500 and self.request_id:
             details.append(f"request {self.request_id}")
         return f"{self.message} ({', '.join(details)})"

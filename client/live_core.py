@@ -147,13 +147,20 @@ class LiveCore:
         return lambda chunk: pacer.next_time(memoryview(chunk).nbytes / self.audio_format.bytes_per_second)
 
     def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
-        """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk."""
+        """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk.
+
+        Raises TypeError for numbers that are no samples, as float32: read byte by byte they are noise.
+        """
         audio_format = self.audio_format
-        width = 1 if self.container is not None else audio_format.bytes_per_frame
-        data = self._partial_sample + bytes(chunk)
+        is_raw = self.container is None
+        view = memoryview(chunk)
+        if view.itemsize > 1 and not (view.format == "h" and is_raw and audio_format.encoding == "pcm16"):
+            raise TypeError(f"audio is bytes, or int16 for pcm16, not numbers of the type {view.format!r}")
+        width = audio_format.bytes_per_frame if is_raw else 1
+        data = self._partial_sample + bytes(view)
         whole = len(data) - len(data) % width
         self._partial_sample = data[whole:]
-        self.audio_s += 0.0 if self.container is not None else whole / audio_format.bytes_per_second
+        self.audio_s += whole / audio_format.bytes_per_second if is_raw else 0.0
         step = MAX_FRAME_BYTES - MAX_FRAME_BYTES % width
         for start in range(0, whole, step):
             piece = data[start : min(start + step, whole)]

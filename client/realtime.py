@@ -30,7 +30,10 @@ class RealtimeSession(LiveShell):
         self._core: SessionCore = core
 
     def send(self, chunk: AudioChunk) -> None:
-        """Send audio in the session's format. Blocks while the server does not keep up with the socket."""
+        """Send audio in the session's format. Blocks while the server does not keep up with the socket.
+
+        Bytes, or int16 for pcm16; raises TypeError for other numbers, as float32.
+        """
         self._send(lambda: self._core.append(chunk))
 
     def commit(self) -> None:

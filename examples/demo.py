@@ -166,6 +166,8 @@ def main() -> int:
     except SDKError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

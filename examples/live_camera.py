@@ -59,3 +59,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:4])
     except SDKError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

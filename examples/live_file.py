@@ -37,3 +37,5 @@ if __name__ == "__main__":
         asyncio.run(main(*sys.argv[1:3]))
     except SDKError as error:
         sys.exit(f"{error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

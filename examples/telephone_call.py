@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import sys
 import threading
 import time
 import wave
@@ -19,7 +20,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, connect
 
 FRAME_MS = 20
@@ -110,4 +111,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, InvalidHandshake) as error:
+        sys.exit(f"no call: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

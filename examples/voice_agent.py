@@ -109,3 +109,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except SDKError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

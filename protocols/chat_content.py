@@ -27,7 +27,6 @@ Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 4096
 """Of one message."""
-_SCHEME_CHARS: Final = 8
 _MAX_NAME: Final = 256
 _MAX_FPS: Final = 1000
 _MAX_ADDRESS: Final = 8192
@@ -289,12 +288,9 @@ def read_file(kind: MediaKind, url: Raw, param: str, part: str) -> MediaPart:
     """The part `part` with the file of a `data:` URI, or with the address of one; `param` is the URL's field.
 
     Raises BadRequestError naming `param`."""
-    start = bytes(memoryview(url)[1 : 1 + _SCHEME_CHARS]).lower()
-    if start.startswith((b"http:", b"https:", b"file:")):
+    if bytes(memoryview(url)[1 : 1 + len("data:")]).lower() != b"data:":
         return MediaPart(kind, b"", part, MediaAddress(read_address(_decode_text(url, param), param), param))
-    if kind == "video" and start.startswith(b"data:"):
-        return MediaPart(kind, _read_clip(url, param), part)
-    return MediaPart(kind, read_data_uri(url, param), part)
+    return MediaPart(kind, _read_clip(url, param) if kind == "video" else read_data_uri(url, param), part)
 
 
 def _read_clip(url: Raw, param: str) -> bytes:
@@ -327,8 +323,8 @@ def read_address(url: str, param: str) -> str:
 
     Raises BadRequestError naming `param`."""
     head, mark, _ = url.partition("://")
-    odd = next((each for each in url if not each.isprintable() or each in " \\"), None)
-    if not mark or head.lower() not in ("http", "https", "file") or odd or len(url) > _MAX_ADDRESS:
+    is_known = mark and head.lower() in ("http", "https", "file") and len(url) <= _MAX_ADDRESS
+    if not is_known or any(not each.isprintable() or each in " \\" for each in url):
         raise BadRequestError(
             f"`{param}` is {shown(url)}; allowed: an http:, https: or file: address of up to {_MAX_ADDRESS} "
             "characters without spaces and backslashes, or a data: URI in base64.",

@@ -178,8 +178,10 @@ def _terms(service: Service, asked: Mapping[str, str], caller: Caller) -> Terms:
     try:
         _session(service, asked, AudioFormat("pcmu", 8_000), caller)
     except BadRequestError as error:
-        error.param = (error.param or "").rpartition(".")[2] or None
-        raise
+        path = error.param or ""
+        name = path.rpartition(".")[2]  # as the call has it
+        message = error.message.replace(f"`{path}`", f"`{name}`")
+        raise BadRequestError(message, code=error.code, param=name or None) from error
     return Terms(
         caller,
         partial(_open_track, service, asked, caller),

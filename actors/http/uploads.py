@@ -67,7 +67,7 @@ async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
 
 async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise BadRequestError("The request must be multipart/form-data with a `file` part.", param="file")
+        raise BadRequestError("The request must be multipart/form-data with a `file` or `url`.", param="file")
     body.check_announced(request.headers.get("content-length", ""))
 
     async def stream() -> AsyncGenerator[bytes, None]:

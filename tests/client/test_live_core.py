@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from typing import cast
 
 import pytest
 from sensorium.client.live_core import AudioChunk
-from sensorium.client.session_core import SessionCore
+from sensorium.client.session_core import SessionCore, SessionOptions
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
 
@@ -20,6 +21,23 @@ def test_a_second_of_audio_takes_a_second_in_every_shape(chunk: AudioChunk) -> N
     assert [due(chunk), due(chunk)] == [1.0, 2.0]
     assert b"".join(frame for frame in core.append(chunk) if isinstance(frame, bytes)) == bytes(32_000)
     assert core.audio_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "chunk"),
+    [
+        ({}, array("f", [0.5])),
+        ({}, array("i", [5])),
+        ({"encoding": "pcmu"}, SAMPLES),
+        ({"audio_format": "audio/webm"}, SAMPLES),
+        ({}, 2),
+    ],
+)
+def test_numbers_that_are_no_samples_are_not_sent_as_noise(options: SessionOptions, chunk: object) -> None:
+    core = SessionCore(**options)
+    with pytest.raises(TypeError, match="bytes"):
+        list(core.append(cast("AudioChunk", chunk)))
+    assert not core.audio_s
 
 
 OURS = Close(1009, "frame too big")

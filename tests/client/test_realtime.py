@@ -157,7 +157,8 @@ def test_a_refused_handshake_carries_the_servers_words() -> None:
         client.realtime(),
     ):
         pass
-    assert str(caught.value) == "no such key (401, invalid_api_key)"
+    assert str(caught.value).startswith("no such key (401, invalid_api_key, ")
+    assert "SENSORIUM_CLIENT_API_KEY" in str(caught.value)
 
 
 def test_a_refused_session_names_the_parameter() -> None:

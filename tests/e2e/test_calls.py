@@ -163,7 +163,13 @@ def test_options_are_parameters_of_start_where_the_address_has_none(server: Serv
 
 @pytest.mark.parametrize(
     ("parameters", "param"),
-    [({"model": "none"}, "model"), ({"language": "xx"}, "language"), ({"events": "no"}, "events")],
+    [
+        ({"model": "none"}, "model"),
+        ({"language": "xx"}, "language"),
+        ({"language": "klingon"}, "language"),
+        ({"left_context_ms": "1000"}, "left_context_ms"),
+        ({"events": "no"}, "events"),
+    ],
 )
 def test_a_parameter_that_is_wrong_ends_the_call(
     parameters: dict[str, str], param: str, server: Server
@@ -173,6 +179,7 @@ def test_a_parameter_that_is_wrong_ends_the_call(
         error, closed = told(socket)
     assert (error["event"], error["seq"], closed["code"]) == ("error", 1, 1008)
     assert error["param"] == param
+    assert "session." not in error["message"]
 
 
 def test_the_address_wins_over_a_parameter(server: Server) -> None:

@@ -149,12 +149,15 @@ def test_addresses_are_kept_with_their_field(kind: MediaKind, url: str) -> None:
             "http://a\u200b/",
         ),
         *("http://" + "a" * 8192, "ftp://a/b", "//a/b", " http://a/", "http\n://a/"),
+        *("example.com/photo.png", "iVBORw0KGgo="),
     ],
 )
 def test_odd_addresses_are_refused(url: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parts({"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": url}})
     assert caught.value.param == "messages[0].content[1].image_url.url"
+    assert "http:, https:" in str(caught.value)
+    assert "data:" in str(caught.value)
 
 
 def test_no_messages() -> None:
