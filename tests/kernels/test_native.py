@@ -149,6 +149,18 @@ def test_a_process_that_was_killed_keeps_nobody_waiting(
         process.wait()
         wait_until(lambda: "compiling" in caplog.text, timeout_s=60.0)
     native.Native(built.result())
+    assert list(cache.iterdir()) == [built.result()], "nor does what it had begun stay"
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unbuilt", "quick_compiler")
+def test_what_cannot_be_loaded_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache = native.user_cache()
+    assert cache is not None
+    native.build(cache).write_bytes(b"")
+    assert native.library() is not None
+    native.Native(native.build(cache))
 
 
 @needs_compiler
