@@ -224,7 +224,7 @@ def _openmp_runtime() -> Path:
     """The GNU OpenMP runtime that torch brought: another one would double the threads."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {Path(line.split(maxsplit=5)[-1]) for line in maps if "libgomp" in line}
-    packages = Path(torch.__file__).parents[1]
+    packages = Path(torch.__file__).resolve().parents[1]  # as the kernel names what is loaded
     own = {each for each in loaded if each.is_relative_to(packages / "torch")}
     own |= {each for each in loaded if each.is_relative_to(packages / "torch.libs")}
     found = own or loaded

@@ -229,15 +229,20 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
 
 @needs_compiler
 def test_another_openmp_runtime_is_left_to_whom_it_belongs(tmp_path: Path) -> None:
-    """scikit-learn brings one, for example, which may be loaded before ours is looked for."""
+    """scikit-learn brings one, for example, which may be loaded before ours is looked for. Torch is found by a
+    link here, as where a link names the environment that counts."""
     other = tmp_path / "libgomp-other.so"
     subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
+    packages = tmp_path / "packages"
+    packages.symlink_to(Path(torch.__file__).parents[1])
     code = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1])
+sys.path.insert(0, sys.argv[2])
 from sensorium.kernels.native import _openmp_runtime
 assert "torch" in str(_openmp_runtime()), _openmp_runtime()
 assert sys.argv[1] in open("/proc/self/maps").read()
 """
-    done = subprocess.run([sys.executable, "-c", code, str(other)], capture_output=True, text=True)
+    command = [sys.executable, "-c", code, str(other), str(packages)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
