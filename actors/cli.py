@@ -19,6 +19,7 @@ _BROKEN_PIPE = 141
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    _open_standard_streams()
     # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
     # 300,000 rounds make steps many times slower as soon as anything else wants a core (see
     # docs/performance/kernels.md).
@@ -41,6 +42,16 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
         code = _BROKEN_PIPE
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Those that whoever started this closed are nothing to read from and nowhere to write to, for the models'
+    process, too; else the first socket would be standard error."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            assert os.open(os.devnull, os.O_RDWR) == number, "the lowest that is free"
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 (as long as the process)
 
 
 def _leave_without(error: ModuleNotFoundError) -> NoReturn:

@@ -269,6 +269,15 @@ def test_a_reader_that_has_enough_is_no_error(arguments: tuple[str, ...]) -> Non
         assert process.stderr.read() == ""
 
 
+def test_standard_streams_may_be_closed() -> None:
+    models = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *SENSORIUM, "models"], stderr=subprocess.PIPE)
+    assert (models.returncode, models.stderr) == (0, b"")
+    closing = ("sh", "-c", 'exec "$@" <&- 2>&-', "sh", *SENSORIUM)
+    with serving("tiny-whisper", "--port", "0", command=closing) as (process, url):
+        assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+        assert leaves(process, signal.SIGTERM)[0] == 0
+
+
 def test_python_dash_m_is_the_command(run: Run) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sensorium", "--help"], capture_output=True, text=True, check=True, timeout=60
