@@ -216,6 +216,16 @@ def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, 
     assert str(tmp_path / "nowhere") in second  # so it went on
 
 
+def test_a_variable_of_no_option_is_told(run: Run, tmp_path: Path) -> None:
+    """`SENSORIUM_API_KEY` would have closed the server."""
+    others = ("CLIENT_API_KEY", "SERVICE_PORT_HTTP", "PORT_8000_TCP_ADDR", "WEB_SERVICE_HOST")
+    environment = {f"SENSORIUM_{name}": "x" for name in ("API_KEYS", *others)}
+    done = run("serve", str(tmp_path / "nowhere"), "--engine-process", "off", **environment)
+    first, second = done.stderr.splitlines()
+    assert first == "sensorium: SENSORIUM_API_KEYS is no option; it is ignored"
+    assert str(tmp_path / "nowhere") in second  # so it went on
+
+
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
 
