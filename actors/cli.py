@@ -45,8 +45,8 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Those that whoever started this closed are nothing to read from and nowhere to write to, for the models'
-    process, too; else the first socket would be standard error."""
+    """Those that whoever started this closed are nothing to read from and nowhere to write to, also for the
+    models' process; else the first socket would be standard error."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             assert os.open(os.devnull, os.O_RDWR) == number, "the lowest that is free"

@@ -188,7 +188,8 @@ def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[bool]:
-    """Wait for others who build in `cache`, at most `MAX_WAIT_S`, and have others wait for us; whether they do.
+    """Wait for others who build in `cache`, at most `MAX_WAIT_S`, and have others wait for us. Gives whether
+    they do.
 
     The lock ends with the process that holds it, however that ends. Where the folder's file system has no
     locks, and after that time, they build side by side: whoever is last renames the same file into place.

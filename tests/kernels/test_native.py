@@ -229,8 +229,8 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
 
 @needs_compiler
 def test_another_openmp_runtime_is_left_to_whom_it_belongs(tmp_path: Path) -> None:
-    """scikit-learn brings one, for example, which may be loaded before ours is looked for. Torch is found by a
-    link here, as where a link names the environment that counts."""
+    """scikit-learn brings one, for example, which may be loaded before ours is looked for. Torch is found by
+    a link here, as where a link names the environment that counts."""
     other = tmp_path / "libgomp-other.so"
     subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
     packages = tmp_path / "packages"
