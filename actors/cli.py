@@ -19,7 +19,7 @@ _BROKEN_PIPE = 141
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    _open_streams()
+    _open_standard_streams()
     # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
     # 300,000 rounds make steps many times slower as soon as anything else wants a core (see
     # docs/performance/kernels.md).
@@ -44,15 +44,17 @@ def main() -> None:
     sys.exit(code)
 
 
-def _open_streams() -> None:
-    """Streams that were closed (`<&-`) are empty ones; what an encoding has no sign for is escaped, since the
-    work of half an hour is not to be lost to a terminal."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, mode, errors="backslashreplace"))  # noqa: SIM115 (open to the end)
-        elif mode == "w":
-            stream.reconfigure(errors="backslashreplace")
+def _open_standard_streams() -> None:
+    """Streams that whoever started this closed (`<&-`) are nothing to read from and nowhere to write to, for
+    the models' process, too; else the first socket would be standard error. What an encoding has no sign for
+    is escaped: the work of half an hour is not to be lost to a terminal."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            assert os.open(os.devnull, os.O_RDWR) == number, "the lowest that is free"
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 (as long as the process)
+        if number:
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _leave_without(error: ModuleNotFoundError) -> NoReturn:

@@ -44,6 +44,9 @@ from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
+_OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
+_OF_KUBERNETES: Final = re.compile(r"SENSORIUM_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
+"""What tells pods of services whose names begin with ours."""
 _FLAT: Final = Parameter(name="*")
 _DEFAULTS: Final = ServerConfig()
 
@@ -110,6 +113,7 @@ def _launch(
     app.config = [_ENVIRONMENT] if command == "serve" else []
     if command == "serve":
         _refuse_empty(tokens)
+        _tell_unknown()
     if config is not None and tokens:
         said = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
         app.config = [*app.config, Dict({command: said.own}, source=str(config))]
@@ -136,6 +140,18 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
         folders = said.split(os.pathsep) if said is not None and "Path" in str(kind) else ()
         if any(not each.strip() or re.search(r"""[\[,]\s*(""|'')""", each) for each in folders):
             raise ConfigError(f"{variable} is {said!r}; allowed: paths that are not empty")
+
+
+def _tell_unknown() -> None:
+    """Say which variables are nobody's: one of them may have been meant to ask for a key."""
+    known = {
+        "SENSORIUM_CONFIG",
+        *_OF_CLIENTS,
+        *(f"SENSORIUM_{each.upper()}" for each in _known_options()["serve"]),
+    }
+    for name in sorted(os.environ.keys() - known):
+        if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
+            print(f"sensorium: {name} is no option; it is ignored", file=sys.stderr)
 
 
 def _known_options() -> dict[str, dict[str, Any]]:

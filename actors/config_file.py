@@ -83,7 +83,7 @@ class _Reader:
     def read(self) -> dict[str, object]:
         """What is in it."""
         try:
-            return tomllib.loads(self.file.read_text("utf-8"))
+            return tomllib.loads(self.file.read_text("utf-8-sig"))  # some editors begin with a mark
         except OSError as error:
             raise self.error(error.strerror or str(error)) from None
         except (ValueError, RecursionError) as error:

@@ -250,7 +250,11 @@ def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, ma
 
 def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequence[MemoryPlan]) -> MemoryPlan:
     if wish.device == "cpu":
-        wish = replace(wish, promised_bytes=sum(each.promised_bytes for each in beside))
+        wish = replace(
+            wish,
+            promised_bytes=sum(each.promised_bytes for each in beside),
+            promised_kv_bytes=sum(each.promised_kv_bytes for each in beside),
+        )
     try:
         memory = plan_memory(wish, free_bytes(source.device))
     except ModelLoadError as error:

@@ -38,6 +38,8 @@ COMPILE_TIMEOUT_S = 600.0
 MAX_WAIT_S = 300.0
 """For another process that compiles: several times what that takes on a busy machine. Then it is stuck."""
 _POLL_S = 0.05
+_UNFINISHED = "unfinished-"
+"""How folders begin in which somebody compiles."""
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
@@ -131,7 +133,13 @@ def library() -> Native | None:
 
 def _open(cache: Path | None) -> Native:
     if cache is not None:
-        return Native(build(cache))
+        path = build(cache)
+        try:
+            return Native(path)
+        except OSError as error:
+            logger.warning("the compiled C kernels cannot be loaded, and are compiled again: %s", error)
+            path.unlink(missing_ok=True)
+            return Native(build(cache))
     with tempfile.TemporaryDirectory() as folder:  # the mapping outlives the file
         return Native(build(Path(folder)))
 
@@ -155,7 +163,9 @@ def build(cache: Path, compiler: str | None = None) -> Path:
     compiler = compiler or shutil.which("cc")
     if compiler is None:
         raise RuntimeError("there is no C compiler (cc)")
-    with _alone(cache):
+    with _alone(cache) as is_alone:
+        for left in cache.glob(f"{_UNFINISHED}*") if is_alone else ():  # by who was killed
+            shutil.rmtree(left, ignore_errors=True)
         if not target.exists():
             _compile(compiler, [*flags], sources, runtime, target)
     return target
@@ -163,7 +173,7 @@ def build(cache: Path, compiler: str | None = None) -> Path:
 
 def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path, target: Path) -> None:
     logger.info("compiling the C kernels for this processor: some seconds, once")
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as folder:
         code = [str(source) for source in sources if source.suffix == ".c"]
         with ThreadPoolExecutor(os.cpu_count()) as compilers:
             done = [compilers.submit(_run, [compiler, *flags, "-c", each], folder) for each in code]
@@ -171,17 +181,20 @@ def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path
                 each.result()
         objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
         _run([compiler, "-shared", *objects, str(runtime), "-lm", "-o", "kernels.so"], folder)
-        os.replace(Path(folder) / "kernels.so", target)
+        with (Path(folder) / "kernels.so").open("rb") as made:
+            os.fsync(made.fileno())  # or a power failure may leave the name without the content, for good
+        os.replace(made.name, target)
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Wait for others who build in `cache`, at most `MAX_WAIT_S`, and have others wait for us.
+def _alone(cache: Path) -> Iterator[bool]:
+    """Wait for others who build in `cache`, at most `MAX_WAIT_S`, and have others wait for us. Gives whether
+    they do.
 
     The lock ends with the process that holds it, however that ends. Where the folder's file system has no
     locks, and after that time, they build side by side: whoever is last renames the same file into place.
     """
-    handle = os.open(cache, os.O_RDONLY)
+    handle, is_alone = os.open(cache, os.O_RDONLY), False
     try:
         for poll in range(int(MAX_WAIT_S / _POLL_S)):
             try:
@@ -193,8 +206,9 @@ def _alone(cache: Path) -> Iterator[None]:
             except OSError:
                 break
             else:
+                is_alone = True
                 break
-        yield
+        yield is_alone
     finally:
         os.close(handle)
 
@@ -211,7 +225,7 @@ def _openmp_runtime() -> Path:
     """The GNU OpenMP runtime that torch brought: another one would double the threads."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {Path(line.split(maxsplit=5)[-1]) for line in maps if "libgomp" in line}
-    packages = Path(torch.__file__).parents[1]
+    packages = Path(torch.__file__).resolve().parents[1]  # as the kernel names what is loaded
     own = {each for each in loaded if each.is_relative_to(packages / "torch")}
     own |= {each for each in loaded if each.is_relative_to(packages / "torch.libs")}
     found = own or loaded

@@ -144,7 +144,9 @@ def _speech(summary: str) -> Operation:
 
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/health": (Operation(summary="200 when every model can take work", answers=(Status,), is_open=True),),
-    "/live": (Operation(summary="200 while the process answers", answers=(Status,), is_open=True),),
+    "/live": (
+        Operation(summary="200 while the process answers and may yet serve", answers=(Status,), is_open=True),
+    ),
     "/ping": (
         Operation(summary="As /live", answers=(Status,), is_open=True),
         Operation(summary="As /live", method="post", answers=(Status,), is_open=True),

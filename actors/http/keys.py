@@ -124,7 +124,7 @@ def _read(file: Path) -> frozenset[Caller]:
     option = f"--api-key-file is {str(file)!r}"
     try:
         with file.open("rb") as opened:
-            text = opened.read(_MAX_FILE_BYTES + 1).decode()
+            text = opened.read(_MAX_FILE_BYTES + 1).decode("utf-8-sig")  # some editors begin with a mark
     except OSError as error:
         raise ConfigError(f"{option}: {error.strerror or error}") from None
     except UnicodeDecodeError:

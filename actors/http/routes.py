@@ -254,7 +254,10 @@ class Api:
         return _json({"status": status, "models": models}, status=503)
 
     async def live(self, _: Request) -> Response:
-        """200 as long as the process answers: while it loads, drains, or starts a model again, too."""
+        """200 as long as the process answers: while it loads, drains, or starts a model again, too. Not where
+        nothing but another process can serve anything again."""
+        if all(model.engine.health == "failed" for model in self._service.models.values()):
+            return _json({"status": "failed"}, status=503)
         return _json({"status": "ok"})
 
     async def version(self, _: Request) -> Response:

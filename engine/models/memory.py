@@ -77,6 +77,8 @@ class MemoryWish:
     encoder_memory: MemorySize | None = None
     promised_bytes: int = 0
     """What other models were given and have not touched yet, so that it still looks free."""
+    promised_kv_bytes: int = 0
+    """Of it, what is for keys and values."""
     num_models: int = 1
     """Models that have been given nothing yet, this one included: they share the default."""
 
@@ -104,7 +106,12 @@ class MemoryPlan:
     @property
     def promised_bytes(self) -> int:
         """What is not taken at once but will be: on a CPU memory is taken where it is written to."""
-        return self.num_blocks * self.block_bytes + self.encoder_bytes if self.device == "cpu" else 0
+        return self.promised_kv_bytes + self.encoder_bytes if self.device == "cpu" else 0
+
+    @property
+    def promised_kv_bytes(self) -> int:
+        """Of it, what is for keys and values."""
+        return self.num_blocks * self.block_bytes if self.device == "cpu" else 0
 
     @property
     def num_tokens(self) -> int:
@@ -203,8 +210,8 @@ def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:
         return wish.num_blocks
     if wish.kv_memory is not None:
         return wish.kv_memory.of(free_bytes) // block_bytes
-    everybodys = DEFAULT_SHARE[wish.device] * (free_bytes + wish.promised_bytes)
-    num_blocks = int(max(0.0, everybodys - wish.promised_bytes) / wish.num_models) // block_bytes
+    everybodys = DEFAULT_SHARE[wish.device] * (free_bytes + wish.promised_kv_bytes)
+    num_blocks = int(max(0.0, everybodys - wish.promised_kv_bytes) / wish.num_models) // block_bytes
     if wish.device == "cpu":
         each = blocks_of(wish.context, wish.block_size)
         if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:

@@ -216,6 +216,16 @@ def test_an_address_that_kubernetes_puts_into_our_variable_is_no_port(run: Run, 
     assert str(tmp_path / "nowhere") in second  # so it went on
 
 
+def test_a_variable_of_no_option_is_told(run: Run, tmp_path: Path) -> None:
+    """`SENSORIUM_API_KEY` would have closed the server."""
+    others = ("CLIENT_API_KEY", "SERVICE_PORT_HTTP", "PORT_8000_TCP_ADDR", "WEB_SERVICE_HOST")
+    environment = {f"SENSORIUM_{name}": "x" for name in ("API_KEYS", *others)}
+    done = run("serve", str(tmp_path / "nowhere"), "--engine-process", "off", **environment)
+    first, second = done.stderr.splitlines()
+    assert first == "sensorium: SENSORIUM_API_KEYS is no option; it is ignored"
+    assert str(tmp_path / "nowhere") in second  # so it went on
+
+
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
 
@@ -288,10 +298,13 @@ def test_no_text_is_lost_to_the_encoding_of_a_terminal(encoding: str, shown: byt
     assert (done.stdout, done.stderr) == (shown, b"")
 
 
-def test_streams_that_are_closed_are_empty() -> None:
-    command = f"exec '{sys.executable}' -c '{SHOWS}' <&- >&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_standard_streams_may_be_closed() -> None:
+    models = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *SENSORIUM, "models"], stderr=subprocess.PIPE)
+    assert (models.returncode, models.stderr) == (0, b"")
+    closing = ("sh", "-c", 'exec "$@" <&- 2>&-', "sh", *SENSORIUM)
+    with serving("tiny-whisper", "--port", "0", command=closing) as (process, url):
+        assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+        assert leaves(process, signal.SIGTERM)[0] == 0
 
 
 def test_python_dash_m_is_the_command(run: Run) -> None:

@@ -24,6 +24,14 @@ def test_a_configuration_file_that_cannot_be_read_is_one_line(run: Run, tmp_path
         assert done.stderr.count("\n") == 1
 
 
+def test_a_configuration_file_may_begin_with_a_mark(run: Run, tmp_path: Path) -> None:
+    """As editors of Windows write UTF-8."""
+    file = tmp_path / "server.toml"
+    file.write_text("port = 70000\n", "utf-8-sig")
+    done = run("serve", "--config", str(file))
+    assert done.stderr == "sensorium: --port is 70000; allowed: 0 to 65535\n"
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sensorium.actors.engine.engine import Engine
 from sensorium.actors.http import event_stream
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, SequenceId, StepResult
@@ -231,3 +232,12 @@ def test_the_loop_stays_free_while_the_device_works(
         assert sorted(delays)[5] < 0.2
         monkeypatch.undo()
         session.until("completed")
+
+
+def test_what_only_another_process_can_mend_is_not_alive(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for health, status in (("restarting", 200), ("failed", 503)):
+        monkeypatch.setattr(Engine, "health", health)
+        for path in ("live", "ping"):
+            assert httpx.get(f"{server.url}/{path}").status_code == status, health

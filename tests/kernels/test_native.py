@@ -149,6 +149,18 @@ def test_a_process_that_was_killed_keeps_nobody_waiting(
         process.wait()
         wait_until(lambda: "compiling" in caplog.text, timeout_s=60.0)
     native.Native(built.result())
+    assert list(cache.iterdir()) == [built.result()], "nor does what it had begun stay"
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unbuilt", "quick_compiler")
+def test_what_cannot_be_loaded_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache = native.user_cache()
+    assert cache is not None
+    native.build(cache).write_bytes(b"")
+    assert native.library() is not None
+    native.Native(native.build(cache))
 
 
 @needs_compiler
@@ -217,15 +229,20 @@ def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch:
 
 @needs_compiler
 def test_another_openmp_runtime_is_left_to_whom_it_belongs(tmp_path: Path) -> None:
-    """scikit-learn brings one, for example, which may be loaded before ours is looked for."""
+    """scikit-learn brings one, for example, which may be loaded before ours is looked for. Torch is found by
+    a link here, as where a link names the environment that counts."""
     other = tmp_path / "libgomp-other.so"
     subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
+    packages = tmp_path / "packages"
+    packages.symlink_to(Path(torch.__file__).parents[1])
     code = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1])
+sys.path.insert(0, sys.argv[2])
 from sensorium.kernels.native import _openmp_runtime
 assert "torch" in str(_openmp_runtime()), _openmp_runtime()
 assert sys.argv[1] in open("/proc/self/maps").read()
 """
-    done = subprocess.run([sys.executable, "-c", code, str(other)], capture_output=True, text=True)
+    command = [sys.executable, "-c", code, str(other), str(packages)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

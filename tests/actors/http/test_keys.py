@@ -1,9 +1,12 @@
-"""Where a client may put its key."""
+"""Where a client may put its key, and an operator those of all."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from sensorium.actors.http.keys import sent_key
+from sensorium.actors.config import ListenConfig
+from sensorium.actors.http.keys import ApiKeys, sent_key
 from starlette.requests import HTTPConnection
 
 
@@ -31,3 +34,11 @@ def test_a_key_may_be_in_any_of_three_headers(headers: list[tuple[str, str]], ex
 def test_a_browsers_key_is_a_subprotocol() -> None:
     offered = ("realtime", "openai-insecure-api-key.sk-1")
     assert sent_key(connection(subprotocols=offered)) == "sk-1"
+
+
+def test_a_file_of_keys_may_begin_with_a_mark(tmp_path: Path) -> None:
+    """As editors of Windows write UTF-8."""
+    file = tmp_path / "keys"
+    file.write_text("sk-1\nsk-2\n", "utf-8-sig")
+    keys = ApiKeys(ListenConfig(api_key_file=file))
+    assert keys.check("sk-1") != keys.check("sk-2")

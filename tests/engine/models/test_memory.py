@@ -71,16 +71,30 @@ def test_a_cpu_gives_up_to_half_so_that_one_request_fits() -> None:
 
 def test_models_share_the_default_and_no_more_than_that_together() -> None:
     wish = replace(WISH, device="cpu", weight_bytes=0, max_running=1000)
-    promised, given = 0, []
-    for num_models in (3, 2, 1):
-        plan = plan_memory(
-            replace(wish, num_models=num_models, promised_bytes=promised), 24 * GIB
-        )  # nothing was touched: it all still looks free
-        given.append(plan.promised_bytes)
-        promised += plan.promised_bytes
-    assert given == [2 * GIB] * 3
+    assert [plan.promised_bytes for plan in _side_by_side(wish)] == [2 * GIB] * 3
     small = replace(wish, num_models=1, max_running=1)
     assert plan_memory(small, 24 * GIB).promised_bytes == REQUEST, "others get what one cannot use"
+
+
+def test_encoder_caches_of_others_leave_a_model_its_part_of_the_default() -> None:
+    plans = _side_by_side(replace(WISH, device="cpu", weight_bytes=0, max_running=1000, encoding_bytes=1024))
+    given = [plan.promised_kv_bytes / GIB for plan in plans]
+    assert [plan.encoder_bytes / GIB for plan in plans] == [1, 1, 1]
+    assert sum(given) == pytest.approx((24 - 3) / 4, abs=0.01)
+    assert min(given) > 1.5
+
+
+def _side_by_side(wish: MemoryWish) -> list[MemoryPlan]:
+    plans: list[MemoryPlan] = []
+    for num_models in (3, 2, 1):
+        next_wish = replace(
+            wish,
+            num_models=num_models,
+            promised_bytes=sum(plan.promised_bytes for plan in plans),
+            promised_kv_bytes=sum(plan.promised_kv_bytes for plan in plans),
+        )
+        plans.append(plan_memory(next_wish, 24 * GIB))  # nothing was touched: it all still looks free
+    return plans
 
 
 def test_what_was_promised_to_others_is_not_given_again() -> None:
