@@ -58,13 +58,13 @@ def caller_by_address(host: str) -> Caller:
     return Caller(str(address))
 
 
-def has_room(num_held: int, num_taken: int, most: int, *, is_shared: bool = True) -> bool:
-    """Whether a caller that holds `num_held` may take another of `most` places, `num_taken` of which are
+def has_room(num_held: int, num_taken: int, most: int, num: int = 1, *, is_shared: bool = True) -> bool:
+    """Whether a caller that holds `num_held` may take `num` more of `most` places, `num_taken` of which are
     taken. Not `is_shared`: nobody else may come."""
-    num_free = most - num_taken
+    num_free = most - num_taken - (num - 1)  # when it takes the last of them
     if num_free <= 0:
         return False
-    return not is_shared or num_held == 0 or num_held + 1 <= GREED * num_free
+    return not is_shared or num_held == 0 or num_held + num <= GREED * num_free
 
 
 def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:

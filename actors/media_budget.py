@@ -82,9 +82,9 @@ class MediaBudget:
 
     def has_room(self, num_bytes: int, caller: str) -> bool:
         """Whether a caller may take so much more now."""
-        num_held, num_taken = self._held[caller], self.num_bytes
+        num_held, is_shared = self._held[caller], bool(caller)
         return not num_bytes or has_room(
-            num_held + num_bytes - 1, num_taken + num_bytes - 1, self.max_bytes, is_shared=bool(caller)
+            num_held, self.num_bytes, self.max_bytes, num_bytes, is_shared=is_shared
         )
 
     def change(self, num_bytes: int, caller: str) -> None:

@@ -29,7 +29,7 @@ class Shares:
     def check(self, caller: Caller, num: int = 1, *, is_shared: bool) -> None:
         """Raise OverloadedError if that many more are too many for a caller. `is_shared` as in `has_room`."""
         num_held, num_taken = self._held[caller], self._held.total()
-        if has_room(num_held + num - 1, num_taken + num - 1, self._most, is_shared=is_shared):
+        if has_room(num_held, num_taken, self._most, num, is_shared=is_shared):
             return
         whose = "Too many" if num_taken >= self._most else f"You have {num_held} of {self._most}"
         more = "" if num == 1 else f", and ask for {num}"

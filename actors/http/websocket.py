@@ -187,7 +187,7 @@ def has_place(service: Service, caller: Caller, num: int = 1) -> bool:
     """Whether a caller may have so many more places of sessions: each channel heard apart takes one."""
     num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
     most = service.config.realtime.max_sessions
-    return has_room(num_held + num - 1, num_taken + num - 1, most, is_shared=service.is_shared)
+    return has_room(num_held, num_taken, most, num, is_shared=service.is_shared)
 
 
 def _open_answers(service: Service, model: TextModel, caller: Caller, config: SessionConfig) -> OpenAnswers:

@@ -136,3 +136,9 @@ async def test_what_arrives_leaves_room_for_others() -> None:
         async with budget.reserved(0, "b") as other:
             other.grow(80)
             assert budget.num_bytes == 780
+
+
+async def test_who_holds_nothing_takes_all_that_is_free(autojump_clock: trio.testing.MockClock) -> None:
+    budget = MediaBudget(max_bytes=100)
+    async with budget.reserved(50, "a"), budget.reserved(50, "b"):
+        assert budget.num_bytes == 100
