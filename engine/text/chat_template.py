@@ -35,7 +35,7 @@ def read_template(path: Path) -> str:
     """The Jinja source in a file. Raises ModelLoadError naming it if it cannot be read, or is no template."""
     source = ""
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
         render_jinja_template([[{"role": "user", "content": _PROBE}]], chat_template=source)
     except (OSError, UnicodeDecodeError, jinja2.TemplateSyntaxError) as error:
         raise ModelLoadError(f"the chat template {path} cannot be read: {error}") from None

@@ -38,7 +38,7 @@ def written(builder: PromptBuilder, **kwargs: Any) -> str:  # noqa: ANN401 (as a
 
 def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path: Path) -> None:
     template = tmp_path / "chat.jinja"
-    template.write_text(TEMPLATE)
+    template.write_text(TEMPLATE, encoding="utf-8-sig")  # as some editors do
     assert written(prompts(folder, chat_template=str(template))) == "calm:hi"
     told = prompts(folder, chat_template=str(template), default_chat_template_kwargs='{"mood": "glad"}')
     assert written(told) == "glad:hi"
