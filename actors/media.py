@@ -12,8 +12,8 @@ import mmap
 import os
 import signal
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -154,14 +154,13 @@ class MediaActor:
                 # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
                 return
 
-    async def measure(
-        self, data: bytes, measuring: Callable[[bytes], _T], what: str, *, caller: str = ""
-    ) -> _T:
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str = "") -> _T:
         """What a file will come to, by its headers, read in a worker."""
-        return await self._prepare(data, partial(measure, measuring, what), what, caller)
+        async with self._place(caller):
+            return await self._work(data, partial(measure, measuring, what), what)
 
     async def decode(
-        self, data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False, caller: str = ""
+        self, data: bytes, limits: DecodeLimits, caller: str = "", *, are_channels_kept: bool = False
     ) -> DecodedAudio:
         """See `MediaHandle.decode`."""
         recognise(data, limits)
@@ -180,28 +179,31 @@ class MediaActor:
         caller: str = "",
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
-        with disk_room(), self._file() as target:
-            named = partial(job, path=os.path.basename(target.name))
-            outcome = await self._prepare(data, named, what, caller)
-            return await trio.to_thread.run_sync(read, outcome, target.name)
+        async with self._place(caller):
+            with disk_room(), self._file() as target:
+                outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
+                return await trio.to_thread.run_sync(read, outcome, target.name)
 
-    async def _prepare(
-        self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str, caller: str
-    ) -> _T:
-        """Run `job` in a worker, which reads the data from a file."""
+    @asynccontextmanager
+    async def _place(self, caller: str) -> AsyncIterator[None]:
+        """A worker's time; who waits for it has no file of ours. Raises OverloadedError, UnavailableError."""
         self._check_waiting(caller)
         with trio.CancelScope() as request:
             self._requests.add(request)
             try:
                 async with self._places.held_by(caller):
-                    with disk_room(), self._file() as source:
-                        await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
-                        name = os.path.basename(source.name)
-                        work = partial(on_file, job, name, cpu_s=self.config.cpu_s)
-                        return await self._try_job(work, what)
+                    yield
             finally:
                 self._requests.discard(request)
-        raise UnavailableError("Decoding of files is shutting down.")
+        if request.cancelled_caught:
+            raise UnavailableError("Decoding of files is shutting down.")
+
+    async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
+        """Run `job` in a worker, which reads the data from a file."""
+        with disk_room(), self._file() as source:
+            await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
+            work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
+            return await self._try_job(work, what)
 
     def _check_waiting(self, caller: str) -> None:
         num, most = self._places.num_waiting, self.config.max_waiting
@@ -362,9 +364,7 @@ class MediaHandle:
         InternalError for a defect of ours. Cancellation kills the worker at once.
         """
         limits = limits or self._actor.config.limits
-        return await self._actor.decode(
-            data, limits, are_channels_kept=are_channels_kept, caller=self._caller
-        )
+        return await self._actor.decode(data, limits, self._caller, are_channels_kept=are_channels_kept)
 
     async def prepare_image(
         self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
@@ -386,7 +386,7 @@ class MediaHandle:
         return await self._actor.prepare_large(data, job, what, with_features, caller=self._caller)
 
     async def _measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
-        return await self._actor.measure(data, measuring, what, caller=self._caller)
+        return await self._actor.measure(data, measuring, what, self._caller)
 
     async def look_at_frame(
         self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None

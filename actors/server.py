@@ -45,7 +45,7 @@ from .option_checks import AddressError
 from .response_config import ResponseConfig
 from .text.addresses import AddressBook
 from .text.generation import TextModel
-from .text.opening import MediaLimits, media_bytes
+from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
 from .text.prompts import Prompter
 from .wire.guard import ConnectionLimits, Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
@@ -257,7 +257,7 @@ def _media_config(config: ServerConfig) -> MediaConfig:
     files = config.files
     return MediaConfig(
         max_workers=files.decode_workers,
-        max_waiting=files.max_requests,
+        max_waiting=files.max_requests * FILES_AT_A_TIME,
         deadline_s=files.decode_timeout_s,
         cpu_s=files.decode_timeout_s,
         limits=DecodeLimits(max_bytes=files.max_upload_bytes, max_seconds=files.max_audio_s),

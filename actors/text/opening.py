@@ -43,8 +43,8 @@ from .openers import MediaOpener
 
 _T = TypeVar("_T")
 
-_AT_A_TIME: Final = 8
-"""Files of one request: the others wait here, and not where there is little room to wait."""
+FILES_AT_A_TIME: Final = 8
+"""Of one request: the others wait here, and not where there is little room to wait."""
 _FEATURE_BYTES_PER_S: Final = 4 * 128 * 100
 """Of audio: log-mel frames."""
 
@@ -298,7 +298,7 @@ def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | Non
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
     """Results in order; the first failure, which names its part, ends the others."""
     found: dict[int, _T] = {}
-    places = trio.CapacityLimiter(_AT_A_TIME)
+    places = trio.CapacityLimiter(FILES_AT_A_TIME)
 
     async def one(index: int, each: _Given) -> None:
         async with places:

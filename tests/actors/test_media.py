@@ -214,7 +214,7 @@ async def test_an_idle_worker_that_died_is_replaced() -> None:
 
 
 async def test_a_full_queue_refuses_and_those_waiting_are_served() -> None:
-    async with running(MediaConfig(max_workers=1, max_waiting=2)) as (_, handle):
+    async with running(MediaConfig(max_workers=1, max_waiting=2)) as (actor, handle):
         lengths: list[int] = []
 
         async def decode(seconds: float) -> None:
@@ -225,6 +225,7 @@ async def test_a_full_queue_refuses_and_those_waiting_are_served() -> None:
                 nursery.start_soon(decode, seconds)
             await trio.testing.wait_all_tasks_blocked()
             assert handle.statistics().num_waiting == 2
+            assert len(os.listdir(actor._folder)) <= 2, "who waits holds no file"
             with pytest.raises(OverloadedError, match="2 files"):
                 await handle.decode(plain_wav(tone(0.4)))
         assert sorted(lengths) == [1600, 3200, 4800]

@@ -7,9 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sensorium.actors.config import FileConfig
 from support.audio_files import plain_wav, tone
 from support.live_answers import as_messages, chat, picture, text
-from support.server import Server
+from support.server import Server, make_config, running_server
 from support.vision_files import movie, png
 from support.vision_files import picture as pixels
 
@@ -116,3 +117,10 @@ def test_sounds_beside_pictures_name_the_part_that_the_model_does_not_take(
     assert (refused.status_code, error["param"]) == (400, f"messages[1].content[{index}]"), error
     assert error["code"] == "unsupported_media"
     assert words in error["message"]
+
+
+def test_one_chat_has_room_for_its_pictures_however_few_requests_may_be_in_hand() -> None:
+    files = FileConfig(decode_workers=1, max_requests=1)
+    with running_server(make_config("tiny-qwen3-vl", files=files)) as server:
+        items = [picture(png(40, 48, 700 + index), "?") for index in range(12)]
+        chat(server, "tiny-qwen3-vl", as_messages(items), max_tokens=1)
