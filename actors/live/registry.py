@@ -131,7 +131,7 @@ class SessionRegistry:
                 self._detach(line.session, line)
 
     async def _live(self, session: SessionActor) -> None:
-        CALLER.set(session.turns.caller)
+        CALLER.set(f"live {session.turns.caller}")  # not behind the long prompts of the same key
         await session.run()
         has_last_words = session.delivery.closing is not None and session.can_resume
         if session.delivery.line is None and not (has_last_words and session.id in self._detached):

@@ -9,6 +9,8 @@ import pytest
 import trio
 from sensorium.actors.kernel import off_loop as module
 from sensorium.actors.kernel.off_loop import CALLER, off_loop
+from sensorium.actors.live.session import SessionActor
+from support.fake_sessions import Sessions
 from trio.testing import wait_all_tasks_blocked
 
 
@@ -39,3 +41,30 @@ async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.M
     assert waiting == 2
     assert set(began[:2]) == {"a1", "a2"}
     assert began.index("b1") < began.index("a4")
+
+
+async def test_no_session_waits_behind_all_long_prompts_of_its_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    may_go_on = threading.Event()
+
+    async def run(_: SessionActor) -> None:
+        await off_loop(partial(done.append, "hints"), size=10_000)
+
+    monkeypatch.setattr(SessionActor, "run", run)
+    monkeypatch.setattr(module, "num_processors", lambda: 1)
+    sessions = Sessions()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sessions.registry.run)
+        async with trio.open_nursery() as requests:
+            requests.start_soon(partial(off_loop, may_go_on.wait, size=10_000))
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                requests.start_soon(partial(off_loop, partial(done.append, "prompt"), size=10_000))
+            await wait_all_tasks_blocked()
+            await sessions.connect(nursery)
+            await wait_all_tasks_blocked()
+            may_go_on.set()
+        nursery.cancel_scope.cancel()
+    assert done == ["prompt", "hints", "prompt", "prompt"]
