@@ -220,11 +220,12 @@ def test_streamed_segments_are_a_line_each(recording: Path, capsys: pytest.Captu
     said = TimedSegment(
         0, 0, 0.5, 1.0, "good", (), 0.0, -0.1, 1.0, 0.0, "en", words=(Word("good", 0.5, 1.0),)
     )
+    other = recording.rename(recording.with_name(os.fsdecode(b"caf\xe9.wav")))  # of another encoding
     with serve_rest({"/v1/audio/transcriptions": Answer(segment_event(said) + STREAM)}) as (url, requests):
-        assert commands.transcribe([recording], stream=True, format="json", base_url=url) == 0
+        assert commands.transcribe([other], stream=True, format="json", base_url=url) == 0
     assert b"verbose_json" in requests[0].body
     assert json.loads(capsys.readouterr().out) == {
-        "file": str(recording),
+        "file": str(other.with_name("caf\ufffd.wav")),
         "start": 0.5,
         "end": 1.0,
         "text": "good",
