@@ -50,7 +50,8 @@ def _open_standard_streams() -> None:
     is escaped: the work of half an hour is not to be lost to a terminal."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            assert os.open(os.devnull, os.O_RDWR) == number, "the lowest that is free"
+            opened = os.open(os.devnull, os.O_RDWR)
+            assert opened == number, "the lowest that is free"
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 (as long as the process)
         if number:

@@ -121,7 +121,7 @@ def _stream_segments(client: Client, file: Path, options: FileOptions) -> None:
     for event in client.transcribe_stream(_content(file), timestamp_granularities=times, **options):
         if isinstance(event, TextSegment):
             shown = {name: getattr(event, name) for name in ("start", "end", "text", "language", "words")}
-            print(msgspec.json.encode({"file": str(file)} | shown).decode(), flush=True)
+            print(msgspec.json.encode({"file": readable(file)} | shown).decode(), flush=True)
 
 
 def output_name(file: Path, document: Format) -> str:

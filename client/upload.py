@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 import io
-import operator
 import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, cast
 
@@ -84,10 +84,10 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
 def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy makes an array of)
     """Samples [n] or [n, channels] as a WAV file, none of them changed but floats to 32 bits.
 
-    Raises AudioError for what are none, TypeError for a rate that is no whole number.
+    Raises AudioError for what are none.
     """
     numpy = importlib.import_module("numpy")
-    array, rate = numpy.asarray(samples), operator.index(rate)
+    array, rate = numpy.asarray(samples), int(rate)
     num_channels = 1 if array.ndim == 1 else array.shape[-1] if array.ndim == 2 else 0
     if not array.size or not 0 < num_channels <= _MAX_CHANNELS or not 0 < rate < _MAX_RATE:
         raise AudioError(f"the samples are {list(array.shape)} at {rate} Hz: expected [n] or [n, channels]")
@@ -113,7 +113,9 @@ def _is_address(file: object) -> bool:
 
 
 def _is_sound(file: object) -> bool:
-    return isinstance(file, NumpyArray) or (isinstance(file, tuple) and len(file) == 2)
+    if isinstance(file, tuple):
+        return len(file) == 2 and isinstance(file[1], Integral)
+    return isinstance(file, NumpyArray)
 
 
 def readable(path: str | os.PathLike[str]) -> str:

@@ -73,11 +73,13 @@ class FeatureConfig:
         return self.window_samples / self.sampling_rate
 
     @classmethod
-    def from_folder(cls, folder: str | Path, extractors: Mapping[str, int]) -> FeatureConfig:
+    def from_folder(
+        cls, folder: str | Path, extractors: Mapping[str, int], *, num_mel_bins: int | None = None
+    ) -> FeatureConfig:
         """Read a model folder's preprocessor_config.json, or processor_config.json with a nested extractor.
 
         `extractors` are the family's, with the mel bins that each assumes; the first where a file names none.
-        Raises ModelLoadError naming the file and the field at fault.
+        `num_mel_bins` is what the model takes. Raises ModelLoadError naming the file and the field at fault.
         """
         path, values = _read_extractor(Path(folder))
         kind = values.get("feature_extractor_type", next(iter(extractors), ""))
@@ -91,6 +93,10 @@ class FeatureConfig:
         if numbers["sampling_rate"] != INTERNAL_RATE:
             raise ModelLoadError(
                 f"{path}: sampling_rate {numbers['sampling_rate']} is not supported, only {INTERNAL_RATE}"
+            )
+        if num_mel_bins not in (None, numbers["feature_size"]):
+            raise ModelLoadError(
+                f"{path}: feature_size is {numbers['feature_size']}, and the model takes {num_mel_bins}"
             )
         config = cls(
             num_mel_bins=numbers["feature_size"],

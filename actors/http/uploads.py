@@ -6,6 +6,7 @@ What is too large is refused before it is buffered; what then becomes of the res
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
 """Room for every keyword and language a form may list (`protocols/hints.py`)."""
 _MAX_FIELD_BYTES: Final = 256 * 1024
+"""But for `url`, which may be a data: URI and as large as a file."""
 _FORM_OVERHEAD_BYTES: Final = 1024 * 1024
 """Boundaries, headers and text fields around the file."""
 _STALL_S: Final = 30.0
@@ -77,9 +79,7 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
             raise MultiPartException("it was cut off, its closing boundary is missing")
 
     chunks = stream()
-    parser = _Parser(
-        request.headers, chunks, max_files=1, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
-    )
+    parser = _Parser(request.headers, chunks, max_files=1, max_fields=_MAX_FIELDS)
     try:
         async with aclosing(chunks):
             with disk_room():  # what is large is spooled
@@ -109,6 +109,11 @@ class _Parser(MultiPartParser):
 
     is_whole = False
     """The closing boundary was there."""
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        is_url = self._current_part.field_name == "url"
+        self.max_part_size = sys.maxsize if is_url else _MAX_FIELD_BYTES  # the body is bounded
 
     def on_end(self) -> None:
         self.is_whole = True

@@ -270,9 +270,12 @@ def is_file(given: object) -> bool:
 
 
 def file_bytes(given: Any) -> bytes:  # noqa: ANN401
-    """What is in it. Raises OSError, and BadRequestError for a file object opened as text."""
+    """What is in it, from its beginning, wherever a file object was left. Raises OSError, and BadRequestError
+    for one opened as text."""
     if isinstance(given, str | os.PathLike):
         return Path(given).read_bytes()
+    if hasattr(given, "seekable") and given.seekable():
+        given.seek(0)
     data = given.read() if hasattr(given, "read") else given
     if isinstance(data, str):
         raise BadRequestError('A file is opened as text: open it with "rb".', param="file")

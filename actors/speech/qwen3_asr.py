@@ -65,7 +65,8 @@ def open_family(engine: EngineClient, info: ModelInfo, text: Qwen3AsrText) -> Qw
 
     `info.max_context` is what is served of the model's.
     """
-    features = FeatureConfig.from_folder(info.folder, info.extractors)
+    num_mel_bins = text.info.num_mel_bins
+    features = FeatureConfig.from_folder(info.folder, info.extractors, num_mel_bins=num_mel_bins)
     return Qwen3Asr(engine, text, features, max_context=info.max_context)
 
 

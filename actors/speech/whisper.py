@@ -65,7 +65,9 @@ hundred windows, 15 s in 3 (`examples/benchmarks/bench_hearing.py`); windows are
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
     """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
-    return Whisper(engine, text, FeatureConfig.from_folder(info.folder, info.extractors))
+    num_mel_bins = text.info.num_mel_bins
+    features = FeatureConfig.from_folder(info.folder, info.extractors, num_mel_bins=num_mel_bins)
+    return Whisper(engine, text, features)
 
 
 class _Window(IncrementalLogMel):
@@ -128,11 +130,7 @@ class Whisper:
         return await language_with_halves(ask, self._num_positions(request.num_samples))
 
     async def _language(
-        self,
-        item: EncoderItem,
-        allowed: Sequence[str],
-        request: RangeRequest,
-        span: Positions | None,
+        self, item: EncoderItem, allowed: Sequence[str], request: RangeRequest, span: Positions | None
     ) -> DetectedLanguage:
         """That of the window, or of some of its positions."""
         answer = await self._complete("detect", item, self.text.detection(allowed), request, span=span)

@@ -29,6 +29,7 @@ from sensorium.protocols.chat_content import MediaPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.generation import SamplingDefaults
 from sensorium.protocols.messages import Generate, Grammar, Lane, NgramDraft, RequestId, SamplingParams
+from support.asr_folder import make_asr_folder
 from support.running_speech import random_folder
 from support.text_folder import make_qwen3_folder
 
@@ -185,3 +186,17 @@ def test_decode_steps_are_recorded_by_default_where_they_can_be(
 def test_cuda_graphs_need_cuda(folder: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"^random: --cuda-graphs is on, but the model runs on cpu"):
         load_model("random", str(folder), replace(CONFIG, cuda_graphs="on"))
+
+
+@pytest.mark.parametrize("field", ["feature_size", "hop_length", "sampling_rate"])
+@pytest.mark.parametrize("value", [None, 0, 2**40])
+def test_features_that_are_not_the_models_are_refused_by_their_field(
+    field: str, value: int | None, tmp_path: Path
+) -> None:
+    """Before any are asked for: each request failed, or all memory was taken."""
+    whisper = shutil.copytree(random_folder(), tmp_path / "whisper")
+    for folder in (whisper, make_asr_folder(tmp_path / "asr")):
+        path = folder / "preprocessor_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+        with pytest.raises(ModelLoadError, match=rf"preprocessor_config\.json: .*{field}"):
+            load_model("random", str(folder), CONFIG)

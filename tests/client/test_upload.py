@@ -41,7 +41,7 @@ def test_files_are_paths_bytes_or_file_objects(tmp_path: Path) -> None:
         with open_part(held) as part:
             assert part == {"file": ("audio", b"audio")}
         assert transcription(held, "json").is_repeatable
-    for none in (3, None, ["a"]):
+    for none in (3, None, ["a"], ("talk.mp3", b"audio"), (16_000, RAMP), (RAMP, 16_000.0)):
         with pytest.raises(TypeError, match=f"file is {type(none).__name__}: expected a path, bytes, a"):
             transcription(none, "json")  # type: ignore[arg-type]
     with path.open("rb") as opened, open_part(opened) as part:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from ....protocols.audio import INTERNAL_RATE
 from ....protocols.errors import ModelLoadError
 from ....protocols.transcript import Task
 from ...text.json_file import read_json
@@ -56,9 +57,10 @@ def read_info(
         raise ModelLoadError(f"{folder / 'config.json'}: no {', '.join(absent)}")
     features_path = folder / "preprocessor_config.json"
     features = read_json(features_path) if features_path.is_file() else {}
-    position_s = (
-        _FRAMES_PER_POSITION * features.get("hop_length", 160) / features.get("sampling_rate", 16_000)
-    )
+    hop = features.get("hop_length", 160)
+    if type(hop) is not int or hop <= 0:
+        raise ModelLoadError(f"{features_path}: hop_length must be a positive whole number, not {hop!r}")
+    position_s = _FRAMES_PER_POSITION * hop / INTERNAL_RATE  # all that is read is at that rate
     return WhisperInfo(
         name=name,
         folder=folder,

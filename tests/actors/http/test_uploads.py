@@ -48,6 +48,14 @@ async def test_a_form_in_any_pieces() -> None:
     assert await read([body[index : index + 1] for index in range(len(body))]) == expected
 
 
+async def test_a_data_uri_may_be_as_large_as_a_file() -> None:
+    uri = b"data:audio/wav;base64," + bytes(300 * 1024).replace(b"\0", b"A")
+    read_fields = (await read([field("prompt", b"a"), field("url", uri), b"--cut--\r\n"])).fields
+    assert read_fields == [("prompt", "a"), ("url", uri.decode())]
+    with pytest.raises(BadRequestError, match="256KB"):
+        await read([field("url", uri), field("prompt", uri), b"--cut--\r\n"])
+
+
 async def test_a_body_that_is_compressed_is_refused_by_its_header() -> None:
     body = HEAD + b"RIFF" + TAIL
     assert (await read([body], encoding="Identity")).data == b"RIFF"
