@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from .upload import ADDRESSES
+from .upload import is_address
 
 MediaFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A path, the bytes of a file, or an address (`https:`, `data:`), which the server fetches if it may."""
@@ -67,7 +67,7 @@ def conversation(
 
 def media_part(kind: MediaKind, file: MediaFile) -> Message:
     """A file as a part of a message. Raises OSError for a path that cannot be read."""
-    if isinstance(file, str) and file.startswith(ADDRESSES):
+    if is_address(file):
         return {"type": f"{kind}_url", f"{kind}_url": {"url": file}}
     data = bytes(file) if isinstance(file, bytes | bytearray | memoryview) else Path(file).read_bytes()
     text = base64.b64encode(data).decode()

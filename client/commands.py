@@ -22,6 +22,7 @@ from .requests import FileOptions, SpeechOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
 from .transcribe_files import Format, output_name, stream_files, transcribe_files
+from .upload import is_address
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
@@ -30,7 +31,7 @@ _PATIENCE_S: Final = 4 * 3600.0
 
 
 def transcribe(
-    files: list[Path],
+    files: list[str | Path],
     /,
     *,
     format: Format = "text",  # noqa: A002 (the option's name)
@@ -63,7 +64,7 @@ def transcribe(
     Parameters
     ----------
     files
-        Audio files, or - for standard input.
+        Audio files, addresses that the server fetches if it may, or - for standard input.
     format
         text, json (with segments and words; a line for each file, JSON Lines, or a document in output_dir),
         srt or vtt.
@@ -108,9 +109,13 @@ def transcribe(
         return usage("name at least one audio file, or - for standard input")
     if stream and (format in ("srt", "vtt") or output_dir is not None or multichannel):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
-    missing = [file for file in files if str(file) != "-" and (file.is_dir() or not file.exists())]
-    if missing:
-        return usage(f"{'not a file' if missing[0].is_dir() else 'no such file'}: {missing[0]}")
+    for file in files:
+        if str(file) == "-" or is_address(file):
+            continue
+        if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
+            return usage(f"no such file: {file or repr(file)}")
+        if Path(file).is_dir():
+            return usage(f"not a file: {file}")
     if output_dir is not None:
         names = [output_name(file, format) for file in files]
         repeated = [name for name in names if names.count(name) > 1]

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import Any, BinaryIO, Final, TypeAlias, TypeGuard, cast
 
 from ..protocols.audio import INTERNAL_RATE
 from .errors import AudioError
@@ -26,8 +26,7 @@ AudioFile: TypeAlias = (
 samples and their rate: floats of full scale 1, int16 or int32, [n] or [n, channels]. An array alone is at 16
 kHz, as speech models take it."""
 Part: TypeAlias = tuple[str | None, str | bytes | BinaryIO]
-ADDRESSES: Final = ("http://", "https://", "data:")
-"""How a text begins that is no path, and which the server fetches if it may."""
+_ADDRESSES: Final = ("http://", "https://", "data:")
 
 _PCM: Final = 1
 _FLOAT: Final = 3
@@ -52,7 +51,7 @@ def checked(file: AudioFile) -> AudioFile:
 def can_open_again(file: AudioFile) -> bool:
     """Whether a request may be sent again: a file object or a pipe has been read by then."""
     if isinstance(file, str | os.PathLike):
-        return _is_address(file) or Path(file).is_file()
+        return is_address(file) or Path(file).is_file()
     return not hasattr(file, "read")
 
 
@@ -65,8 +64,8 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
     """
     if file is None:
         yield None
-    elif _is_address(file):
-        yield {"url": (None, cast(str, file))}
+    elif is_address(file):
+        yield {"url": (None, file)}
     elif isinstance(file, bytes | bytearray | memoryview):
         yield {"file": ("audio", bytes(file))}
     elif isinstance(file, str | os.PathLike):
@@ -108,8 +107,9 @@ def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy 
     return b"RIFF" + struct.pack("<I", 4 + len(chunks) + len(data)) + b"WAVE" + chunks + data
 
 
-def _is_address(file: object) -> bool:
-    return isinstance(file, str) and file.startswith(ADDRESSES)
+def is_address(file: object) -> TypeGuard[str]:
+    """Whether the server fetches it, if it may: no path."""
+    return isinstance(file, str) and file.startswith(_ADDRESSES)
 
 
 def _is_sound(file: object) -> bool:
