@@ -51,6 +51,7 @@ def transcribe(
     vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float = _PATIENCE_S,
     options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe audio files of any kind.
@@ -104,6 +105,8 @@ def transcribe(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for an answer of the server at most.
     """
     if not files:
         return usage("name at least one audio file, or - for standard input")
@@ -139,7 +142,7 @@ def transcribe(
     asked = cast(FileOptions, {**options, **own})
 
     def run() -> int:
-        with Client(base_url, api_key, timeout=_PATIENCE_S) as client:
+        with Client(base_url, api_key, timeout) as client:
             if stream:
                 return stream_files(client, files, format, asked)
             return transcribe_files(client, files, format, asked, output_dir)
@@ -159,6 +162,7 @@ def listen(
     json: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
     options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
@@ -194,10 +198,12 @@ def listen(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
 
     def run() -> int:
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             return listen_to(
                 client,
                 source,
@@ -227,6 +233,7 @@ def chat(
     reasoning_effort: str | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
 ) -> int:
     """Ask a model, or talk with it on a terminal.
 
@@ -263,6 +270,8 @@ def chat(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
     files = Files(image or [], video or [], audio or [])
     options: ChatOptions = {
@@ -278,7 +287,7 @@ def chat(
         asked = read_question(question or [], sys.stdin)
         if asked == "":
             return usage("the question is empty")
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             if asked is None:
                 return converse(client, files, options)
             return ask_once(client, asked, files, options)
@@ -297,6 +306,7 @@ def watch(
     max_output_tokens: int | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
 ) -> int:
     """Show a film, a camera or the screen to a model, and ask about it again and again.
 
@@ -326,13 +336,15 @@ def watch(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
     if every < 0:
         return usage(f"--every is {every:g}: expected 0 or more seconds")
     asked = DialogueOptions(instructions=instructions, max_output_tokens=max_output_tokens)
 
     def run() -> int:
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             return watch_it(client, source, question, model, every, asked)
 
     return guarded(run)

@@ -61,6 +61,18 @@ def test_hours_of_speech_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "long.wav").write_bytes(b"RIFF")
     assert commands.transcribe([tmp_path / "long.wav"], base_url=NOWHERE) == 0
     assert waits_s[0] > 3600
+    assert commands.transcribe([tmp_path / "long.wav"], base_url=NOWHERE, timeout=7) == 0
+    assert waits_s[1] == 7
+
+
+@pytest.mark.parametrize("command", ["transcribe a.wav", "listen", "chat hello", "watch film.mp4"])
+def test_how_long_a_command_waits_is_asked(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    assert run([*command.split(), "--base-url", NOWHERE, "--timeout", "-3"]) == 2
+    assert capsys.readouterr().err == "sensorium: timeout is -3.0: expected seconds above 0\n"
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
