@@ -36,16 +36,20 @@ _MAX_PEAK: Final = 100.0
 """Whose samples go beyond has not divided those of a file; clipped recordings go up to some ten."""
 
 
-def checked(file: AudioFile) -> AudioFile:
+def checked(file: AudioFile, *, takes_samples: bool = True) -> AudioFile:
     """`file`, if it is one. Raises TypeError."""
     if isinstance(file, io.TextIOBase):
         raise TypeError('file is opened as text: open it with "rb"')
-    is_bytes = isinstance(file, bytes | bytearray | memoryview)
-    if isinstance(file, str | os.PathLike) or is_bytes or hasattr(file, "read") or _is_sound(file):
+    if is_file(file) or (takes_samples and _is_sound(file)):
         return file
-    raise TypeError(
-        f"file is {type(file).__name__}: expected a path, bytes, a binary file object, or (samples, rate)"
-    )
+    more = ", or (samples, rate)" if takes_samples else ""
+    raise TypeError(f"file is {type(file).__name__}: expected a path, bytes, a binary file object{more}")
+
+
+def is_file(file: object) -> bool:
+    """A path or an address, the bytes of a file, or a file object."""
+    is_named = isinstance(file, str | os.PathLike | bytes | bytearray | memoryview)
+    return is_named or hasattr(file, "read")
 
 
 def can_open_again(file: AudioFile) -> bool:
@@ -78,6 +82,14 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
         name = getattr(file, "name", None)
         whole = _whole(cast(BinaryIO, file))
         yield {"file": (readable(Path(name).name) if isinstance(name, str) else "audio", whole)}
+
+
+def whole_file(file: AudioFile) -> bytes:
+    """All of a file that is no address. Raises as `open_part`."""
+    with open_part(file) as part:
+        assert part is not None, "of a file"
+        _, content = part["file"]
+        return content if isinstance(content, bytes) else cast(BinaryIO, content).read()
 
 
 def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy makes an array of)
