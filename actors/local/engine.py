@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack
 
 import numpy as np
 import sniffio
@@ -54,7 +54,11 @@ class _LocalModel:
         max_running: int = 0,
         num_threads: int = 0,
         kernels: str = "auto",
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            known = ", ".join(_LocalModel.__init__.__kwdefaults__ or ())
+            raise TypeError(f"{type(self).__name__} has no option {name!r}; there are: {known}")
         self._config = EngineConfig(
             device=device,
             dtype=dtype,
