@@ -318,6 +318,34 @@ def test_bench_prints_a_report_and_writes_json(recording: Path, capsys: pytest.C
     assert json.loads(dump.read_text())["files"][0]["concurrency"] == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["serve --max-context 0.5", "serve --max_context=0.5", "transcribe --best-of 1.5", "bench --streams 2.5"],
+)
+def test_part_of_a_whole_number_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounded, half a token would be no limit at all."""
+    assert run([*command.split(), "a.wav"]) == 1
+    assert re.fullmatch(
+        r"sensorium: --[a-z-_]+ is '[012]\.5'; allowed: a whole number\n", capsys.readouterr().err
+    )
+
+
+def test_a_file_may_be_called_as_an_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["transcribe", "seed", "1.wav"]) == 2
+    assert capsys.readouterr().err == "sensorium: no such file: seed\n"
+
+
+def test_nor_is_it_taken_from_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SENSORIUM_MAX_SESSIONS", "2.5")
+    assert run(["serve"]) == 1
+    assert capsys.readouterr().err == "sensorium: SENSORIUM_MAX_SESSIONS is '2.5'; allowed: a whole number\n"
+
+
 def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(["listen", "--modle", "x"])
