@@ -77,10 +77,22 @@ def _kind(data: bytes) -> str | None:
 
 
 def _encoded(image: PillowImage, max_side: int) -> bytes:
-    rgb, file = image.convert("RGB"), io.BytesIO()
+    rgb, file = _opaque(image), io.BytesIO()
     rgb.thumbnail((max_side, max_side))
     rgb.save(file, "JPEG", quality=_QUALITY)
     return file.getvalue()
+
+
+def _opaque(image: Any) -> Any:  # noqa: ANN401 (images)
+    """Upright RGB on white, as a server reads a file with an orientation or with transparency."""
+    from PIL import Image, ImageOps
+
+    upright = ImageOps.exif_transpose(image)
+    if "A" not in upright.getbands() and upright.info.get("transparency") is None:
+        return upright.convert("RGB")
+    layer = upright.convert("RGBA")
+    white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, layer).convert("RGB")
 
 
 def _image_of(array: PixelArray) -> PillowImage:
