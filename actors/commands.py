@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -111,6 +111,7 @@ def _launch(
     said = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
+    _refuse_fractions(command, tokens)
     if command == "serve":
         _refuse_empty(tokens)
         _tell_unknown()
@@ -140,6 +141,24 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
         folders = said.split(os.pathsep) if said is not None and "Path" in str(kind) else ()
         if any(not each.strip() or re.search(r"""[\[,]\s*(""|'')""", each) for each in folders):
             raise ConfigError(f"{variable} is {said!r}; allowed: paths that are not empty")
+
+
+def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
+    """Raises ConfigError for a part of a whole number: cyclopts rounds it, and 0 is often no limit."""
+    said = list(os.environ.items()) if command == "serve" else []
+    for token, behind in zip(tokens, (*tokens[1:], ""), strict=True):
+        option, equals, value = token.partition("=")
+        said.append((option, value if equals else behind))
+    known = _known_options().get(command, {})
+    for name, value in said:
+        option = re.sub("^(--|SENSORIUM_)", "", name)
+        if option != name and "." in value and _is_whole(known.get(option.replace("-", "_").lower())):
+            raise ConfigError(f"{name} is {value!r}; allowed: a whole number")
+
+
+def _is_whole(kind: object) -> bool:
+    """Whether a type has whole numbers, also in a list, or None beside them."""
+    return kind is int or any(map(_is_whole, get_args(kind)))
 
 
 def _tell_unknown() -> None:

@@ -129,6 +129,9 @@ class _Reader:
 
     def _check_type(self, where: str, option: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)
         """One value stands for a list of it."""
+        kind = (
+            list[str] if kind == list[str | Path] else kind
+        )  # (msgspec takes no such union; both are texts)
         problem = ""
         for whole in (value, [value]):
             try:

@@ -61,6 +61,11 @@ class LogConfig:
     access_log_skip: tuple[str, ...] = ("/health", "/live", "/ping", "/metrics", "/load")
 
 
+def id_headers(request_id: str) -> list[tuple[bytes, bytes]]:
+    """What tells a client the id of its request: OpenAI's header, and Anthropic's."""
+    return [(name, request_id.encode()) for name in (b"request-id", b"x-request-id")]
+
+
 def configure(config: LogConfig, stream: TextIO = sys.stderr) -> None:
     """Set up the root logger of this process, and quieten libraries: call it before they are imported."""
     if config.log_format == "json" or not stream.isatty():

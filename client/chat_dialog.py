@@ -14,11 +14,12 @@ import msgspec
 
 from .chat_answer import ChatAnswer, ChatDelta, ChatUsage, Round, ToolCall, ToolResult
 from .chat_output import OutputForm, output_form
-from .chat_parts import MediaFile, Prompt, conversation
+from .chat_parts import ImageFile, MediaFile, Prompt, conversation
 from .chat_tools import FunctionTool, Tool, error_text, function_tool, result_text
 from .errors import SensoriumConnectionError
 from .requests import Call
 from .server_events import event_data
+from .upload import AudioFile
 
 T = TypeVar("T")
 
@@ -33,7 +34,8 @@ class ChatOptions(TypedDict, total=False):
     """What can be asked of a chat. What is not given is left to the server.
 
     `model` is one of the server's models. `system` is in front of all messages. `images`, `videos` and
-    `audio` are shown with the last message: paths, bytes, or addresses.
+    `audio` are shown with the last message: paths, bytes, binary file objects, or addresses; images also of
+    Pillow or as arrays, audio also as (samples, rate) or an array at 16 kHz.
 
     `tools` are functions with types: what they do and take is told from signature and docstring, calls are
     run, and what they return or raise is told to the model, for `max_rounds` rounds (8) at most. Calls of
@@ -46,9 +48,9 @@ class ChatOptions(TypedDict, total=False):
 
     model: str | None
     system: str | None
-    images: Sequence[MediaFile]
+    images: Sequence[ImageFile]
     videos: Sequence[MediaFile]
-    audio: Sequence[MediaFile]
+    audio: Sequence[AudioFile]
     tools: Sequence[Tool]
     tool_choice: ToolChoice | None
     max_rounds: int

@@ -1,4 +1,4 @@
-"""What is asked, as messages: texts, messages in OpenAI's shape, and files by path, bytes or address.
+"""What is asked, as messages: texts, messages in OpenAI's shape, and files, pictures and sounds.
 
 Knows no server. Read next: `client/chat_dialog.py`.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
 
-from .upload import ADDRESSES
+from .pictures import PillowImage, PixelArray, picture_file
+from .upload import AudioFile, checked, is_address, is_file, whole_file
 
-MediaFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
-"""A path, the bytes of a file, or an address (`https:`, `data:`), which the server fetches if it may."""
+MediaFile: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
+"""A path, the bytes of a file, a binary file object, or an address (`https:`, `data:`), which the server
+fetches if it may."""
+ImageFile: TypeAlias = MediaFile | PillowImage | PixelArray
+"""Or an image of Pillow, or an array: rows x columns x 3 of uint8, red first, or rows x columns of grey."""
 Message: TypeAlias = dict[str, Any]
 """A message in OpenAI's shape: `role`, `content`, and what else it has."""
 Prompt: TypeAlias = str | Sequence[str | Mapping[str, Any]]
@@ -22,6 +25,8 @@ Prompt: TypeAlias = str | Sequence[str | Mapping[str, Any]]
 
 MediaKind = Literal["image", "video", "audio"]
 
+_MAX_SIDE: Final = 4096
+"""Pixels of what we encode: a chat's pictures are seen as they are, not as frames, as far as models see."""
 _SIGNATURES: Final = (
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -43,13 +48,14 @@ def conversation(
     prompt: Prompt,
     *,
     system: str | None = None,
-    images: Iterable[MediaFile] = (),
+    images: Iterable[ImageFile] = (),
     videos: Iterable[MediaFile] = (),
-    audio: Iterable[MediaFile] = (),
+    audio: Iterable[AudioFile] = (),
 ) -> list[Message]:
     """The messages of a request; files stand in front of the text of the last one, which is the user's.
 
-    Raises ValueError for what is none, OSError for a path that cannot be read.
+    Raises ValueError and TypeError for what is none, PictureError and AudioError for pixels and samples that
+    are none, OSError for a path that cannot be read.
     """
     messages = _messages([prompt] if isinstance(prompt, str) else prompt)
     parts = [media_part(kind, file) for kind, file in _named(images=images, videos=videos, audio=audio)]
@@ -65,11 +71,14 @@ def conversation(
     return messages
 
 
-def media_part(kind: MediaKind, file: MediaFile) -> Message:
-    """A file as a part of a message. Raises OSError for a path that cannot be read."""
-    if isinstance(file, str) and file.startswith(ADDRESSES):
+def media_part(kind: MediaKind, file: ImageFile | AudioFile) -> Message:
+    """A file as a part of a message. Raises as `conversation`."""
+    if is_address(file):
         return {"type": f"{kind}_url", f"{kind}_url": {"url": file}}
-    data = bytes(file) if isinstance(file, bytes | bytearray | memoryview) else Path(file).read_bytes()
+    if kind == "image" and not is_file(file):
+        data = picture_file(file, max_side=_MAX_SIDE)
+    else:
+        data = whole_file(checked(cast(AudioFile, file), takes_samples=kind == "audio"))
     text = base64.b64encode(data).decode()
     if kind == "audio":
         found = next((name for start, name in _AUDIO if data.startswith(start)), None)
@@ -80,16 +89,17 @@ def media_part(kind: MediaKind, file: MediaFile) -> Message:
 
 
 def _named(
-    images: Iterable[MediaFile], videos: Iterable[MediaFile], audio: Iterable[MediaFile]
-) -> Iterable[tuple[MediaKind, MediaFile]]:
-    kinds: tuple[tuple[MediaKind, str, Iterable[MediaFile]], ...] = (
+    images: Iterable[ImageFile], videos: Iterable[MediaFile], audio: Iterable[AudioFile]
+) -> Iterable[tuple[MediaKind, ImageFile | AudioFile]]:
+    kinds: tuple[tuple[MediaKind, str, Iterable[ImageFile | AudioFile]], ...] = (
         ("image", "images", images),
         ("video", "videos", videos),
         ("audio", "audio", audio),
     )
     for kind, name, files in kinds:
-        if isinstance(files, str | bytes | bytearray | memoryview | os.PathLike):
-            raise ValueError(f"{name} is one file: expected several, as [{str(files)[:60]!r}]")
+        is_sound = isinstance(files, tuple) and len(files) == 2 and isinstance(files[1], int)
+        if is_file(files) or isinstance(files, PillowImage | PixelArray) or is_sound:
+            raise ValueError(f"{name} is one file: expected a list, of it alone if need be")
         for file in files:
             yield kind, file
 

@@ -22,6 +22,7 @@ from .requests import FileOptions, SpeechOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
 from .transcribe_files import Format, output_name, stream_files, transcribe_files
+from .upload import is_address
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
@@ -30,7 +31,7 @@ _PATIENCE_S: Final = 4 * 3600.0
 
 
 def transcribe(
-    files: list[Path],
+    files: list[str | Path],
     /,
     *,
     format: Format = "text",  # noqa: A002 (the option's name)
@@ -50,6 +51,7 @@ def transcribe(
     vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float = _PATIENCE_S,
     options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe audio files of any kind.
@@ -63,7 +65,7 @@ def transcribe(
     Parameters
     ----------
     files
-        Audio files, or - for standard input.
+        Audio files, addresses that the server fetches if it may, or - for standard input.
     format
         text, json (with segments and words; a line for each file, JSON Lines, or a document in output_dir),
         srt or vtt.
@@ -103,14 +105,20 @@ def transcribe(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for an answer of the server at most.
     """
     if not files:
         return usage("name at least one audio file, or - for standard input")
     if stream and (format in ("srt", "vtt") or output_dir is not None or multichannel):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
-    missing = [file for file in files if str(file) != "-" and (file.is_dir() or not file.exists())]
-    if missing:
-        return usage(f"{'not a file' if missing[0].is_dir() else 'no such file'}: {missing[0]}")
+    for file in files:
+        if str(file) == "-" or is_address(file):
+            continue
+        if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
+            return usage(f"no such file: {file or repr(file)}")
+        if Path(file).is_dir():
+            return usage(f"not a file: {file}")
     if output_dir is not None:
         names = [output_name(file, format) for file in files]
         repeated = [name for name in names if names.count(name) > 1]
@@ -134,7 +142,7 @@ def transcribe(
     asked = cast(FileOptions, {**options, **own})
 
     def run() -> int:
-        with Client(base_url, api_key, timeout=_PATIENCE_S) as client:
+        with Client(base_url, api_key, timeout) as client:
             if stream:
                 return stream_files(client, files, format, asked)
             return transcribe_files(client, files, format, asked, output_dir)
@@ -154,6 +162,7 @@ def listen(
     json: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
     options: SpeechOptions = _NONE,
 ) -> int:
     """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
@@ -189,10 +198,12 @@ def listen(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
 
     def run() -> int:
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             return listen_to(
                 client,
                 source,
@@ -222,6 +233,7 @@ def chat(
     reasoning_effort: str | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
 ) -> int:
     """Ask a model, or talk with it on a terminal.
 
@@ -258,6 +270,8 @@ def chat(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
     files = Files(image or [], video or [], audio or [])
     options: ChatOptions = {
@@ -273,7 +287,7 @@ def chat(
         asked = read_question(question or [], sys.stdin)
         if asked == "":
             return usage("the question is empty")
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             if asked is None:
                 return converse(client, files, options)
             return ask_once(client, asked, files, options)
@@ -292,6 +306,7 @@ def watch(
     max_output_tokens: int | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
 ) -> int:
     """Show a film, a camera or the screen to a model, and ask about it again and again.
 
@@ -321,13 +336,15 @@ def watch(
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    timeout
+        Seconds to wait for the server at most: 120 if not given.
     """
     if every < 0:
         return usage(f"--every is {every:g}: expected 0 or more seconds")
     asked = DialogueOptions(instructions=instructions, max_output_tokens=max_output_tokens)
 
     def run() -> int:
-        with Client(base_url, api_key) as client:
+        with Client(base_url, api_key, timeout) as client:
             return watch_it(client, source, question, model, every, asked)
 
     return guarded(run)

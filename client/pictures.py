@@ -43,17 +43,20 @@ class PixelArray(Protocol):
 Picture: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | PillowImage | PixelArray
 
 
-def picture_file(picture: object) -> bytes:
-    """A JPEG, PNG or WebP file. Raises PictureError for what is none, OSError for an unreadable path."""
+def picture_file(picture: object, *, max_side: int = MAX_SIDE) -> bytes:
+    """A JPEG, PNG or WebP file; what is no file yet is made one of at most `max_side` pixels a side.
+
+    Raises PictureError for what is none, OSError for an unreadable path.
+    """
     match picture:
         case bytes() | bytearray() | memoryview():
             data, name = bytes(picture), "the picture"
         case str() | os.PathLike():
             data, name = Path(picture).read_bytes(), os.fspath(picture)
         case PillowImage():
-            return _encoded(picture)
+            return _encoded(picture, max_side)
         case PixelArray():
-            return _encoded(_image_of(picture))
+            return _encoded(_image_of(picture), max_side)
         case _:
             kind = type(picture).__name__
             raise PictureError(f"a picture is {kind}: expected a path, bytes, a PIL image or a uint8 array")
@@ -73,11 +76,23 @@ def _kind(data: bytes) -> str | None:
     return next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
 
 
-def _encoded(image: PillowImage) -> bytes:
-    rgb, file = image.convert("RGB"), io.BytesIO()
-    rgb.thumbnail((MAX_SIDE, MAX_SIDE))
+def _encoded(image: PillowImage, max_side: int) -> bytes:
+    rgb, file = _opaque(image), io.BytesIO()
+    rgb.thumbnail((max_side, max_side))
     rgb.save(file, "JPEG", quality=_QUALITY)
     return file.getvalue()
+
+
+def _opaque(image: Any) -> Any:  # noqa: ANN401 (images)
+    """Upright RGB on white, as a server reads a file with an orientation or with transparency."""
+    from PIL import Image, ImageOps
+
+    upright = ImageOps.exif_transpose(image)
+    if "A" not in upright.getbands() and upright.info.get("transparency") is None:
+        return upright.convert("RGB")
+    layer = upright.convert("RGBA")
+    white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, layer).convert("RGB")
 
 
 def _image_of(array: PixelArray) -> PillowImage:

@@ -19,6 +19,7 @@ from .chat_parts import MediaKind, Message, conversation
 from .client import Client
 from .errors import SDKError
 from .terminal import fail
+from .upload import is_address
 
 HELP: Final = """\
 /image FILE, /video FILE, /audio FILE   show it with your next question
@@ -42,7 +43,7 @@ class Files:
     def check(self) -> None:
         """Raise OSError for a path that cannot be read."""
         for path in (*self.image, *self.video, *self.audio):
-            if "://" not in path and not path.startswith("data:"):
+            if not is_address(path):
                 Path(path).open("rb").close()
 
     def messages(self, text: str) -> list[Message]:

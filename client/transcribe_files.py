@@ -5,6 +5,7 @@ Read next: `client/client.py`.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections import deque
@@ -22,7 +23,7 @@ from .errors import SDKError
 from .requests import FileOptions
 from .server_events import TextDelta, TextSegment
 from .terminal import fail, progress_bar
-from .upload import readable
+from .upload import is_address, readable
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -35,7 +36,7 @@ _AT_A_TIME: Final = 4
 
 def transcribe_files(
     client: Client,
-    files: list[Path],
+    files: Sequence[str | Path],
     document: Format,
     options: FileOptions,
     output_dir: Path | None,
@@ -44,7 +45,7 @@ def transcribe_files(
 
     is_line = output_dir is None
 
-    def one(file: Path) -> str | SDKError | OSError:
+    def one(file: str | Path) -> str | SDKError | OSError:
         try:
             return _document(client, file, document, options, is_line=is_line)
         except (SDKError, OSError) as error:
@@ -91,7 +92,7 @@ def side_by_side(work: Callable[[_Item], _Made], items: Sequence[_Item]) -> Gene
         waiting.clear()
 
 
-def stream_files(client: Client, files: list[Path], document: Format, options: FileOptions) -> int:
+def stream_files(client: Client, files: Sequence[str | Path], document: Format, options: FileOptions) -> int:
     """Print the text of one file after the other while it is being transcribed, or (json) a line for each
     segment; the exit code is that of `transcribe_files`."""
     failed = False
@@ -116,7 +117,7 @@ def stream_files(client: Client, files: list[Path], document: Format, options: F
     return 1 if failed else 0
 
 
-def _stream_segments(client: Client, file: Path, options: FileOptions) -> None:
+def _stream_segments(client: Client, file: str | Path, options: FileOptions) -> None:
     times: list[Granularity] = ["segment", "word"]
     for event in client.transcribe_stream(_content(file), timestamp_granularities=times, **options):
         if isinstance(event, TextSegment):
@@ -124,12 +125,20 @@ def _stream_segments(client: Client, file: Path, options: FileOptions) -> None:
             print(msgspec.json.encode({"file": readable(file)} | shown).decode(), flush=True)
 
 
-def output_name(file: Path, document: Format) -> str:
+def output_name(file: str | Path, document: Format) -> str:
     """The name of the document of `file` in an output folder."""
-    return f"{'stdin' if str(file) == '-' else file.stem}{_SUFFIXES[document]}"
+    if str(file) == "-":
+        stem = "stdin"
+    elif is_address(file):
+        stem = "data" if file.startswith("data:") else Path(re.split("[?#]", file)[0]).stem
+    else:
+        stem = Path(file).stem
+    return f"{stem}{_SUFFIXES[document]}"
 
 
-def _document(client: Client, file: Path, document: Format, options: FileOptions, *, is_line: bool) -> str:
+def _document(
+    client: Client, file: str | Path, document: Format, options: FileOptions, *, is_line: bool
+) -> str:
     """`is_line`: JSON Lines, which name their file."""
     if document != "json":
         return client.transcribe(_content(file), response_format=document, **options)
@@ -143,14 +152,14 @@ def _document(client: Client, file: Path, document: Format, options: FileOptions
     return msgspec.json.format(msgspec.json.encode(shown)).decode()
 
 
-def _content(file: Path) -> Path | bytes:
+def _content(file: str | Path) -> str | Path | bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file
 
 
-def _deliver(file: Path, text: str, output_dir: Path | None, document: Format, *, titled: bool) -> None:
+def _deliver(file: str | Path, text: str, output_dir: Path | None, document: Format, *, titled: bool) -> None:
     if output_dir is not None:
         output_dir.mkdir(parents=True, exist_ok=True)
         (output_dir / output_name(file, document)).write_text(f"{text.rstrip()}\n", "utf-8")
         return
-    title = f"== {file}\n" if titled else ""
+    title = f"== {readable(file)}\n" if titled else ""
     print(f"{title}{text.rstrip()}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import Any, BinaryIO, Final, TypeAlias, TypeGuard, cast
 
 from ..protocols.audio import INTERNAL_RATE
 from .errors import AudioError
@@ -26,8 +26,7 @@ AudioFile: TypeAlias = (
 samples and their rate: floats of full scale 1, int16 or int32, [n] or [n, channels]. An array alone is at 16
 kHz, as speech models take it."""
 Part: TypeAlias = tuple[str | None, str | bytes | BinaryIO]
-ADDRESSES: Final = ("http://", "https://", "data:")
-"""How a text begins that is no path, and which the server fetches if it may."""
+_ADDRESSES: Final = ("http://", "https://", "data:")
 
 _PCM: Final = 1
 _FLOAT: Final = 3
@@ -37,22 +36,26 @@ _MAX_PEAK: Final = 100.0
 """Whose samples go beyond has not divided those of a file; clipped recordings go up to some ten."""
 
 
-def checked(file: AudioFile) -> AudioFile:
+def checked(file: AudioFile, *, takes_samples: bool = True) -> AudioFile:
     """`file`, if it is one. Raises TypeError."""
     if isinstance(file, io.TextIOBase):
         raise TypeError('file is opened as text: open it with "rb"')
-    is_bytes = isinstance(file, bytes | bytearray | memoryview)
-    if isinstance(file, str | os.PathLike) or is_bytes or hasattr(file, "read") or _is_sound(file):
+    if is_file(file) or (takes_samples and _is_sound(file)):
         return file
-    raise TypeError(
-        f"file is {type(file).__name__}: expected a path, bytes, a binary file object, or (samples, rate)"
-    )
+    more = ", or (samples, rate)" if takes_samples else ""
+    raise TypeError(f"file is {type(file).__name__}: expected a path, bytes, a binary file object{more}")
+
+
+def is_file(file: object) -> bool:
+    """A path or an address, the bytes of a file, or a file object."""
+    is_named = isinstance(file, str | os.PathLike | bytes | bytearray | memoryview)
+    return is_named or hasattr(file, "read")
 
 
 def can_open_again(file: AudioFile) -> bool:
     """Whether a request may be sent again: a file object or a pipe has been read by then."""
     if isinstance(file, str | os.PathLike):
-        return _is_address(file) or Path(file).is_file()
+        return is_address(file) or Path(file).is_file()
     return not hasattr(file, "read")
 
 
@@ -65,8 +68,8 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
     """
     if file is None:
         yield None
-    elif _is_address(file):
-        yield {"url": (None, cast(str, file))}
+    elif is_address(file):
+        yield {"url": (None, file)}
     elif isinstance(file, bytes | bytearray | memoryview):
         yield {"file": ("audio", bytes(file))}
     elif isinstance(file, str | os.PathLike):
@@ -79,6 +82,14 @@ def open_part(file: AudioFile | None) -> Iterator[dict[str, Part] | None]:
         name = getattr(file, "name", None)
         whole = _whole(cast(BinaryIO, file))
         yield {"file": (readable(Path(name).name) if isinstance(name, str) else "audio", whole)}
+
+
+def whole_file(file: AudioFile) -> bytes:
+    """All of a file that is no address. Raises as `open_part`."""
+    with open_part(file) as part:
+        assert part is not None, "of a file"
+        _, content = part["file"]
+        return content if isinstance(content, bytes) else cast(BinaryIO, content).read()
 
 
 def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy makes an array of)
@@ -108,8 +119,9 @@ def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy 
     return b"RIFF" + struct.pack("<I", 4 + len(chunks) + len(data)) + b"WAVE" + chunks + data
 
 
-def _is_address(file: object) -> bool:
-    return isinstance(file, str) and file.startswith(ADDRESSES)
+def is_address(file: object) -> TypeGuard[str]:
+    """Whether the server fetches it, if it may: no path."""
+    return isinstance(file, str) and file.startswith(_ADDRESSES)
 
 
 def _is_sound(file: object) -> bool:

@@ -37,3 +37,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:4]) if len(sys.argv) > 2 else sys.exit(__doc__)
     except (OpenAIError, OSError) as error:
         sys.exit(f"{error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

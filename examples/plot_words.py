@@ -84,3 +84,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:4])
     except (SDKError, OSError) as error:
         sys.exit(f"{error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

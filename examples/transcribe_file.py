@@ -26,3 +26,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:3])
     except (SDKError, OSError) as error:
         sys.exit(f"{error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -44,7 +44,7 @@ def decode_body(body: Encoded, decoder: msgspec.json.Decoder[T], *, prefix: str 
     except RecursionError:
         raise BadRequestError("The body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError as error:
-        raise _explain(str(error), prefix) from None
+        raise _explain(str(error), prefix, decoder.type) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeError) else _reason(str(error))
         raise BadRequestError(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
@@ -60,17 +60,19 @@ def _reason(message: str) -> str:
     return message.removeprefix("JSON is malformed: ")
 
 
-def _explain(message: str, prefix: str) -> BadRequestError:
+def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
     """msgspec's ``Expected `int`, got `str` - at `$.a.b` `` names the field `a.b`."""
-    fault = read_fault(message, prefix)
+    fault = read_fault(message, prefix, kind)
     param, problem = fault.param, fault.problem
     if fault.kind == "missing":
         return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
     if fault.kind == "unknown":
         return BadRequestError(f"`{param}` is not a known field.", param=param, code="unknown_parameter")
-    for name, plain in _NAMES:
-        problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
-    problem = problem[:1].lower() + problem[1:].replace(" | null", " or null").replace(" | ", ", ")
+    if fault.kind != "choice":  # whose names are nobody's types
+        for name, plain in _NAMES:
+            problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
+        problem = problem.replace(" | null", " or null").replace(" | ", ", ")
+    problem = problem[:1].lower() + problem[1:]
     if not param:
         return BadRequestError(f"The body: {problem}.", code="invalid_json")
     return BadRequestError(f"`{param}`: {problem}.", param=param)

@@ -158,7 +158,7 @@ class ClientDecoder:
         try:
             event = _frame_decoder.decode(frame)
         except MALFORMED as error:
-            return explain(frame, error)
+            return explain(frame, error, _frame_decoder.type)
         self.is_flat = _dialect(event)
         if self.is_flat:
             return _decode_flat(frame)
@@ -169,10 +169,11 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     """Read one text frame of OpenAI's dialect, of a session that `answers` or only transcribes; never
     raises."""
     event: _DialogueFrame
+    decoder = _dialogue_decoder if answers else _frame_decoder
     try:
-        event = (_dialogue_decoder if answers else _frame_decoder).decode(frame)
+        event = decoder.decode(frame)
     except MALFORMED as error:
-        return explain(frame, error, answers=answers)
+        return explain(frame, error, decoder.type, answers=answers)
     return _openai_event(event, frame, answers=answers)
 
 
@@ -249,7 +250,7 @@ def _decode_flat(frame: str | bytes) -> InputAudioBufferAppend | FlatControl:
     try:
         event = _flat_decoder.decode(frame)
     except MALFORMED as error:
-        why = explain(frame, error, flat=True)
+        why = explain(frame, error, _flat_decoder.type, flat=True)
         return FlatInvalid(why.code, why.message, why.param, why.event_id)
     if isinstance(event, FlatUpdate):
         for name in ("include", "timestamp_granularities"):
@@ -272,10 +273,11 @@ def _session_update(
             event_id,
         )
     patch: SessionPatch | DialoguePatch
+    decoder = _dialogue_patch_decoder if answers else _patch_decoder
     try:
         _update_decoder.decode(frame)
     except MALFORMED as error:
-        return invalid(error, "", event_id)
+        return invalid(error, "", event_id, _update_decoder.type)
     try:
         if type_of(event.session) == other:
             return InvalidEvent(
@@ -285,7 +287,7 @@ def _session_update(
                 "session.type",
                 event_id,
             )
-        patch = (_dialogue_patch_decoder if answers else _patch_decoder).decode(event.session)
+        patch = decoder.decode(event.session)
     except MALFORMED as error:
-        return invalid(error, "session", event_id)
+        return invalid(error, "session", event_id, decoder.type)
     return SessionUpdate(patch, event.event_id)

@@ -49,9 +49,9 @@ _text_decoder: Final = msgspec.json.Decoder(str)
 
 
 def explain(
-    frame: str | bytes, error: Exception, *, flat: bool = False, answers: bool = False
+    frame: str | bytes, error: Exception, kind: object, *, flat: bool = False, answers: bool = False
 ) -> InvalidEvent:
-    """Say why the frame was refused, naming its event where it has one."""
+    """Say why the frame was refused as one of the type `kind`, naming its event where it has one."""
     try:
         data = _raw_decoder.decode(frame)
     except RecursionError:
@@ -79,17 +79,17 @@ def explain(
             )
         case str() as name if name not in _served(flat=flat, answers=answers):
             return InvalidEvent("unknown_event", f"{shortened(name)} is not an event", "type", event_id)
-    explained = invalid(error, "", event_id)
+    explained = invalid(error, "", event_id, kind)
     if flat and explained.code != "invalid_audio":
         return msgspec.structs.replace(explained, code="invalid_event")
     return explained
 
 
-def invalid(error: Exception, prefix: str, event_id: str | None) -> InvalidEvent:
-    """Translate msgspec's message: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
+def invalid(error: Exception, prefix: str, event_id: str | None, kind: object) -> InvalidEvent:
+    """Translate msgspec's message about a `kind`: `Expected `float` <= 1.0 - at `$.a.b`` → param `a.b`."""
     if isinstance(error, RecursionError):
         return InvalidEvent("invalid_json", "the frame is nested too deeply", prefix or None, event_id)
-    fault = read_fault(str(error), prefix)
+    fault = read_fault(str(error), prefix, kind)
     param, code, problem = fault.param, "invalid_value", fault.problem
     match fault.kind:
         case "missing":

@@ -8,6 +8,7 @@ A `Transcript` becomes one of five bodies, or a stream of server-sent events. Th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -113,7 +114,8 @@ class ModelCard(Struct, frozen=True):
     """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
     transcribed), `languages` (ISO codes of speech) and `vocab_size` (of models that answer prompts) are ours.
     vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
-    are none, and `max_model_len`, the tokens of a prompt and its answer.
+    are none, and `max_model_len`, the tokens of a prompt and its answer. Anthropic's are `type`,
+    `display_name` and `created_at`.
     """
 
     id: str
@@ -127,6 +129,9 @@ class ModelCard(Struct, frozen=True):
     max_model_len: int | UnsetType = UNSET
     owned_by: str = "sensorium"
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
+    display_name: str | UnsetType = UNSET
+    created_at: datetime | UnsetType = UNSET
 
 
 class ModelList(Struct, frozen=True):

@@ -7,7 +7,7 @@ refused by name, so that a misspelt or foreign option is never silently lost.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -64,7 +64,7 @@ _SCALARS: Final = frozenset(
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 """Beginnings of the fields of an object that is not sent as JSON."""
 _ELSEWHERE: Final = {
-    "word_timestamps": "ask for `timestamp_granularities[]` word",
+    "word_timestamps": "ask for `timestamp_granularities` word",
     "diarize": "speakers are not told apart; `multichannel` transcribes each channel for itself",
     "suppress_numerals": "ask for `numerals` words",
     "no_speech_threshold": "what is no speech is left out by `vad_filter`",
@@ -190,12 +190,18 @@ def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[st
 
 def _unknown(name: str) -> BadRequestError:
     """The refusal of a field that nobody defines, with the one that may have been meant."""
-    near = difflib.get_close_matches(name[:100], _LISTS | _SCALARS, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else ""
-    hint = f"; {_ELSEWHERE[name]}" if name in _ELSEWHERE else hint
+    hint = meant(name, _LISTS | _SCALARS)
     return BadRequestError(
         f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
     )
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """The end of a sentence about a name that is none of `known`: what may be meant, or nothing."""
+    if name in _ELSEWHERE:
+        return f"; {_ELSEWHERE[name]}"
+    near = difflib.get_close_matches(name[:100], known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Every request gets an id, and a line in the log when it is answered. Plain ASGI, around everything else.
 
 The id is the client's own `X-Request-Id` where that is fit to be written into a log, and is sent back by the
-same header, also with errors and in the handshake of a WebSocket. Read `actors/logs.py` for how it reaches
-other lines. What is refused before it is a request (`actors/wire/refusals.py`) gets lines of its own.
+same header (and by `Request-Id`, for Anthropic's clients), also with errors and in the handshake of a
+WebSocket. Read `actors/logs.py` for how it reaches other lines. What is refused before it is a request
+(`actors/wire/refusals.py`) gets lines of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import trio
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..logs import FIELDS, REQUEST_ID, LogConfig, request_id_of
+from ..logs import FIELDS, REQUEST_ID, LogConfig, id_headers, request_id_of
 from ..wire.refusals import Refusal
 from .keys import sent_key
 
@@ -134,8 +135,7 @@ class _Exchange:
         self._write(is_end=True)
 
     def _with_id(self, message: Message) -> Message:
-        headers = [*message.get("headers", ()), (_HEADER.encode(), self.request_id.encode())]
-        return {**message, "headers": headers}
+        return {**message, "headers": [*message.get("headers", ()), *id_headers(self.request_id)]}
 
     def _write(self, *, is_end: bool = False) -> None:
         if not self.is_written or not logger.isEnabledFor(logging.INFO):

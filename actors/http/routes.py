@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -320,6 +321,8 @@ def _card(model: ServedModel, name: str) -> rest.ModelCard:
         vocab_size=UNSET if info is None else info.vocab_size,
         root=model.name,
         max_model_len=model.engine.info.max_context,
+        display_name=name,
+        created_at=datetime.fromtimestamp(model.created, UTC),
     )
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack
 
 import numpy as np
 import sniffio
@@ -29,7 +29,7 @@ from ..text.opening import MediaLimits
 from ..text.prompts import Prompter
 from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
-from .shells import CLOSED, AsyncioShell, Pieces, Threaded, TrioShell, drain, wait
+from .shells import CLOSED, ENTERED, AsyncioShell, Pieces, Threaded, TrioShell, drain, wait
 from .speech import Recording, TranscribeOptions
 
 Sampling = SamplingOptions | Sequence[SamplingOptions] | None
@@ -54,7 +54,11 @@ class _LocalModel:
         max_running: int = 0,
         num_threads: int = 0,
         kernels: str = "auto",
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            known = ", ".join(_LocalModel.__init__.__kwdefaults__ or ())
+            raise TypeError(f"{type(self).__name__} has no option {name!r}; there are: {known}")
         self._config = EngineConfig(
             device=device,
             dtype=dtype,
@@ -99,6 +103,8 @@ class LocalEngine(_LocalModel):
     _threaded: Threaded | None = None
 
     def __enter__(self) -> Self:
+        if self._threaded is not None:
+            raise RuntimeError(ENTERED)
         self._threaded = Threaded(self._core())
         return self
 
@@ -107,8 +113,9 @@ class LocalEngine(_LocalModel):
 
     def close(self) -> None:
         """Stop. Requests of other threads end with UnavailableError."""
-        if self._threaded is not None:
-            self._threaded.close()
+        threaded, self._threaded = self._threaded, None
+        if threaded is not None:
+            threaded.close()
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = None, **template_kwargs: object
@@ -173,13 +180,20 @@ class AsyncLocalEngine(_LocalModel):
 
     _shell: TrioShell | AsyncioShell | None = None
     _entered: TrioShell | AsyncioShell | None = None
-    """The shell until the statement is left, also where it was closed before."""
+    """The shell from its opening until the statement is left, also where it was closed before."""
 
     async def __aenter__(self) -> Self:
+        if self._entered is not None:
+            raise RuntimeError(ENTERED)
         core = self._core()
         shell = TrioShell(core) if sniffio.current_async_library() == "trio" else AsyncioShell(core)
-        await shell.open()
-        self._shell = self._entered = shell
+        self._entered = shell
+        try:
+            await shell.open()
+        except BaseException:
+            self._entered = None
+            raise
+        self._shell = shell
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -334,6 +334,8 @@ def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: AN
         array, rate = full_scale(np.asarray(samples)), int(given_rate)
     except (TypeError, ValueError, OverflowError):
         array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
+    if rate and not array.size:
+        raise BadRequestError(f"`{param}` holds no audio samples.", param=param)
     if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
         array = array.mean(axis=1, dtype=np.float32)
     is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()

@@ -31,6 +31,7 @@ Work: TypeAlias = Callable[[Callable[[_P], None]], Awaitable[object]]
 
 _WAS_CLOSED = "the engine was closed"
 CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
+ENTERED = "the engine is running already: enter it once, and use it from there"
 
 
 class Threaded:

@@ -21,7 +21,7 @@ from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
 from ...protocols.numerals import Numerals
 from ...protocols.transcript import Task, TranscriptionOptions
-from ...protocols.transcription_form import parse_transcription_form
+from ...protocols.transcription_form import meant, parse_transcription_form
 from ..speech.model import Samples
 from .options import file_bytes, full_scale, is_file, read_samples
 
@@ -64,7 +64,8 @@ def read_wish(options: Mapping[str, object]) -> TranscriptionOptions:
     known = TranscribeOptions.__annotations__
     for name in options:
         if name not in known:
-            raise BadRequestError(f"`{name}` is no option here; there are: {', '.join(known)}.", param=name)
+            hint = meant(name, known) or f"; there are: {', '.join(known)}."
+            raise BadRequestError(f"`{name}` is no option here{hint}", param=name)
     task = options.get("task", "transcribe")
     if task not in get_args(Task):
         raise refuse("task", task, " or ".join(get_args(Task)))

@@ -17,6 +17,7 @@ import trio
 
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.rest import error_body
+from ..logs import id_headers
 from .allowance import Allowance
 from .heads import bound_heads
 from .requests import body_length
@@ -148,7 +149,7 @@ class Exchange:
         body = error_body(error)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *more]
         if request_id is not None:
-            headers.append((b"x-request-id", request_id.encode()))
+            headers += id_headers(request_id)
         await self.send({"type": "http.response.start", "status": status or error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 

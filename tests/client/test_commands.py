@@ -18,10 +18,7 @@ from sensorium.actors.commands import app, run
 from sensorium.client import Client, commands
 from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.requests import SpeechOptions
-from sensorium.client.transcribe_files import side_by_side
 from sensorium.protocols.realtime import SessionUpdate
-from sensorium.protocols.rest import segment_event
-from sensorium.protocols.transcript import TimedSegment, Word
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
@@ -64,6 +61,18 @@ def test_hours_of_speech_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "long.wav").write_bytes(b"RIFF")
     assert commands.transcribe([tmp_path / "long.wav"], base_url=NOWHERE) == 0
     assert waits_s[0] > 3600
+    assert commands.transcribe([tmp_path / "long.wav"], base_url=NOWHERE, timeout=7) == 0
+    assert waits_s[1] == 7
+
+
+@pytest.mark.parametrize("command", ["transcribe a.wav", "listen", "chat hello", "watch film.mp4"])
+def test_how_long_a_command_waits_is_asked(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    assert run([*command.split(), "--base-url", NOWHERE, "--timeout", "-3"]) == 2
+    assert capsys.readouterr().err == "sensorium: timeout is -3.0: expected seconds above 0\n"
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,23 +93,6 @@ def test_help_names_no_variable_that_is_not_read(command: str, capsys: pytest.Ca
     shown = set(re.findall(r"SENSORIUM_\w+", capsys.readouterr().out))
     assert "SENSORIUM_CLIENT_API_KEY" in shown
     assert shown <= {"SENSORIUM_CONFIG", "SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY"}
-
-
-def test_who_leaves_waits_for_no_file() -> None:
-    begun: list[int] = []
-    may_end = threading.Event()
-
-    def work(number: int) -> int:
-        begun.append(number)
-        if number:
-            may_end.wait()
-        return number
-
-    outcomes = side_by_side(work, range(20))
-    assert next(outcomes) == 0
-    outcomes.close()  # what Ctrl-C comes to
-    may_end.set()
-    assert len(begun) <= 5
 
 
 def test_no_server_is_1_and_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,55 +190,6 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(
     assert shown.err.count("\n") == 1
 
 
-def test_two_documents_of_one_name_are_refused(
-    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "other" / recording.name
-    other.parent.mkdir()
-    other.write_bytes(recording.read_bytes())
-    assert commands.transcribe([recording, other], output_dir=tmp_path / "out", base_url=NOWHERE) == 2
-    assert f"two inputs would be written to {tmp_path / 'out' / 'talk.txt'}" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, _):
-        assert commands.transcribe([recording], stream=True, base_url=url) == 0
-    assert capsys.readouterr().out == "good\n"
-
-
-@pytest.mark.slow
-def test_streamed_segments_are_a_line_each(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = TimedSegment(
-        0, 0, 0.5, 1.0, "good", (), 0.0, -0.1, 1.0, 0.0, "en", words=(Word("good", 0.5, 1.0),)
-    )
-    other = recording.rename(recording.with_name(os.fsdecode(b"caf\xe9.wav")))  # of another encoding
-    with serve_rest({"/v1/audio/transcriptions": Answer(segment_event(said) + STREAM)}) as (url, requests):
-        assert commands.transcribe([other], stream=True, format="json", base_url=url) == 0
-    assert b"verbose_json" in requests[0].body
-    assert json.loads(capsys.readouterr().out) == {
-        "file": str(other.with_name("caf\ufffd.wav")),
-        "start": 0.5,
-        "end": 1.0,
-        "text": "good",
-        "language": "en",
-        "words": [{"word": "good", "start": 0.5, "end": 1.0}],
-    }
-
-
-@pytest.mark.slow
-def test_a_stream_that_fails_is_named_and_does_not_stop_the_others(
-    recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (cut, _) = STREAM.split(b"\n\n", 1)
-    with serve_rest({"/v1/audio/transcriptions": Answer(cut)}) as (url, requests):
-        assert commands.transcribe([recording, recording], stream=True, base_url=url) == 1
-        assert len(requests) == 2
-    shown = capsys.readouterr()
-    assert shown.out == "good\ngood\n"
-    assert shown.err == f"sensorium: {recording}: the transcription broke off before its end\n" * 2
-
-
 @pytest.mark.slow
 def test_what_can_be_read_is_transcribed_be_it_a_pipe(
     recording: Path, capsys: pytest.CaptureFixture[str]
@@ -295,7 +238,8 @@ def test_json_documents_are_lines_that_name_their_files(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serve_rest({"/v1/audio/transcriptions": Answer(VERBOSE)}) as (url, _):
-        for files in ([recording, recording], [recording]):
+        both: list[str | Path] = [recording, recording]
+        for files in (both, both[:1]):
             assert commands.transcribe(files, format="json", base_url=url) == 0
             lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
             assert [(line["file"], line["text"]) for line in lines] == [(str(recording), "good day")] * len(
@@ -353,6 +297,34 @@ def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: in
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["serve --max-context 0.5", "serve --max_context=0.5", "transcribe --best-of 1.5", "bench --streams 2.5"],
+)
+def test_part_of_a_whole_number_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounded, half a token would be no limit at all."""
+    assert run([*command.split(), "a.wav"]) == 1
+    assert re.fullmatch(
+        r"sensorium: --[a-z-_]+ is '[012]\.5'; allowed: a whole number\n", capsys.readouterr().err
+    )
+
+
+def test_a_file_may_be_called_as_an_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["transcribe", "seed", "1.wav"]) == 2
+    assert capsys.readouterr().err == "sensorium: no such file: seed\n"
+
+
+def test_nor_is_it_taken_from_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SENSORIUM_MAX_SESSIONS", "2.5")
+    assert run(["serve"]) == 1
+    assert capsys.readouterr().err == "sensorium: SENSORIUM_MAX_SESSIONS is '2.5'; allowed: a whole number\n"
+
+
 def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(["listen", "--modle", "x"])
@@ -374,7 +346,7 @@ def test_the_commands_mount_and_take_a_lone_hyphen(monkeypatch: pytest.MonkeyPat
     app = cyclopts.App(name="sensorium", result_action="return_value")
     commands.mount(app)
     _, bound, _ = app.parse_args(["transcribe", "-", "--format", "srt"])
-    assert bound.arguments["files"] == [Path("-")]
+    assert bound.arguments["files"] == ["-"]
     assert bound.arguments["format"] == "srt"
     _, bound, _ = app.parse_args(["listen", "-", "--audio-format", "auto"])
     assert bound.arguments["source"] == Path("-")

@@ -47,6 +47,16 @@ def test_pixels_become_a_jpeg_of_a_bounded_size(picture: object) -> None:
     assert abs(red[0] - (90 if isinstance(picture, np.ndarray) and picture.ndim == 2 else 200)) < 8
 
 
+def test_an_image_is_upright_and_on_white_as_its_file_is_to_a_server() -> None:
+    taken = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned to the right to be seen
+    Image.new("RGB", (40, 20)).save(taken, "JPEG", exif=exif)
+    assert Image.open(io.BytesIO(picture_file(Image.open(taken)))).size == (20, 40)
+    clear = Image.open(io.BytesIO(picture_file(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))))
+    assert clear.getpixel((4, 4)) == (255, 255, 255)
+
+
 @pytest.mark.parametrize(
     ("picture", "named"),
     [

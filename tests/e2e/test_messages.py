@@ -9,6 +9,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -285,6 +286,20 @@ def test_a_method_that_is_none_is_the_clients_fault(server: Server) -> None:
     answer = httpx.get(f"{server.api}/messages", headers={"x-api-key": KEY})
     assert answer.status_code == 405
     assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_models_have_what_anthropics_clients_read(server: Server) -> None:
+    headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+    (card,) = httpx.get(f"{server.api}/models", headers=headers).json()["data"]
+    assert (card["type"], card["object"], card["display_name"]) == ("model", "model", card["id"])
+    assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
+
+
+@pytest.mark.parametrize("path", ["", "/none"])
+def test_requests_have_ids_where_anthropics_clients_look(server: Server, path: str) -> None:
+    answer = post(server, path, said="Yes")
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+    assert answer.headers["request-id"].startswith("req_")
 
 
 def test_a_wrong_key(server: Server) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import websockets.sync.client
+from openai import OpenAI
+from sensorium import LocalEngine
 from sensorium.client import AsyncClient, Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,10 +29,14 @@ def run(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> object
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
+        ("chat_with_image.py", [SPEECH, "What?"]),
         ("demo.py", ["http://127.0.0.1:1"]),
         ("live_camera.py", ["camera", "What?"]),
         ("live_file.py", [SPEECH]),
+        ("plot_words.py", [SPEECH, "words.png"]),
+        ("structured_output.py", ["tiny-qwen3-vl"]),
         ("telephone_call.py", [SPEECH]),
+        ("transcribe_file.py", [SPEECH]),
         ("voice_agent.py", [SPEECH]),
     ],
 )
@@ -42,6 +48,8 @@ def test_ctrl_c_leaves_no_traceback(
 
     monkeypatch.setattr(Client, "__init__", stop)
     monkeypatch.setattr(AsyncClient, "__init__", stop)
+    monkeypatch.setattr(LocalEngine, "__init__", stop)
+    monkeypatch.setattr(OpenAI, "__init__", stop)
     monkeypatch.setattr(websockets.sync.client, "connect", stop)
     assert run(monkeypatch, script, *arguments) == 130
 

@@ -290,7 +290,7 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
     with pytest.raises(BadRequestError, match="did you mean `keywords`") as caught:
         parse(("keyword", "Kiel"))
     assert caught.value.code == "unknown_parameter"
-    with pytest.raises(BadRequestError, match=r"`timestamp_granularities\[\]` word"):
+    with pytest.raises(BadRequestError, match="`timestamp_granularities` word"):
         parse(("word_timestamps", "true"))
 
 

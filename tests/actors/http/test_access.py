@@ -89,7 +89,11 @@ async def test_a_clients_id_goes_through_to_tasks_and_answer(autojump_clock: obj
     seen: list[str | None] = []
     sent = await ask(answering(*OK, seen=seen), headers=[("X-Request-Id", "trace-1:2/3")])
     assert seen == ["trace-1:2/3"]
-    assert sent[0]["headers"] == [(b"a", b"b"), (b"x-request-id", b"trace-1:2/3")]
+    assert sent[0]["headers"] == [
+        (b"a", b"b"),
+        (b"request-id", b"trace-1:2/3"),
+        (b"x-request-id", b"trace-1:2/3"),
+    ]
     assert REQUEST_ID.get() is None
 
 
@@ -142,7 +146,7 @@ async def test_a_websocket_is_told_twice(caplog: pytest.LogCaptureFixture) -> No
         {"type": "websocket.close", "code": 1008},
     )
     sent = await ask(app, kind="websocket", subprotocols=["realtime", f"openai-insecure-api-key.{KEY}"])
-    assert sent[0]["headers"][0][0] == b"x-request-id"
+    assert [name for name, _ in sent[0]["headers"]] == [b"request-id", b"x-request-id"]
     opened, closed = fields(caplog)
     assert (opened["method"], opened["status"], "bytes" in opened) == ("WEBSOCKET", 101, False)
     assert (closed["bytes"], closed["close_code"]) == (5, 1008)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
+from sensorium import AsyncLocalEngine, LocalEngine
 from sensorium.actors.local.engine import as_prompts, spread
 from sensorium.actors.local.options import (
     Prompt,
@@ -18,6 +19,7 @@ from sensorium.actors.local.options import (
     read_prompt,
     read_samples,
 )
+from sensorium.actors.local.speech import read_wish
 from sensorium.actors.text.opening import Frames, Samples
 from sensorium.protocols.chat_content import MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
@@ -270,6 +272,35 @@ def test_samples_alone_are_at_16_khz_and_channels_are_mixed() -> None:
     assert np.array_equal(read_samples((np.stack([left, right], 1), 16_000), "audio"), left / 2)
     with pytest.raises(BadRequestError, match="n, channels"):
         read_samples((np.stack([left, right]), 16_000), "audio")
+
+
+def test_no_samples_are_told_as_of_a_file() -> None:
+    for nothing in (np.zeros(0, np.float32), (np.zeros(0), 8_000), (np.zeros((0, 2), np.int16), 8_000)):
+        with pytest.raises(BadRequestError, match=r"`audio` holds no audio samples\."):
+            read_samples(nothing, "audio")
+    with pytest.raises(BadRequestError, match="allowed are"):
+        read_samples(("x", 8_000), "audio")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("word_timestamps", "ask for `timestamp_granularities` word"),
+        ("beam", "did you mean `beam_size`"),
+        ("xyz", "there are: task, language"),
+    ],
+)
+def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
+    with pytest.raises(BadRequestError, match=f"`{name}` is no option here; {told}") as caught:
+        read_wish({name: True})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("kind", [LocalEngine, AsyncLocalEngine])
+def test_an_option_of_an_engine_that_is_none_is_told(kind: Any) -> None:  # noqa: ANN401
+    told = f"^{kind.__name__} has no option 'foo'; there are: device, dtype, .*, max_context, .*kernels$"
+    with pytest.raises(TypeError, match=told):
+        kind("tiny-whisper", foo=1)
 
 
 def test_no_limit_is_the_contexts() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from sensorium import AsyncLocalEngine
+from sensorium import AsyncLocalEngine, LocalEngine
 from sensorium.actors.kernel.nursery import open_work
 from sensorium.actors.local.core import LoadedLocal, LocalCore
 from sensorium.actors.local.options import Delta
@@ -94,6 +94,53 @@ def test_a_stream_that_was_closed_is_at_its_end_and_one_that_lost_its_engine_is_
                 engine.stream("x")
 
     run(library, main)
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_an_engine_is_entered_once_at_a_time(library: str) -> None:
+    """A second one would take its place, and it would never be closed."""
+    core = Core()
+    core.go_on.set()
+    engine = engine_of(core)
+
+    async def main() -> None:
+        for _ in range(2):
+            async with engine:
+                with pytest.raises(RuntimeError, match="running already"):
+                    await engine.__aenter__()
+                assert await anext(engine.stream("x")) == DELTA
+            assert core.ended.is_set()
+            core.ended.clear()
+
+    run(library, main)
+
+
+def test_so_is_one_of_a_plain_program() -> None:
+    core = Core()
+    core.go_on.set()
+    engine = LocalEngine("fake")
+    engine._core = lambda: core  # type: ignore[method-assign]
+    for _ in range(2):
+        with engine:
+            with pytest.raises(RuntimeError, match="running already"), engine:
+                pass
+            assert next(engine.stream("x")) == DELTA
+        assert core.ended.is_set()
+        core.ended.clear()
+
+
+def test_who_could_not_open_it_may_try_again() -> None:
+    core = Core()
+    engine = engine_of(core)
+
+    async def main() -> None:
+        with trio.move_on_after(0):
+            await engine.__aenter__()
+        core.go_on.set()
+        async with engine:
+            assert await anext(engine.stream("x")) == DELTA
+
+    run("trio", main)
 
 
 def test_another_task_may_close_it_and_who_opened_it_goes_on() -> None:

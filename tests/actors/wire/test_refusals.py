@@ -42,7 +42,7 @@ async def test_what_is_no_request_is_counted_and_told(name: str, monkeypatch: py
                 assert found.status == expected.status
             told, num_untold = server.told[-1]
             assert num_untold == 0
-            assert found.headers["x-request-id"] == told.request_id
+            assert found.headers["x-request-id"] == found.headers["request-id"] == told.request_id
             assert told.client == ("127.0.0.1", port)
             assert (told.status, told.code, told.method, told.path) == (
                 expected.status,
