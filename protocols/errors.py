@@ -132,7 +132,7 @@ class OverloadedError(SensoriumError):
         retry_after_s: float = 1.0,
     ) -> None:
         super().__init__(message, code=code, param=param)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s: float = retry_after_s
 
 
 class UnavailableError(SensoriumError):
@@ -141,7 +141,7 @@ class UnavailableError(SensoriumError):
     status = 503
     type = "server_error"
     default_code = "unavailable"
-    retry_after_s = 1.0
+    retry_after_s: float | None = 1.0
 
 
 class EngineFailedError(UnavailableError):
