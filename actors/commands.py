@@ -385,13 +385,15 @@ async def _watch_signals(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """The first signal asks the server to finish, the second one ends it at once; so does the first one
-    while models are loaded.
+    while models are loaded. A terminal that closes sends SIGHUP more than once, which hurries nobody; under
+    `nohup` it stays ignored.
     """
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
         task_status.started()
         async for number in signals:
             if not ready.is_set():
                 leave(number)
-            if stop.is_set():
+            if stop.is_set() and number != signal.SIGHUP:
                 scope.cancel()
             stop.set()

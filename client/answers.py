@@ -57,7 +57,7 @@ class AnswerLog:
 
     @property
     def usage(self) -> ResponseUsage | None:
-        """What it read and wrote; None before its end, and where it was cut off."""
+        """What it read and wrote until it ended; None before its end, and where the model read nothing."""
         return None if self.response is None else self.response.usage
 
     @property
@@ -105,7 +105,8 @@ class AnswerState:
 
     @property
     def usage(self) -> ResponseUsage | None:
-        """What was read and written, and how much of it was there already; None before its end."""
+        """What was read and written, and how much of it was there already; None before its end, and
+        where the model read nothing."""
         return self._log.usage
 
     @property

@@ -176,7 +176,7 @@ def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as folder:
         code = [str(source) for source in sources if source.suffix == ".c"]
         with ThreadPoolExecutor(os.cpu_count()) as compilers:
-            done = [compilers.submit(_run, [compiler, *flags, "-c", each], folder) for each in code]
+            done = [compilers.submit(_run, [compiler, "-w", *flags, "-c", each], folder) for each in code]
             for each in done:
                 each.result()
         objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
@@ -218,7 +218,8 @@ def _run(command: list[str], folder: str) -> None:
         command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+        # Without warnings (-w) the first lines are the cause.
+        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[:500]}")
 
 
 def _openmp_runtime() -> Path:

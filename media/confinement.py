@@ -15,6 +15,7 @@ import math
 import os
 import pkgutil
 import resource
+import signal
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -70,6 +71,7 @@ def confine(max_bytes: int, folder: str) -> None:
     `folder` becomes its working directory, whose files it may read and write.
     """
     global _held, _status_file
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes is for the server, which drains
     for limit, most in (
         (resource.RLIMIT_AS, max_bytes),
         (resource.RLIMIT_FSIZE, max_bytes),

@@ -30,6 +30,8 @@ class SensoriumError(Exception):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     default_code: ClassVar[str] = "internal_error"
+    retry_after_s: float | None = None
+    """When to try again, which becomes the `Retry-After` header; None: there is nothing to wait for."""
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
@@ -115,7 +117,7 @@ class FetchError(ClientError):
 
 
 class OverloadedError(SensoriumError):
-    """A stated bound was reached. `retry_after_s` becomes the `Retry-After` header."""
+    """A stated bound was reached."""
 
     status = 503
     type = "overloaded_error"
@@ -130,7 +132,7 @@ class OverloadedError(SensoriumError):
         retry_after_s: float = 1.0,
     ) -> None:
         super().__init__(message, code=code, param=param)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s: float = retry_after_s
 
 
 class UnavailableError(SensoriumError):
@@ -139,6 +141,14 @@ class UnavailableError(SensoriumError):
     status = 503
     type = "server_error"
     default_code = "unavailable"
+    retry_after_s: float | None = 1.0
+
+
+class EngineFailedError(UnavailableError):
+    """A model has failed for good: only the server's own restart helps."""
+
+    default_code = "engine_unavailable"
+    retry_after_s = None
 
 
 class DeviceLostError(UnavailableError):

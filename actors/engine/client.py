@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from ...engine.models.info import ModelInfo
-from ...protocols.errors import BadRequestError, InternalError, UnavailableError
+from ...protocols.errors import BadRequestError, EngineFailedError, InternalError, UnavailableError
 from ...protocols.messages import (
     INTERACTIVE,
     Align,
@@ -31,6 +31,13 @@ from ..kernel.supervisor import Health
 
 Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
 """Gives the features of items, in order."""
+
+
+def unavailable(name: str, health: Health) -> UnavailableError:
+    """Why a model is asked nothing that is not "ready"."""
+    if health == "failed":
+        return EngineFailedError(f"the model {name} has failed; the server must be restarted")
+    return UnavailableError(f"the model {name} is {health}", code="engine_unavailable")
 
 
 class EngineClient(Protocol):

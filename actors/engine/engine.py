@@ -50,7 +50,7 @@ from ..kernel.actor import InboxStatistics
 from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from .beams import check_beams, search
-from .client import EngineClient, Fetch
+from .client import EngineClient, Fetch, unavailable
 from .detokenizer import StreamId, TextReader, TextStream
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
@@ -276,7 +276,7 @@ class Engine(EngineClient):
 
     def _live(self) -> EngineGroup:
         if self._group is None or self.health != "ready":
-            raise UnavailableError(f"the model {self.name} is {self.health}")
+            raise unavailable(self.name, self.health)
         return self._group
 
     def _start(self) -> Sequence[Child]:

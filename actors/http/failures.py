@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...protocols import rest
-from ...protocols.errors import OverloadedError, SensoriumError, UnavailableError
+from ...protocols.errors import SensoriumError
 from ...protocols.message_answer import message_error, message_frame
 
 _MESSAGES: Final = "/v1/messages"
@@ -21,10 +21,8 @@ _JSON: Final = "application/json"
 def error_response(error: SensoriumError, path: str) -> Response:
     """The error body of that path with its status, and `Retry-After` where trying again makes sense."""
     headers: dict[str, str] = {}
-    if isinstance(error, OverloadedError):
+    if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    elif isinstance(error, UnavailableError):
-        headers["Retry-After"] = "1"
     elif error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     elif error.status == 426:

@@ -31,6 +31,7 @@ from ...protocols.messages import Lane, SamplingParams, SessionKey
 from ...protocols.realtime_responses import CachedDetails, InputDetails, OutputDetails, ResponseUsage
 from ...realtime.dialogue.effects import (
     AnswerBegan,
+    AnswerCounted,
     AnswerEnded,
     AnswerFailed,
     AnswerGrew,
@@ -195,16 +196,18 @@ class LiveAnswers:
             )
             machine = reading.machine()
             async with self._model.engine.generate(request) as stream:
-                await self._report(AnswerBegan(effect.response_id, len(prompt.token_ids)))
+                await self._report(AnswerBegan(effect.response_id, _usage(prompt, 0, 0)))
                 async for piece in stream:
                     check_answer(piece)
                     num_output += len(piece.token_ids)
                     num_cached = max(num_cached, piece.num_cached)
                     reason = piece.finish_reason
+                    usage = _usage(prompt, num_cached, num_output)
+                    await self._report(AnswerCounted(effect.response_id, usage))
                     for event in read_more(machine, piece.text, is_last=reason is not None):
                         if (fact := _fact(effect.response_id, event)) is not None:
                             await self._report(fact)
-        return AnswerEnded(effect.response_id, reason == "length", _usage(prompt, num_cached, num_output))
+        return AnswerEnded(effect.response_id, reason == "length")
 
     def _params(self, settings: AnswerSettings, prompt: Prompt) -> SamplingParams:
         info, wanted = self._model.prompter.builder.info, settings.max_output_tokens

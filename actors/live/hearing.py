@@ -70,10 +70,11 @@ class _Frames:
         self.frames = frames
         self.state = state
         self.scores: list[float] = []
-        self.reply: Reply[_Frames] = Reply()
+        self.reply = Reply[None]()
+        """Without itself: a cycle for every piece of sound would be left to the garbage collector."""
         self.is_wanted = True
 
-    def answering(self, reply: Reply[_Frames]) -> _Frames:
+    def answering(self, reply: Reply[None]) -> _Frames:
         """Answer there."""
         self.reply = reply
         return self
@@ -111,7 +112,7 @@ class VoiceActivityActor:
                     if len(work.scores) < len(work.frames):
                         waiting.append(work)
                     else:
-                        work.reply.set(work)
+                        work.reply.set(None)
 
     async def _score(self, batch: Sequence[_Frames]) -> None:
         try:

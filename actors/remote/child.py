@@ -61,7 +61,7 @@ Open = Callable[[Orders, Sequence[OpenedT]], OpenedT]
 def run_child(descriptor: int, open_next: Open[OpenedT]) -> NoReturn:
     """Run in the process' main thread until the other end of the socket `descriptor` is gone."""
     # The last is for writing to a terminal that stops who does so from the background, as this one is.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTTOU):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
     _tell_kernel()
     sock = socket.socket(fileno=descriptor)

@@ -26,7 +26,7 @@ from ...protocols.messages import (
     TokensAligned,
 )
 from ...protocols.statistics import EngineStatistics
-from ..engine.client import EngineClient, Fetch
+from ..engine.client import EngineClient, Fetch, unavailable
 from ..engine.detokenizer import TextStream
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Health
@@ -147,5 +147,5 @@ class RemoteEngine(EngineClient):
 
     def _live(self) -> Line:
         if self._line is None or self.health != "ready":
-            raise UnavailableError(f"the model {self.name} is {self.health}", code="engine_unavailable")
+            raise unavailable(self.name, self.health)
         return self._line

@@ -186,7 +186,7 @@ def decode(data: bytes) -> Message:
 def failed(error: errors.SensoriumError) -> Failed:
     """An error as data: of the nearest class that everybody knows."""
     kind = next(each.__name__ for each in type(error).mro() if hasattr(errors, each.__name__))
-    return Failed(kind, error.message, error.code, error.param, getattr(error, "retry_after_s", None))
+    return Failed(kind, error.message, error.code, error.param, error.retry_after_s)
 
 
 def raised(failed: Failed) -> errors.SensoriumError:

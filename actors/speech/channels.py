@@ -6,14 +6,14 @@ read together in the order in which their sentences begin.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
-from .joining import join_texts
+from .joining import separator
 from .model import Samples
 
 
@@ -40,12 +40,9 @@ async def transcribe_channels(
 
 def together(channels: Sequence[Transcript]) -> Transcript:
     """One transcript of all channels, at least one, whose segments say which they are of."""
-    segments = [
-        msgspec.structs.replace(segment, id=number)
-        for number, segment in enumerate(
-            sorted((segment for channel in channels for segment in channel.segments), key=_place)
-        )
-    ]
+    segments = list(
+        _read_together(sorted((segment for channel in channels for segment in channel.segments), key=_place))
+    )
     main = max(channels, key=_speaking_time_s)
     heard = [main.language, *(code for channel in channels for code in channel.languages)]
     logprobs = [
@@ -55,7 +52,7 @@ def together(channels: Sequence[Transcript]) -> Transcript:
     ]
     num_tokens = sum(count for _, count in logprobs)
     return Transcript(
-        text=_read_together(segments),
+        text="".join(segment.text for segment in segments).strip(),
         language=main.language,
         duration=main.duration,
         languages=tuple(dict.fromkeys(code for code in heard if code)),
@@ -84,17 +81,21 @@ def _marked(transcript: Transcript, channel: int) -> Transcript:
     )
 
 
-def _read_together(segments: Sequence[Segment]) -> str:
-    """The text of segments in order. Behind one of its own channel each stands as it does there."""
-    text = ""
+def _read_together(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """Segments in order, numbered, their texts joining to one. Behind one of its own channel each stands as
+    it does there, else with one separator in front."""
+    whole, gap = "", ""  # `gap` is the white space behind, which belongs to what the same channel says next
     before: int | UnsetType = UNSET
-    for segment in segments:
-        if text and segment.channel == before:
-            text += segment.text
-        else:
-            text = join_texts((text, segment.text.strip()))
-        before = segment.channel
-    return text
+    for number, segment in enumerate(segments):
+        text, said = "", segment.text.lstrip()
+        if segment.channel == before:
+            text = gap + segment.text
+        elif said:
+            text = separator(whole or said[0], said) + said
+        if text:
+            before, gap = segment.channel, text[len(text.rstrip()) :]
+        whole += text.rstrip()
+        yield msgspec.structs.replace(segment, id=number, text=text.rstrip())
 
 
 def _place(segment: Segment) -> tuple[float, int]:

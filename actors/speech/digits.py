@@ -25,6 +25,7 @@ from text_to_num import find_numbers
 from ...protocols.numerals import DIGIT_LANGUAGES
 from ...protocols.transcript import TokenLogProb, Word
 from .family import RangeAnswer
+from .word_probabilities import written_bytes
 
 _STAYS_UP_TO: Final = 3.0
 _PIECE: Final = re.compile(r"\w+|\W")
@@ -281,13 +282,14 @@ def _tokens(
     data: bytes, tokens: Sequence[TokenLogProb], changes: Sequence[_Change]
 ) -> Iterator[TokenLogProb]:
     """Where the tokens are not those of the text, they stay as they are."""
-    said = b"".join(token.data for token in tokens)
+    pieces = written_bytes(tokens)
+    said = b"".join(pieces)
     lead = said.find(data)
     if lead < 0:
         yield from tokens
         return
     moved = [_Change(lead + each.start, lead + each.end, each.written) for each in changes]
-    ends = list(itertools.accumulate((len(token.data) for token in tokens), initial=0))
+    ends = list(itertools.accumulate(map(len, pieces), initial=0))
     for first, last, within in _groups(ends[1:], moved):
         if not within:
             yield from tokens[first:last]

@@ -6,18 +6,41 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Final
 
 from msgspec.structs import replace
 
 from ...protocols.transcript import TokenLogProb, Word
 
+_NO_CHARACTER: Final = "\ufffd".encode()
+
+
+def written_bytes(tokens: Sequence[TokenLogProb]) -> list[bytes]:
+    """The bytes of each token as they stand in the text, which has U+FFFD where they are no character: of
+    its three bytes each token has some that has some of theirs."""
+    data, at = b"".join(token.data for token in tokens), 0
+    units = [data[index : index + 1] for index in range(len(data))]
+    while True:
+        try:
+            data[at:].decode()
+        except UnicodeDecodeError as error:
+            most = error.end - error.start - 1  # of at most three
+            shares = [*(_NO_CHARACTER[index : index + 1] for index in range(most)), _NO_CHARACTER[most:]]
+            units[at + error.start : at + error.end] = shares
+            at += error.end
+        else:
+            break
+    ends = list(accumulate((len(token.data) for token in tokens), initial=0))
+    return [b"".join(units[start:end]) for start, end in pairwise(ends)]
+
 
 def with_probabilities(words: Sequence[Word], tokens: Sequence[TokenLogProb]) -> Iterator[Word]:
     """The words of an answer, which follow each other in its tokens, with their probabilities. One that is
     not in the tokens has none."""
-    data = b"".join(token.data for token in tokens)
-    ends = list(accumulate(len(token.data) for token in tokens))
+    pieces = written_bytes(tokens)
+    data = b"".join(pieces)
+    ends = list(accumulate(map(len, pieces)))
     passed = 0
     for word in words:
         said = word.word.encode()
@@ -36,8 +59,8 @@ def tokens_of_text(tokens: Sequence[TokenLogProb], text: str) -> tuple[TokenLogP
     where the text was cut amid a token."""
     kept = list[TokenLogProb]()
     rest = text.encode()
-    for token in tokens:
-        data = token.data if kept else token.data.lstrip()
+    for token, written in zip(tokens, written_bytes(tokens), strict=True):
+        data = written if kept else written.lstrip()
         if rest.startswith(data):
             kept.append(token)
             rest = rest[len(data) :]

@@ -52,6 +52,7 @@ from .config import DialogueConfig
 from .editor import Editor
 from .effects import (
     AnswerBegan,
+    AnswerCounted,
     AnswerEnded,
     AnswerFact,
     AnswerFailed,
@@ -203,8 +204,10 @@ class Dialogue:
             return
         match fact:
             case AnswerBegan():
-                self._truncator.learn(response.size, fact.num_tokens)
-                response.begin()
+                self._truncator.learn(response.size, fact.usage.input_tokens)
+                response.begin(fact.usage)
+            case AnswerCounted():
+                response.usage = fact.usage
             case AnswerGrew():
                 response.grow(fact.text)
             case CallBegan():
@@ -379,8 +382,7 @@ class Dialogue:
             self._outgoing.do(StopResponding(response.id))
         if fact is not None and fact.is_cut:
             reason = "max_output_tokens"
-        usage = None if fact is None else fact.usage
-        response.end(status, reason=reason, error=error, usage=usage)
+        response.end(status, reason=reason, error=error)
 
     def _place(self, response: Response, item: Item) -> ItemId | None:
         """Put an output behind what it answers to, and behind the outputs before it."""

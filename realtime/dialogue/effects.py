@@ -39,9 +39,10 @@ class ClipParts(msgspec.Struct, frozen=True):
 class Respond(msgspec.Struct, frozen=True):
     """Answer a conversation, whose media were opened before (those of a response's own input were not).
 
-    Answered by `AnswerBegan`, any number of `AnswerGrew`, `CallBegan` and `CallGrew`, and one `AnswerEnded`;
-    or at any time by one `AnswerFailed`, which is the end then. `is_apart`: the next one of the session does
-    not go on from it. A prompt of more than `max_tokens` fails, as one that is longer than the context.
+    Answered by `AnswerBegan`, any number of `AnswerCounted`, `AnswerGrew`, `CallBegan` and `CallGrew`, and
+    one `AnswerEnded`; or at any time by one `AnswerFailed`, which is the end then. `is_apart`: the next one
+    of the session does not go on from it. A prompt of more than `max_tokens` fails, as one that is longer
+    than the context.
     """
 
     response_id: str
@@ -138,7 +139,14 @@ class AnswerBegan(msgspec.Struct, frozen=True):
     """The model reads a prompt of so many tokens."""
 
     response_id: str
-    num_tokens: int = 0
+    usage: ResponseUsage
+
+
+class AnswerCounted(msgspec.Struct, frozen=True):
+    """What was read and written so far, ahead of the newest tokens' text, which thoughts have none of."""
+
+    response_id: str
+    usage: ResponseUsage
 
 
 class AnswerGrew(msgspec.Struct, frozen=True):
@@ -168,7 +176,6 @@ class AnswerEnded(msgspec.Struct, frozen=True):
 
     response_id: str
     is_cut: bool
-    usage: ResponseUsage
 
 
 class AnswerFailed(msgspec.Struct, frozen=True):
@@ -214,7 +221,7 @@ class HasReadAhead(msgspec.Struct, frozen=True):
     plan: int
 
 
-AnswerFact = AnswerBegan | AnswerGrew | CallBegan | CallGrew | AnswerEnded | AnswerFailed
+AnswerFact = AnswerBegan | AnswerCounted | AnswerGrew | CallBegan | CallGrew | AnswerEnded | AnswerFailed
 MediaFact = MediaOpened | MediaRefused | FrameLookedAt | FrameRefused | PairEncoded | PairRefused
 DialogueFact = AnswerFact | MediaFact | HasReadAhead
 """What the actor reports."""

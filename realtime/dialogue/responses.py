@@ -92,6 +92,8 @@ class Response:
         """Of the prompt, when the model was asked."""
         self.has_begun = False
         """The model reads."""
+        self.usage: ResponseUsage | None = None
+        """What it read and wrote so far; None before it reads."""
         self._outgoing = outgoing
         self._new_item_id = new_item_id
         self._place = place
@@ -124,9 +126,10 @@ class Response:
         self._outgoing.send(ResponseCreated(response=self._view("in_progress")))
         self._outgoing.send(RateLimitsUpdated(rate_limits=[]))
 
-    def begin(self) -> None:
+    def begin(self, usage: ResponseUsage) -> None:
         """The model reads. Where it may call, what it says is an item once it says something."""
         self.has_begun = True
+        self.usage = usage
         if not self.settings.tools.use.tools:
             self._begin_message()
 
@@ -170,7 +173,6 @@ class Response:
         *,
         reason: EndReason | None = None,
         error: SensoriumError | None = None,
-        usage: ResponseUsage | None = None,
     ) -> None:
         """It is over; what was said of it remains."""
         if self.has_begun and not self.outputs:
@@ -180,7 +182,7 @@ class Response:
         if status != "completed":
             fault = None if error is None else ResponseFault(error.type, error.code, error.message)
             details = StatusDetails(type=status, reason=reason or UNSET, error=fault or UNSET)
-        self._outgoing.send(ResponseDone(response=self._view(status, details, usage)))
+        self._outgoing.send(ResponseDone(response=self._view(status, details)))
 
     @property
     def _index(self) -> int:
@@ -235,12 +237,7 @@ class Response:
             send(ConversationItemDone(item=item.view(), previous_item_id=self._before(item)))
         send(ResponseOutputItemDone(response_id=self.id, item=item.view(), output_index=self._index))
 
-    def _view(
-        self,
-        status: ResponseStatus,
-        details: StatusDetails | None = None,
-        usage: ResponseUsage | None = None,
-    ) -> ResponseView:
+    def _view(self, status: ResponseStatus, details: StatusDetails | None = None) -> ResponseView:
         return ResponseView(
             id=self.id,
             status=status,
@@ -250,5 +247,5 @@ class Response:
             output_modalities=["text"],
             max_output_tokens=self.settings.max_output_tokens,
             metadata=self._metadata,
-            usage=usage,
+            usage=self.usage,
         )

@@ -110,6 +110,18 @@ def test_a_scrape_comes_metric_by_metric() -> None:
     assert [line.split()[0] for part in parts for line in part.splitlines()] == names
 
 
+def test_a_metric_of_many_labels_comes_in_portions() -> None:
+    metrics = Metrics()
+    for number in range(40):
+        metrics.request_duration.labels(f"/v1/{number}").observe(1.0)
+        metrics.requests.labels(f"/v1/{number}", "200").inc(number)
+    parts = list(metrics.parts())
+    assert max(part.count(b"\n") for part in parts) < 110
+    its = [part for part in parts if b"sensorium_request_duration_seconds" in part]
+    assert len(its) > 5
+    assert b"".join(its) == generate_latest(metrics.request_duration)
+
+
 def test_names_are_as_promtool_would_have_them() -> None:
     """The rules of `promtool check metrics`, over everything a server can export."""
     text = full().render().decode()

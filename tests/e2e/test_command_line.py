@@ -112,6 +112,33 @@ def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
         assert process.wait(20) == 0
 
 
+def test_a_terminal_that_closes_drains_the_server(lights: bytes) -> None:
+    """Kernel and shell both tell of it, and the server's processes are told, too."""
+    with serving("tiny-qwen3-asr", "--port", "0") as (process, url):
+        with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
+            session.configure(turn_detection={"type": "server_vad"})
+            session.append(pcm(lights)[: 2 * 24_000] + silence(0.1))
+            session.until("speech_started")
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert children
+            for pid in [*map(int, children), process.pid, process.pid]:
+                os.kill(pid, signal.SIGHUP)
+            code, _ = session.until_closed()
+            assert code == 1012
+            assert session.seen("completed")
+            assert session.seen("error")[-1]["error"]["code"] == "server_draining"
+        assert process.wait(20) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_under_nohup_it_outlives_its_terminal() -> None:
+    with serving("tiny-whisper", "--port", "0", command=("nohup", *SENSORIUM)) as (process, _):
+        status = Path(f"/proc/{process.pid}/status").read_text().split()
+        ignored = int(status[status.index("SigIgn:") + 1], 16)
+        assert ignored & 1 << (signal.SIGHUP - 1)
+        assert leaves(process, signal.SIGTERM)[0] == 0
+
+
 def test_options_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text('port = 0\nserved_model_name = ["mine"]\n')

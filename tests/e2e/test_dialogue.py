@@ -114,6 +114,13 @@ def test_cancelled_answers_are_over_at_once(text_server: Server) -> None:
         assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "client_cancelled")
         wait_until(lambda: engine.statistics().num_running == 0, timeout_s=2.0)
         assert words_of(done)
+        num_output = done["usage"]["output_tokens"]
+        asked = {"input": [text("Tell me a long story")], "conversation": "none"}
+        talk.create(temperature=1.5, seed=1, max_output_tokens=num_output, **asked)
+        again = talk.finish()
+        assert words_of(again).startswith(words_of(done))
+        assert again["usage"]["output_tokens"] == num_output
+        assert again["usage"]["input_tokens"] == done["usage"]["input_tokens"] > 0
         talk.session.send({"type": "response.cancel"})
         assert talk.error()["code"] == "response_cancel_not_active"
 

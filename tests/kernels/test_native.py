@@ -192,6 +192,18 @@ def test_a_compiler_that_fails_leaves_nothing(cache: Path, tmp_path: Path) -> No
     assert not list(cache.iterdir())
 
 
+@needs_compiler
+def test_a_compiler_that_fails_says_why_and_not_what_it_warns_of(cache: Path, tmp_path: Path) -> None:
+    warning = '#warning "harmless"\n' * 20
+    (tmp_path / "cause.h").write_text(f'{warning}#error "the cause"\n{warning}')
+    compiler = tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("cc")} -include {tmp_path}/cause.h "$@"\n')
+    compiler.chmod(0o755)
+    with pytest.raises(RuntimeError, match="the cause") as failed:
+        native.build(cache, compiler=str(compiler))
+    assert "harmless" not in str(failed.value)
+
+
 @pytest.mark.usefixtures("unbuilt")
 def test_without_a_compiler_the_log_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

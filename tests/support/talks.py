@@ -20,6 +20,7 @@ from sensorium.protocols.realtime_responses import InputDetails, OutputDetails, 
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.dialogue.effects import (
     AnswerBegan,
+    AnswerCounted,
     AnswerEnded,
     AnswerFailed,
     AnswerGrew,
@@ -37,17 +38,21 @@ from support.dialogs import Dialog
 from support.raw_socket import check_shape
 
 Event = dict[str, Any]
-USAGE = ResponseUsage(
-    total_tokens=7,
-    input_tokens=5,
-    output_tokens=2,
-    input_token_details=InputDetails(text_tokens=5),
-    output_token_details=OutputDetails(text_tokens=2),
-)
 PICTURE = "data:image/png;base64," + base64.b64encode(b"a picture").decode()
 BEGINNING = ["response.output_item.added", "response.content_part.added"]
 CALL_END = ["response.function_call_arguments.done", "response.output_item.done"]
 END = ["response.output_text.done", "response.content_part.done", "response.output_item.done"]
+
+
+def usage(num_input: int, num_output: int) -> ResponseUsage:
+    """Of so many tokens of text."""
+    return ResponseUsage(
+        total_tokens=num_input + num_output,
+        input_tokens=num_input,
+        output_tokens=num_output,
+        input_token_details=InputDetails(text_tokens=num_input),
+        output_token_details=OutputDetails(text_tokens=num_output),
+    )
 
 
 def said(text: str, role: str = "user", **fields: object) -> Event:
@@ -162,8 +167,12 @@ class Talk(Dialog):
     def begin(self, response_id: str | None = None, *, num_tokens: int = 0) -> str:
         """The model reads."""
         found = response_id or self.ask().response_id
-        self.tell(AnswerBegan(found, num_tokens))
+        self.tell(AnswerBegan(found, usage(num_tokens, 0)))
         return found
+
+    def count(self, num_input: int, num_output: int, response_id: str | None = None) -> None:
+        """So many tokens were read and written."""
+        self.tell(AnswerCounted(response_id or self.ask().response_id, usage(num_input, num_output)))
 
     def grow(self, text: str, response_id: str | None = None) -> None:
         """More of the answer."""
@@ -182,7 +191,7 @@ class Talk(Dialog):
         """The answer is complete."""
         found = response_id or self.ask().response_id
         del self.questions[found]
-        self.tell(AnswerEnded(found, is_cut, USAGE))
+        self.tell(AnswerEnded(found, is_cut))
 
     def break_off(self, error: SensoriumError, response_id: str | None = None) -> None:
         """There is no (more of the) answer."""

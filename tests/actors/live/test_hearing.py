@@ -3,6 +3,7 @@ a session hears exactly what it would hear frame by frame."""
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -201,6 +202,21 @@ async def test_a_lone_backlog_gets_long_batches_and_a_bound_of_streams_holds() -
         assert sum(map(len, model.rows)) == hearing.MAX_STREAMS * 4
         scores = await actor.open_ear().hear(marked(3, 2 * hearing.BATCH_FRAMES))
         assert len(scores) == 2 * hearing.BATCH_FRAMES
+
+
+async def test_what_was_heard_leaves_nothing_to_the_garbage_collector(model: VoiceActivityModel) -> None:
+    """A full collection holds the loop, and a cycle for every piece of sound brings it about."""
+    async with running(model) as actor:
+        ear = actor.open_ear()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(4):
+                await ear.hear(np.zeros(FRAME_SAMPLES, np.float32))
+            left = [each for each in gc.get_objects() if isinstance(each, hearing._Frames)]
+        finally:
+            gc.enable()
+    assert len(left) <= 1, "but the last, which the actor has in hand until the next"
 
 
 async def test_audio_without_a_whole_frame_asks_nobody() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from sensorium.actors.http.failures import error_response
 from sensorium.actors.kernel.supervisor import Health, RestartPolicy
 from sensorium.actors.remote.client import RemoteEngine
 from sensorium.actors.remote.process import EngineProcess, EngineProcessError
@@ -91,6 +92,10 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
         os.kill(third, signal.SIGKILL)
         await until(lambda: health(engine) == "failed")
+        with pytest.raises(UnavailableError, match="must be restarted") as refused:
+            await engine.complete(request("a"))
+        assert refused.value.code == "engine_unavailable"
+        assert "retry-after" not in error_response(refused.value, "/v1/models").headers
         assert process.pid() is None
         nursery.cancel_scope.cancel()
     assert not any(map(is_there, (first, second, third)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sensorium.actors.speech.channels import together
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.protocols.transcript import Segment, Transcript, TranscriptionOptions, Word
@@ -74,6 +76,31 @@ def test_figures_are_of_all_channels_and_the_language_of_who_speaks_most() -> No
 def test_words_of_one_moment_stand_in_the_order_of_the_channels() -> None:
     both = [Transcript("a", "en", 1.0, words=(Word("a", 0.0, 1.0, channel=channel),)) for channel in range(2)]
     assert [word.channel for word in together(both[::-1]).words] == [0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.text(alphabet="a 你", max_size=3)), max_size=6))
+def test_texts_of_segments_join_to_the_text(said: list[tuple[int, str]]) -> None:
+    channels = [
+        transcript(
+            "en",
+            *((at, at + 1.0, text) for at, (whose, text) in enumerate(said) if whose == channel),
+            channel=channel,
+        )
+        for channel in range(2)
+    ]
+    heard = together(channels)
+    assert "".join(segment.text for segment in heard.segments).strip() == heard.text
+    assert [segment.text.strip() for segment in heard.segments] == [text.strip() for _, text in said]
+    alone = together(channels[:1])
+    assert alone.text == "".join(segment.text for segment in channels[0].segments).strip()
+
+
+def test_a_pause_of_the_other_channel_leaves_one_space() -> None:
+    first = transcript("en", (0.0, 1.0, " Yes, "), (4.0, 5.0, "I do. "), channel=0)
+    other = transcript("en", (2.0, 3.0, " Do you? "), channel=1)
+    heard = together([first, other])
+    assert heard.text == "Yes, Do you? I do."
+    assert [segment.text for segment in heard.segments] == [" Yes,", " Do you?", " I do."]
 
 
 def test_a_channel_that_speaks_on_is_written_as_alone() -> None:

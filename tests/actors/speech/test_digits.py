@@ -129,6 +129,13 @@ def test_tokens_that_are_not_those_of_the_text_stay() -> None:
     assert (changed.text, changed.tokens) == ("20", (token,))
 
 
+def test_a_token_that_is_no_character_keeps_no_number_from_being_written() -> None:
+    pieces = (b" a\xe4", b"\xbb", b" twen", b"ty", b" cats")
+    tokens = tuple(TokenLogProb(piece.decode(errors="replace"), piece, -1.0) for piece in pieces)
+    changed, _ = answer_in_digits(RangeAnswer("a\ufffd twenty cats", tokens=tokens), (), "en")
+    assert [token.data for token in changed.tokens] == [*pieces[:2], b" 20", b" cats"]
+
+
 @given(said=TEXTS, language=LANGUAGES, cuts=st.lists(st.integers(0, 200), max_size=30))
 def test_words_and_tokens_join_to_the_text(said: str, language: str | None, cuts: list[int]) -> None:
     words = [Word(word, float(at), at + 0.5) for at, word in enumerate(said.split())]

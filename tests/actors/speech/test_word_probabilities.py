@@ -26,9 +26,18 @@ def words(*said: str) -> list[Word]:
         ([(b" caf\xc3", 0.5), (b"\xa9.", 0.25)], ["café."], [0.375]),
         ([("今".encode(), 0.5), ("日は".encode(), 0.25)], ["今日", "は"], [0.375, 0.25]),
         ([(b" a", 0.5), (b" b", 0.25)], ["a", "c", "b"], [0.5, UNSET, 0.25]),
+        ([(b" a\xe4", 0.5), (b"\xbb", 0.25), (b" b\xff", 0.75)], ["a\ufffd", "b\ufffd"], [0.375, 0.75]),
         ([], ["a"], [UNSET]),
     ],
-    ids=["several tokens", "shared tokens", "half characters", "no spaces", "not said", "no tokens"],
+    ids=[
+        "several tokens",
+        "shared tokens",
+        "half characters",
+        "no spaces",
+        "not said",
+        "no characters",
+        "no tokens",
+    ],
 )
 def test_a_word_is_as_sure_as_its_tokens(
     pieces: list[tuple[bytes, float]], said: list[str], probabilities: list[object]
@@ -48,6 +57,7 @@ def test_a_word_is_as_sure_as_its_tokens(
         ([b" ", b"a", b"b "], "ab ", [0, 1, 2]),
         ([b" no", b" nono"], "no no", [0, 1]),
         ([b" \xe4", b"\xbb"], "\ufffd", [0, 1]),
+        ([b" \xe4\xbb", b" no", b" no", b" no", b"\xff."], "\ufffd no\ufffd.", [0, 1, 4]),
         ([b" no"], "", []),
     ],
     ids=[
@@ -56,6 +66,7 @@ def test_a_word_is_as_sure_as_its_tokens(
         "no loop",
         "amid a token",
         "no characters",
+        "a loop beside no characters",
         "nothing is left",
     ],
 )

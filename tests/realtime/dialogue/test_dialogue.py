@@ -36,7 +36,7 @@ def test_a_question_and_its_answer_in_order() -> None:
     question = talk.add(said("How many?"))
     talk.client({"type": "response.create"})
     assert talk.prompt() == [("user", "How many?")]
-    talk.reply("Three", " cats.")
+    talk.reply("Three", " cats.", num_tokens=5)
     assert talk.names() == [
         "response.created",
         "rate_limits.updated",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from support.talks import Talk, said, shown
+from sensorium.protocols.errors import UnavailableError
+from support.talks import Talk, said, shown, usage
 
 
 def speak(talk: Talk, words: str = "how many") -> None:
@@ -76,6 +78,27 @@ def test_barge_in_ends_the_answer_and_tells_what_had_been_said() -> None:
     talk.speak(400, "wait")
     talk.silence(700, "wait")
     assert [who for who, _ in talk.prompt()] == ["user", "assistant", "user"]
+
+
+def test_an_answer_that_is_cut_off_tells_what_was_read_and_written() -> None:
+    talk = Talk()
+    speak(talk)
+    talk.begin(num_tokens=40)
+    talk.count(40, 1)
+    talk.grow("There")
+    talk.count(40, 3)
+    talk.grow(" are three")
+    talk.speak(200, "wait")
+    talk.silence(700, "wait")
+    talk.begin(num_tokens=50)
+    talk.break_off(UnavailableError("gone"))
+    talk.read()
+    talk.respond()
+    talk.break_off(UnavailableError("gone"))
+    cut, broken, unread = [event["response"] for event in talk.of("response.done")]
+    assert (cut["status"], cut["usage"]) == ("cancelled", msgspec.to_builtins(usage(40, 3)))
+    assert (broken["status"], broken["usage"]) == ("failed", msgspec.to_builtins(usage(50, 0)))
+    assert (unread["status"], unread["usage"]) == ("failed", None)
 
 
 def test_a_turn_comes_behind_the_items_before_it() -> None:
