@@ -95,6 +95,8 @@ class Conversation:
     """Whether the form that is asked for is that of text (`response_format`): calls have theirs."""
     thinking_budget: int | None = None
     """Tokens that the answer may think with."""
+    is_budget_optional: bool = False
+    """It was given because it has to be: where it cannot be kept, it is not."""
     media_wishes: MediaWishes = NOTHING_WISHED
     """How its media are to be looked at."""
 

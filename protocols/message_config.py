@@ -18,7 +18,6 @@ FIELD_NAMES: Final = (
     ("response_format.json_schema.schema", "output_config.format.schema"),
     ("response_format", "output_config.format"),
     ("stop", "stop_sequences"),
-    ("thinking_token_budget", "thinking.budget_tokens"),
 )
 """What chat's rules are about, by this API's names."""
 _KEEPS_ALL: Final = {"type": "clear_thinking_20251015", "keep": "all"}

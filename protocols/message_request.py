@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -208,7 +208,7 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
         chat = msgspec.structs.replace(chat, continue_final_message=True)  # as this API does
     with _own_names():
         conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
-    return AskedMessage(request, chat, conversation)
+    return AskedMessage(request, chat, replace(conversation, is_budget_optional=True))
 
 
 _OWN_NAMES: Final = (

@@ -251,10 +251,8 @@ def _messages(messages: Sequence[Message]) -> tuple[ChatMessage, ...]:
 
 def _conversation(messages: tuple[ChatMessage, ...], template_kwargs: dict[str, Any]) -> Conversation:
     own = {field.name for field in fields(Conversation)} & set(template_kwargs)
-    settings = {
-        name: template_kwargs.pop(name)
-        for name in own - {"messages", "template_kwargs", "tool_use", "thinking_budget"}
-    }
+    own -= {"messages", "template_kwargs", "tool_use", "thinking_budget", "is_budget_optional"}
+    settings = {name: template_kwargs.pop(name) for name in own}
     return Conversation(messages=messages, template_kwargs=template_kwargs, **settings)
 
 

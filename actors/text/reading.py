@@ -80,6 +80,8 @@ class AnswerReading:
         start_ids = text.encode(start, allow_special=True)
         end_ids = tuple(token_id for end in ends if (token_id := text.added_id(end)) is not None)
         if not start_ids or text.added_id(ends[0]) is None:
+            if self._conversation.is_budget_optional:
+                return None
             raise BadRequestError(
                 f"`thinking_token_budget`: no token of `{self._builder.info.name}` ends its thoughts.",
                 param="thinking_token_budget",
