@@ -125,7 +125,7 @@ def test_an_item_whose_transcription_fails_is_reported_as_failed(
             session.append(pcm(lights))
             session.commit()
             failed = session.until("failed")
-        assert failed["error"]["code"] == "unavailable"
+        assert failed["error"]["code"] == "engine_unavailable"
         wait_until(lambda: server.service.is_ready)
         session.append(pcm(lights))
         session.commit()

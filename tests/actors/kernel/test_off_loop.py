@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from functools import partial
 
@@ -21,11 +22,11 @@ async def test_short_work_is_done_at_once() -> None:
 
 async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "num_processors", lambda: 2)
-    began: list[str] = []
+    began: queue.SimpleQueue[str] = queue.SimpleQueue()
     may_end = threading.Semaphore(0)
 
     def work(name: str) -> None:
-        began.append(name)
+        began.put(name)
         may_end.acquire()
 
     async def ask(name: str) -> None:
@@ -36,11 +37,15 @@ async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.M
         for name in ("a1", "a2", "a3", "a4", "b1"):
             nursery.start_soon(ask, name)
             await wait_all_tasks_blocked(0.01)
-        waiting = trio.to_thread.current_default_thread_limiter().statistics().borrowed_tokens
-        may_end.release(5)
-    assert waiting == 2
-    assert set(began[:2]) == {"a1", "a2"}
-    assert began.index("b1") < began.index("a4")
+        working = trio.to_thread.current_default_thread_limiter().statistics().borrowed_tokens
+        order = [await trio.to_thread.run_sync(began.get) for _ in range(2)]
+        for _ in range(3):
+            may_end.release()
+            order.append(await trio.to_thread.run_sync(began.get))
+        may_end.release(2)
+    assert working == 2
+    assert set(order[:2]) == {"a1", "a2"}
+    assert order[2:] == ["a3", "b1", "a4"]
 
 
 async def test_no_session_waits_behind_all_long_prompts_of_its_caller(
