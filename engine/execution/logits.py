@@ -151,7 +151,7 @@ def _apply_grammars(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:
 
 def _end_thoughts(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     """Leave nothing but the end of thoughts where a budget is used up, and that may come: in the midst of a
-    character a grammar has it wait."""
+    character a grammar has it wait. An id outside the vocabulary is ignored, as everywhere."""
     ends: dict[int, int] = {}
     for span in spans:
         thoughts = span.state.thoughts
@@ -159,7 +159,7 @@ def _end_thoughts(logits: Tensor, spans: Sequence[RowSpan]) -> None:
             continue
         for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):
             thoughts = thoughts.follow(token_ids)
-            if thoughts.must_end:
+            if thoughts.must_end and thoughts.budget.ends[0] < logits.shape[1]:
                 ends[row] = thoughts.budget.ends[0]
     if not ends:
         return

@@ -219,3 +219,5 @@ def test_thoughts_go_on_where_they_cannot_end() -> None:
     )
     found = ruled(random_logits(1, 4), sampling, [], [], [])
     assert torch.isneginf(found).sum() == 1
+    outside = msgspec.structs.replace(PLAIN, thoughts=ThoughtBudget(0, (1,), (VOCAB,), is_open=True))
+    assert torch.equal(ruled(random_logits(1, 4), outside, [], [], []), random_logits(1, 4))
