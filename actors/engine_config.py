@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ..engine.models.memory import MemorySize
 from ..engine.text.tools.machine import ToolParser
-from .option_checks import check, memory_size, read_pins, read_template_kwargs
+from .option_checks import check, check_file, memory_size, read_pins, read_template_kwargs
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -134,6 +134,7 @@ class EngineConfig:
         memory_size("kv_memory", self.kv_memory)
         memory_size("encoder_memory", self.encoder_memory)
         read_pins(self.pin_kernels)
+        check_file("chat_template", self.chat_template)  # before weights are read
         read_template_kwargs(self.default_chat_template_kwargs)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,12 @@ def check_bytes(option: str, value: str) -> None:
     if size is None or size.unit != "bytes":
         name = option.replace("_", "-")
         raise ConfigError(f"--{name} is {value!r}; allowed: a size as 2GiB or 512MiB")
+
+
+def check_file(option: str, value: str) -> None:
+    """Raise ConfigError for a path of no file; empty: there is none."""
+    if value and not Path(value).is_file():
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}: no such file")
 
 
 def memory_size(option: str, value: str) -> MemorySize | None:

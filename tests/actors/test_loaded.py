@@ -47,12 +47,12 @@ def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path
 
 
 def test_a_template_that_is_none_ends_the_start(folder: Path, tmp_path: Path) -> None:
-    for source in (None, "{% for message in messages %}"):
-        template = tmp_path / "broken.jinja"
-        if source is not None:
-            template.write_text(source)
-        with pytest.raises(ModelLoadError, match=r"broken\.jinja cannot be read"):
-            prompts(folder, chat_template=str(template))
+    template = tmp_path / "broken.jinja"
+    with pytest.raises(ConfigError, match=r"broken\.jinja': no such file"):
+        EngineConfig(chat_template=str(template))
+    template.write_text("{% for message in messages %}")
+    with pytest.raises(ModelLoadError, match=r"broken\.jinja cannot be read"):
+        prompts(folder, chat_template=str(template))
 
 
 @pytest.mark.parametrize(
