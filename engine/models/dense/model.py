@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -26,9 +25,9 @@ from ....kernels.logits import head_logits
 from ....kernels.paged_attention import PagedBatch, paged_attention
 from ....kernels.rms_norm import rms_norm
 from ....kernels.rotary import RotaryTable, rotary_table
-from ....protocols.messages import FLOAT_BYTES, Features, FloatType
+from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, MediaEmbedding, StepBatch
+from ..base import EncoderOutput, MediaEmbedding, StepBatch, is_whole, values_of
 from ..info import ModelInfo
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import TensorReader
@@ -47,11 +46,6 @@ from .traits import architecture_traits
 RENAMES = (("model.", ""),)
 """Tensors are stored with this prefix, except by those who saved the decoder alone."""
 TIED = {"lm_head.weight": "embed_tokens.weight"}
-_TYPES: Final[dict[FloatType, torch.dtype]] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +265,7 @@ class DecoderModel:
         width, shape = self.num_levels * self._decoder.config.hidden_size, features.shape
         if len(shape) != 2 or shape[1] != width or not shape[0]:
             raise ValueError(f"embeddings have shape {list(shape)}; {self.info.name} takes [rows, {width}]")
-        if len(features.data) != shape[0] * width * FLOAT_BYTES[features.encoded]:
+        if not is_whole(features):
             raise ValueError(f"{len(features.data)} bytes are not {features.encoded} values of {list(shape)}")
         if not self._rows(features).isfinite().all():
             raise ValueError(f"embeddings must be finite numbers, also as {self.dtype}".replace("torch.", ""))
@@ -290,9 +284,7 @@ class DecoderModel:
         raise ValueError(f"{self.info.name} takes text only")
 
     def _rows(self, features: Features) -> Tensor:
-        # A copy, as torch warns of buffers that cannot be written to.
-        values = torch.frombuffer(bytearray(features.data), dtype=_TYPES[features.encoded or "float32"])
-        return values.view(features.shape).to(self.device, self.dtype)
+        return values_of(features).to(self.device, self.dtype)
 
     def _embedded(self, features: Features) -> EmbeddedRows:
         # Copies: slices would keep each other in memory.

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, Qwen3ASRConfig
 
 from ....kernels.activation import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
+from ..base import is_whole, values_of
 from ..dense.config import (
     DecoderConfig,
     check_size,
@@ -38,7 +37,6 @@ from .tower import AudioTower, AudioTowerConfig
 
 _TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
 _ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
-_FLOAT_BYTES: Final = 4
 
 
 class Qwen3AsrModel(DecoderModel):
@@ -59,20 +57,14 @@ class Qwen3AsrModel(DecoderModel):
             raise ValueError(f"audio features must be [{num_mel_bins} mel bins, frames], not {list(shape)}")
         if not 1 <= shape[1] <= longest:
             raise ValueError(f"an audio window must have 1 to {longest} frames, not {shape[1]}")
-        if len(features.data) != shape[0] * shape[1] * _FLOAT_BYTES:
+        if not is_whole(features):
             raise ValueError(f"audio features {list(shape)} do not fit into {len(features.data)} bytes")
-        if not bool(torch.isfinite(_tensor(features)).all()):
+        if not bool(values_of(features).isfinite().all()):
             raise ValueError("audio features must be finite numbers")
 
     def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
         """See `DecoderModel`; windows of any lengths in one batch."""
-        encoded = self._tower.encode([_tensor(item) for item in items])
-        return list(map(EmbeddedRows, encoded))
-
-
-def _tensor(features: Features) -> Tensor:
-    # A copy, as torch warns of buffers that cannot be written to.
-    return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+        return list(map(EmbeddedRows, self._tower.encode(list(map(values_of, items)))))
 
 
 def open_source(opening: Opening) -> ModelSource:

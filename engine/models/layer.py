@@ -1,0 +1,78 @@
+"""A layer of an encoder, or of Whisper's decoder, and how its parts are taken from a checkpoint.
+
+The decoders of prompts have another (`engine/models/dense/model.py`). Knows tensors, no requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...kernels.activation import Activation
+from ...kernels.before import LayerNorm
+from ...kernels.linear import LinearWeight, linear
+from .weights import TensorReader
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Attention and a feed-forward; `qkv` is one projection to queries, keys and values."""
+
+    attention_norm: LayerNorm
+    qkv: LinearWeight
+    out: LinearWeight
+    mlp_norm: LayerNorm
+    up: LinearWeight
+    down: LinearWeight
+    activation: Activation
+
+    def projected(self, x: Tensor, num_heads: int) -> Tensor:
+        """Queries, keys and values of rows [rows, size]: [rows, 3, heads, dim]."""
+        return linear(x, self.qkv, before=self.attention_norm).view(x.shape[0], 3, num_heads, -1)
+
+    def attended(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """The rows behind attention, which gave `mixed` [rows, heads, dim]."""
+        return linear(mixed.reshape(x.shape), self.out, residual=x)
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        """The rows behind the feed-forward."""
+        hidden = linear(x, self.up, activation=self.activation, before=self.mlp_norm)
+        return linear(hidden, self.down, residual=x)
+
+
+def take_layer(tensors: TensorReader, name: str, activation: Activation) -> Layer:
+    """A layer as Whisper and Qwen3-ASR name its parts; keys may have no bias."""
+    attention = f"{name}.self_attn"
+    query, value = (tensors.take(f"{attention}.{part}_proj.bias") for part in "qv")
+    key_bias = f"{attention}.k_proj.bias"
+    key = tensors.take(key_bias) if key_bias in tensors else torch.zeros_like(query)
+    weights = [f"{attention}.{part}_proj.weight" for part in "qkv"]
+    return Layer(
+        attention_norm=take_norm(tensors, f"{attention}_layer_norm"),
+        qkv=tensors.take_linear(*weights, bias=torch.cat([query, key, value])),
+        out=take_biased(tensors, f"{attention}.out_proj"),
+        mlp_norm=take_norm(tensors, f"{name}.final_layer_norm"),
+        up=take_biased(tensors, f"{name}.fc1"),
+        down=take_biased(tensors, f"{name}.fc2"),
+        activation=activation,
+    )
+
+
+def take_norm(tensors: TensorReader, name: str, eps: float = 1e-5) -> LayerNorm:
+    """Of `name.weight` and `name.bias`."""
+    return LayerNorm.of(tensors.take(f"{name}.weight"), tensors.take(f"{name}.bias"), eps)
+
+
+def take_biased(tensors: TensorReader, name: str) -> LinearWeight:
+    """The product of `name.weight` and `name.bias`."""
+    return tensors.take_linear(f"{name}.weight", bias=tensors.take(f"{name}.bias"))
+
+
+def in_range(x: Tensor) -> Tensor:
+    """Rows of float16 without what would overflow in the next layer; others as they are."""
+    if x.dtype is not torch.float16:
+        return x
+    limit = torch.finfo(torch.float16).max - 1000
+    return x.clamp(-limit, limit)
