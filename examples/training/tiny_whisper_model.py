@@ -6,13 +6,11 @@ only the encoder is driven by hand here, to train on windows shorter than the fu
 """
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import save_file
+from checkpoint_files import replaced_files, write_weights
 from speech_grammar import LANGUAGES
 from tiny_whisper_data import NUM_MELS, Batch, Corpus, feature_extractor, padded_features
 from tiny_whisper_tokens import (
@@ -184,31 +182,18 @@ def export(
     heads: list[Head],
     folder: Path,
 ) -> None:
-    """Replace the checkpoint folder's files one by one, each at once.
-
-    Weights are stored as float16 and loaded as float32; the output layer is the embedding
-    and not stored twice. Other files in the folder, such as the model card, stay.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+    """Replace the checkpoint folder's files one by one, each at once. Others, such as the model card, stay.
+    The weights are loaded as float32."""
     config = model_config(tokenizer)
     config.dtype = torch.float32
     config.architectures = ["WhisperForConditionalGeneration"]
-    stored = {
-        name: tensor.to(torch.float16).contiguous()
-        for name, tensor in weights.items()
-        if name != "proj_out.weight"
-    }
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as temporary:
-        fresh = Path(temporary)
+    with replaced_files(folder) as fresh:
         config.save_pretrained(fresh)
         generation_config(tokenizer, heads).save_pretrained(fresh)
         tokenizer.save_pretrained(str(fresh))
         feature_extractor().save_pretrained(fresh)
         _write_vocabulary(fresh)
-        save_file(stored, fresh / "model.safetensors", metadata={"format": "pt"})
-        for path in sorted(fresh.iterdir()):
-            path.chmod(0o644)
-            os.replace(path, folder / path.name)
+        write_weights(fresh, weights, "proj_out.weight")
 
 
 def _write_vocabulary(folder: Path) -> None:
