@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from checkpoint_files import replaced_files, write_weights
+from grouped_attention import GROUPED
 from speech_grammar import LANGUAGES
 from tiny_whisper_data import NUM_MELS, Batch, Corpus, feature_extractor, padded_features
 from tiny_whisper_tokens import (
@@ -26,14 +27,11 @@ from tiny_whisper_tokens import (
 from torch import nn
 from torch.nn import functional
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
     GenerationConfig,
     WhisperConfig,
     WhisperForConditionalGeneration,
     WhisperTokenizer,
 )
-from transformers.masking_utils import eager_mask
 
 WIDTH = 192
 NUM_HEADS = 4
@@ -44,33 +42,6 @@ CTC_WEIGHT = 0.4
 MAX_INITIAL_TIMESTAMP_INDEX = 100
 
 Head = tuple[int, int]
-
-
-def plain_attention(
-    _module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **_: object,
-) -> tuple[torch.Tensor, None]:
-    """Attention in bfloat16 matrices throughout, for training on CPU.
-
-    The fused kernel's backward pass takes twice as long there, and autocast would take the
-    softmax through float32 and back.
-    """
-    with torch.autocast("cpu", enabled=False):
-        scores = torch.matmul(query * scaling, key.transpose(2, 3))
-        if attention_mask is not None:
-            scores = scores + attention_mask.to(scores.dtype)
-        mixed = torch.matmul(scores.softmax(-1), value)
-    return mixed.transpose(1, 2), None
-
-
-_ATTENTION = "tiny_whisper_plain"
-AttentionInterface.register(_ATTENTION, plain_attention)
-AttentionMaskInterface.register(_ATTENTION, eager_mask)
 
 
 def token_id(tokenizer: WhisperTokenizer, token: str) -> int:
@@ -108,7 +79,7 @@ class TrainedWhisper(nn.Module):
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__()
-        config._attn_implementation = _ATTENTION
+        config._attn_implementation = GROUPED
         self.whisper = WhisperForConditionalGeneration(config)
         self.ctc = nn.Linear(config.d_model, len(LETTERS) + 1)
 
