@@ -6,13 +6,17 @@ The decoders of prompts have another (`engine/models/dense/model.py`). Knows ten
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from ...kernels.activation import Activation
 from ...kernels.before import LayerNorm
 from ...kernels.linear import LinearWeight, linear
+from ...protocols.errors import ModelLoadError
 from .weights import TensorReader
 
 
@@ -40,6 +44,14 @@ class Layer:
         """The rows behind the feed-forward."""
         hidden = linear(x, self.up, activation=self.activation, before=self.mlp_norm)
         return linear(hidden, self.down, residual=x)
+
+
+def activation_of(config: PreTrainedConfig, path: Path) -> Activation:
+    """The feed-forward's, of an encoder of audio. Raises ModelLoadError."""
+    name = config.activation_function
+    if name not in ("gelu", "relu"):
+        raise ModelLoadError(f"{path}: activation_function {name!r} is not one of gelu, relu")
+    return cast(Activation, name)
 
 
 def take_layer(tensors: TensorReader, name: str, activation: Activation) -> Layer:

@@ -13,7 +13,6 @@ from typing import Final
 
 from transformers import PreTrainedConfig, Qwen3ASRConfig
 
-from ....kernels.activation import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
@@ -28,6 +27,7 @@ from ..dense.config import (
     stop_token_ids,
 )
 from ..dense.model import Decoder, DecoderModel, EmbeddedRows
+from ..layer import activation_of
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import Shape, TensorReader
 from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
@@ -36,7 +36,6 @@ from .text import languages_of
 from .tower import AudioTower, AudioTowerConfig
 
 _TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
-_ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
 
 
 class Qwen3AsrModel(DecoderModel):
@@ -111,12 +110,6 @@ def open_source(opening: Opening) -> ModelSource:
 
 def _tower_config(config: PreTrainedConfig, decoder: DecoderConfig, path: Path) -> AudioTowerConfig:
     """Check the audio part of a config against itself and the decoder."""
-    activation = _ACTIVATIONS.get(config.activation_function)
-    if activation is None:
-        raise ModelLoadError(
-            f"{path}: activation_function {config.activation_function!r} is not one of "
-            f"{', '.join(_ACTIVATIONS)}"
-        )
     tower = AudioTowerConfig(
         num_mel_bins=check_size(config, "num_mel_bins", path),
         num_layers=check_size(config, "encoder_layers", path),
@@ -127,7 +120,7 @@ def _tower_config(config: PreTrainedConfig, decoder: DecoderConfig, path: Path) 
         output_size=check_size(config, "output_dim", path),
         chunk_frames=2 * check_size(config, "n_window", path),
         window_frames=check_size(config, "n_window_infer", path),
-        activation=activation,
+        activation=activation_of(config, path),
     )
     positions = check_size(config, "max_position_embeddings", path)
     faults = {

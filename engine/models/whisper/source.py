@@ -11,21 +11,19 @@ from typing import Any
 
 from transformers import WhisperConfig
 
-from ....kernels.activation import Activation
 from ....kernels.codes import HEAD_GRID
 from ....kernels.kv_codes import CODED, MULTIPLE
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
 from ..dense.config import parse_config
 from ..info import generation_config, misfit
+from ..layer import activation_of
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import num_bytes
 from .checkpoint import WhisperArchitecture, expected_tensors
 from .model import WhisperModel
 from .side import side_of
 from .text import WhisperText
-
-_ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "relu": "relu"}
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -65,12 +63,6 @@ def _loaded_bytes(a: WhisperArchitecture, opening: Opening) -> int:
 def _read_architecture(opening: Opening) -> WhisperArchitecture:
     path, raw = opening.folder / "config.json", opening.config
     config: Any = parse_config(raw, WhisperConfig.from_dict, path)
-    activation = _ACTIVATIONS.get(config.activation_function)
-    if activation is None:
-        raise ModelLoadError(
-            f"{path}: activation_function {config.activation_function!r} is not one of "
-            f"{', '.join(_ACTIVATIONS)}"
-        )
     for side in ("encoder", "decoder"):
         heads = getattr(config, f"{side}_attention_heads")
         if heads < 1 or config.d_model % heads:
@@ -89,7 +81,7 @@ def _read_architecture(opening: Opening) -> WhisperArchitecture:
         num_positions=config.max_source_positions,
         max_target_positions=config.max_target_positions,
         vocab_size=config.vocab_size,
-        activation=activation,
+        activation=activation_of(config, path),
         tied=bool(raw.get("tie_word_embeddings", True)),
         median_filter_width=config.median_filter_width,
     )
