@@ -1,11 +1,11 @@
-"""A layer of an encoder, or of Whisper's decoder, and how its parts are taken from a checkpoint.
+"""A layer of an encoder, or of Whisper's decoder: how its parts are taken from a checkpoint, and run.
 
-The decoders of prompts have another (`engine/models/dense/model.py`). Knows tensors, no requests.
+`kernels/layers.py` says what the parts are; those of the decoders of prompts are taken and run in
+`engine/models/dense/model.py`. Knows tensors, no requests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -15,35 +15,26 @@ from transformers import PreTrainedConfig
 
 from ...kernels.activation import Activation
 from ...kernels.before import LayerNorm
+from ...kernels.layers import CrossParts, LayerParts
 from ...kernels.linear import LinearWeight, linear
 from ...protocols.errors import ModelLoadError
 from .weights import TensorReader
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Attention and a feed-forward; `qkv` is one projection to queries, keys and values."""
+def projected(layer: LayerParts, x: Tensor, num_heads: int) -> Tensor:
+    """Queries, keys and values of rows [rows, size]: [rows, 3, heads, dim]."""
+    return linear(x, layer.qkv, before=layer.norm).view(x.shape[0], 3, num_heads, -1)
 
-    attention_norm: LayerNorm
-    qkv: LinearWeight
-    out: LinearWeight
-    mlp_norm: LayerNorm
-    up: LinearWeight
-    down: LinearWeight
-    activation: Activation
 
-    def projected(self, x: Tensor, num_heads: int) -> Tensor:
-        """Queries, keys and values of rows [rows, size]: [rows, 3, heads, dim]."""
-        return linear(x, self.qkv, before=self.attention_norm).view(x.shape[0], 3, num_heads, -1)
+def attended(layer: LayerParts, x: Tensor, mixed: Tensor) -> Tensor:
+    """The rows behind attention, which gave `mixed` [rows, heads, dim]."""
+    return linear(mixed.reshape(x.shape), layer.out, residual=x)
 
-    def attended(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """The rows behind attention, which gave `mixed` [rows, heads, dim]."""
-        return linear(mixed.reshape(x.shape), self.out, residual=x)
 
-    def fed_forward(self, x: Tensor) -> Tensor:
-        """The rows behind the feed-forward."""
-        hidden = linear(x, self.up, activation=self.activation, before=self.mlp_norm)
-        return linear(hidden, self.down, residual=x)
+def fed_forward(layer: LayerParts, x: Tensor, activation: Activation) -> Tensor:
+    """The rows behind the feed-forward."""
+    hidden = linear(x, layer.up, activation=activation, before=layer.last_norm)
+    return linear(hidden, layer.down, residual=x)
 
 
 def activation_of(config: PreTrainedConfig, path: Path) -> Activation:
@@ -54,21 +45,21 @@ def activation_of(config: PreTrainedConfig, path: Path) -> Activation:
     return cast(Activation, name)
 
 
-def take_layer(tensors: TensorReader, name: str, activation: Activation) -> Layer:
+def take_layer(tensors: TensorReader, name: str, cross: CrossParts | None = None) -> LayerParts:
     """A layer as Whisper and Qwen3-ASR name its parts; keys may have no bias."""
     attention = f"{name}.self_attn"
     query, value = (tensors.take(f"{attention}.{part}_proj.bias") for part in "qv")
     key_bias = f"{attention}.k_proj.bias"
     key = tensors.take(key_bias) if key_bias in tensors else torch.zeros_like(query)
     weights = [f"{attention}.{part}_proj.weight" for part in "qkv"]
-    return Layer(
-        attention_norm=take_norm(tensors, f"{attention}_layer_norm"),
+    return LayerParts(
+        norm=take_norm(tensors, f"{attention}_layer_norm"),
         qkv=tensors.take_linear(*weights, bias=torch.cat([query, key, value])),
         out=take_biased(tensors, f"{attention}.out_proj"),
-        mlp_norm=take_norm(tensors, f"{name}.final_layer_norm"),
+        last_norm=take_norm(tensors, f"{name}.final_layer_norm"),
         up=take_biased(tensors, f"{name}.fc1"),
         down=take_biased(tensors, f"{name}.fc2"),
-        activation=activation,
+        cross=cross,
     )
 
 

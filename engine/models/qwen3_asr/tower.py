@@ -21,7 +21,7 @@ from torch import Tensor
 from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.linear import linear
-from ..layer import in_range, take_biased, take_layer, take_norm
+from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens
 
@@ -92,10 +92,7 @@ class AudioTower:
         self._conv_out = tensors.take_linear("audio_tower.conv_out.weight")
         positions = _sinusoids(config.chunk_tokens, config.hidden_size)
         self._positions = positions.to(device=self.device, dtype=self.dtype)
-        self._layers = [
-            take_layer(tensors, f"audio_tower.layers.{i}", config.activation)
-            for i in range(config.num_layers)
-        ]
+        self._layers = [take_layer(tensors, f"audio_tower.layers.{i}") for i in range(config.num_layers)]
         self._norm = take_norm(tensors, "audio_tower.ln_post")
         self._project = [take_biased(tensors, f"multi_modal_projector.linear_{i}") for i in (1, 2)]
 
@@ -108,9 +105,9 @@ class AudioTower:
         x = self._convolve([windows[index] for index in order])
         lengths = [self.config.num_tokens(windows[index].shape[1]) for index in order]
         for layer in self._layers:
-            qkv = layer.projected(x, self.config.num_heads)
-            x = layer.attended(x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
-            x = in_range(layer.fed_forward(x))
+            qkv = projected(layer, x, self.config.num_heads)
+            x = attended(layer, x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
+            x = in_range(fed_forward(layer, x, self.config.activation))
         hidden = linear(x, self._project[0], activation=self.config.activation, before=self._norm)
         rows = torch.split(linear(hidden, self._project[1]), lengths)
         # Copies: a slice would keep the whole batch in memory.

@@ -17,10 +17,11 @@ from torch import Tensor
 from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm
+from ....kernels.layers import LayerParts
 from ....kernels.linear import LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
-from ..layer import Layer, take_biased, take_norm
+from ..layer import attended, fed_forward, projected, take_biased, take_norm
 from ..weights import Shape, TensorReader
 
 _NORM_EPS = 1e-6
@@ -108,9 +109,7 @@ class VisionTower:
         kernel = tensors.take(f"{prefix}patch_embed.proj.weight").flatten(1)
         self._embed = pack_linear(kernel, tensors.take(f"{prefix}patch_embed.proj.bias"))
         self._positions = tensors.take(f"{prefix}pos_embed.weight")
-        self._layers = [
-            _layer(tensors, f"{prefix}blocks.{i}", config.activation) for i in range(config.depth)
-        ]
+        self._layers = [_layer(tensors, f"{prefix}blocks.{i}") for i in range(config.depth)]
         self._merger = _merger(tensors, f"{prefix}merger")
         self._mergers = {
             layer: _merger(tensors, f"{prefix}deepstack_merger_list.{level}")
@@ -147,10 +146,10 @@ class VisionTower:
         joined = self.config.merge_size**2
         deepstack: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers):
-            qkv = layer.projected(x, self.config.num_heads)
+            qkv = projected(layer, x, self.config.num_heads)
             query, key = (apply_rotary(qkv[:, part].float(), table).to(x.dtype) for part in (0, 1))
-            x = layer.attended(x, attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice))
-            x = layer.fed_forward(x)
+            x = attended(layer, x, attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice))
+            x = fed_forward(layer, x, self.config.activation)
             if index in self._mergers:
                 deepstack[index] = self._mergers[index](x, joined)
         return [self._merger(x, joined), *(deepstack[i] for i in self.config.deepstack_layers)]
@@ -202,15 +201,14 @@ def _norm(tensors: TensorReader, name: str) -> LayerNorm:
     return take_norm(tensors, name, _NORM_EPS)
 
 
-def _layer(tensors: TensorReader, name: str, activation: Activation) -> Layer:
-    return Layer(
-        attention_norm=_norm(tensors, f"{name}.norm1"),
+def _layer(tensors: TensorReader, name: str) -> LayerParts:
+    return LayerParts(
+        norm=_norm(tensors, f"{name}.norm1"),
         qkv=take_biased(tensors, f"{name}.attn.qkv"),
         out=take_biased(tensors, f"{name}.attn.proj"),
-        mlp_norm=_norm(tensors, f"{name}.norm2"),
+        last_norm=_norm(tensors, f"{name}.norm2"),
         up=take_biased(tensors, f"{name}.mlp.linear_fc1"),
         down=take_biased(tensors, f"{name}.mlp.linear_fc2"),
-        activation=activation,
     )
 
 

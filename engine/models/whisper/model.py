@@ -21,13 +21,13 @@ from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import recycled
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, codes_between, stored_size
-from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
+from ....kernels.layers import CrossParts, Heads, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
 from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch, is_whole, values_of
-from ..layer import in_range, take_biased, take_layer, take_norm
+from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import TensorReader
 from .alignment import token_boundaries
 from .checkpoint import WhisperArchitecture, step_bytes
@@ -92,9 +92,7 @@ class WhisperModel:
         self._alignment_heads = alignment_heads
         self._conv1, self._conv2 = (_convolution(tensors, f"encoder.conv{number}") for number in (1, 2))
         self._encoder_positions = tensors.take("encoder.embed_positions.weight")
-        self._encoder_layers = [
-            take_layer(tensors, f"encoder.layers.{i}", a.activation) for i in range(a.encoder_layers)
-        ]
+        self._encoder_layers = [take_layer(tensors, f"encoder.layers.{i}") for i in range(a.encoder_layers)]
         self._encoder_norm = take_norm(tensors, "encoder.layer_norm")
         self._attention_choice = attention_choice(
             a.encoder_heads, a.d_model // a.encoder_heads, a.num_positions, self.dtype, self.device
@@ -103,10 +101,11 @@ class WhisperModel:
         self._positions = tensors.take("decoder.embed_positions.weight")
         names = [f"decoder.layers.{i}" for i in range(a.decoder_layers)]
         self._decoder_layers = [
-            (take_layer(tensors, name, a.activation), _cross_attention(tensors, name)) for name in names
+            take_layer(tensors, name, cross=_cross_attention(tensors, name)) for name in names
         ]
         self._decoder_norm = take_norm(tensors, "decoder.layer_norm")
-        self._few = self._few_rows()
+        heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
+        self._few = written_down(self._decoder_layers, heads, a.activation)
         self._cross = _cross_projection(tensors, names)
         self._head_rows = self._tokens if a.tied else tensors.take("proj_out.weight")
         grid = None if tensors.quantization == "none" else HEAD_GRID
@@ -149,9 +148,9 @@ class WhisperModel:
         lengths = [item.shape[1] // 2 for item in items]
         x = torch.cat([self._positions_of(item) for item in items])
         for layer in self._encoder_layers:
-            qkv = layer.projected(x, a.encoder_heads)
-            x = layer.attended(x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
-            x = in_range(layer.fed_forward(x))
+            qkv = projected(layer, x, a.encoder_heads)
+            x = attended(layer, x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
+            x = in_range(fed_forward(layer, x, a.activation))
         normed = prepared(x, self._encoder_norm)
         keep = self._coded_key_values if self._codes_windows else self._cross_key_values
         parts = zip(items, torch.split(normed, lengths), strict=True)
@@ -198,36 +197,20 @@ class WhisperModel:
         if few is not None and not scores and few.take(rows, cache, heard):
             few.run(x, cache, batch.paged, spans=heard)
             return x
-        for i, (layer, cross) in enumerate(self._decoder_layers):
-            spans = [each.of_layer(i) for each in heard]
-            query, key, value = layer.projected(x, heads).unbind(1)
+        for i, layer in enumerate(self._decoder_layers):
+            cross, spans = layer.cross, [each.of_layer(i) for each in heard]
+            assert cross is not None, "each layer listens"
+            query, key, value = projected(layer, x, heads).unbind(1)
             write_kv(cache[i], batch.paged.write_slots, key, value)
-            x = layer.attended(x, paged_attention(query, cache[i], batch.paged))
+            x = attended(layer, x, paged_attention(query, cache[i], batch.paged))
             query = linear(x, cross.query, before=cross.norm).view(rows, heads, dim)
             mixed = cross_attention(query, spans)
             if i in scores:
                 key, _ = spans[0].key_value()
                 scores[i] = cross_scores(query, key.to(query.dtype))
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
-            x = layer.fed_forward(x)
+            x = fed_forward(layer, x, a.activation)
         return x
-
-    def _few_rows(self) -> Layers | None:
-        a = self._a
-        parts = [
-            LayerParts(
-                norm=layer.attention_norm,
-                qkv=layer.qkv,
-                out=layer.out,
-                last_norm=layer.mlp_norm,
-                up=layer.up,
-                down=layer.down,
-                cross=cross,
-            )
-            for layer, cross in self._decoder_layers
-        ]
-        heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
-        return written_down(parts, heads, a.activation)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
