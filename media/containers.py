@@ -7,13 +7,16 @@ library's rarely used parsers (where the advisories are) never see a client's by
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Final, Literal
 
 import av
 
 from .streams import adts, mp3
+from .streams.id3 import tag_length
 
 Container = Literal[
     "wav",
@@ -77,6 +80,8 @@ _MP4_FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"moof", b"mdat", b"wide"
 _MAX_AC3_BITSTREAM_ID: Final = 10
 _MAX_ID3_TAGS: Final = 16
 """Files have one or two. A file of nothing but empty tags would keep the caller's loop busy for seconds."""
+_MAX_STREAMS: Final = 64
+"""In one file."""
 _MAX_JUNK_BYTES: Final = 2048
 """In front of the first whole frame: what is left of a cut one is less. It takes up to 3 ms to look at."""
 _NUM_FRAMES: Final = 3
@@ -135,14 +140,33 @@ def junk_before(data: bytes, container: Container) -> int:
     return _framed(data)[1]
 
 
+@contextmanager
+def opened(
+    source: io.BytesIO, demuxer: str, decoders: Collection[str]
+) -> Iterator[av.container.InputContainer]:
+    """A file for libav, with no other demuxer and no other decoders. No file leads to another: no protocol is
+    allowed, the bytes are all there is. libav's errors come as they are."""
+    options = {
+        "format_whitelist": demuxer,
+        "codec_whitelist": ",".join(sorted(decoders)),
+        "protocol_whitelist": "none",
+        "max_streams": str(_MAX_STREAMS),
+    }
+    with av.open(source, "r", format=demuxer, container_options=options, metadata_errors="ignore") as file:
+        yield file
+
+
 def demuxed(
     file: av.container.InputContainer, stream: av.AudioStream | av.VideoStream
 ) -> Iterator[av.Packet]:
-    """The packets of one stream, the empty one at the end too.
+    """The packets of one stream, the empty one at the end too. Those of others are not even read whole.
 
     Behind them PyAV raises IndexError where another stream came up in the middle of the file, as it may in
     MPEG and FLV.
     """
+    for other in file.streams:
+        if other.index != stream.index:
+            other.discard = av.stream.Discard.all
     try:
         yield from file.demux(stream)
     except IndexError:
@@ -170,14 +194,9 @@ def _framed(data: bytes) -> tuple[Container | None, int]:
 
 
 def _skip_id3(data: bytes) -> int:
-    """Position after the ID3v2 tags at the start; their sizes are four 7-bit bytes."""
+    """Position after the ID3v2 tags at the start."""
     position = 0
     for _ in range(_MAX_ID3_TAGS):
-        if data[position : position + 3] != b"ID3" or len(data) < position + 10:
-            break
-        flags = data[position + 5]
-        size = 0
-        for byte in data[position + 6 : position + 10]:
-            size = size << 7 | byte & 0x7F
-        position += 10 + size + (10 if flags & 0x10 else 0)
+        if data.startswith(b"ID3", position):
+            position += tag_length(data, position) or 0
     return position

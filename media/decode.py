@@ -23,7 +23,7 @@ import soundfile
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, sniff
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, opened, sniff
 from .joined import joined_parts
 from .pcm import is_sound
 from .resample import StreamingResampler
@@ -50,7 +50,6 @@ _AT_ONCE_SAMPLES: Final = 1 << 16
 """A second or more is resampled together."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged file is given up."""
-_MAX_STREAMS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,23 +307,13 @@ def _opened(
     data: bytes, container: Container
 ) -> Iterator[tuple[av.container.InputContainer, av.AudioStream]]:
     """The file's first audio stream, for libav's own errors to be caught outside."""
-    demuxer = DEMUXERS[container]
-    options = {
-        "format_whitelist": demuxer,
-        "codec_whitelist": ",".join(sorted(DECODERS)),
-        "protocol_whitelist": "none",
-        "max_streams": str(_MAX_STREAMS),
-    }
     source = _Source(data[junk_before(data, container) :])
-    with av.open(source, "r", format=demuxer, container_options=options, metadata_errors="ignore") as file:
+    with opened(source, DEMUXERS[container], DECODERS) as file:
         if not file.streams.audio:
             raise _UnreadableError("The file has no audio track.")
         stream = file.streams.audio[0]
         if stream.codec_context is None or stream.codec_context.codec.name not in DECODERS:
             raise _UnreadableError("The file's audio codec is not supported.")
-        for other in file.streams:
-            if other.index != stream.index:
-                other.discard = av.stream.Discard.all
         yield file, stream
 
 

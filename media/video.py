@@ -19,7 +19,7 @@ from ..protocols.errors import MediaError, TooLargeError
 from ..protocols.frame_list import is_frame_list, unpack_frames
 from ..protocols.messages import MediaItems, Replaced
 from .images import ImageLimits, PixelArray, check_ratio, patch_item, picture_size, read_image, resize
-from .video_container import VideoLimits
+from .video_container import VideoLimits, fault, too_large
 from .video_file import DEFAULT_FPS, Pictures, list_pictures, read_pictures
 from .vision_config import PixelConfig, VideoConfig
 
@@ -47,7 +47,7 @@ def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None =
     found = read_pictures(data, pictures, wanted, limits, keep)
     shown = [each for each in found if each is not None]
     if not shown:
-        raise _fault("The video holds no picture that can be decoded.")
+        raise fault("The video holds no picture that can be decoded.")
     times = _times(pictures)
     made = _patches([picture for _, picture in shown], [times[place] for place, _ in shown], config)
     replaced = tuple(
@@ -86,16 +86,16 @@ def _prepare_list(data: bytes, config: VideoConfig, limits: VideoLimits) -> Medi
 def _listed(data: bytes, config: VideoConfig, limits: VideoLimits) -> tuple[list[bytes], float]:
     """The files and their rate."""
     if len(data) > limits.max_bytes:
-        raise _too_large(f"The video has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
+        raise too_large(f"The video has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
     files, fps = unpack_frames(data)
     fps = fps or config.fps or DEFAULT_FPS
     if len(files) > config.max_frames:
-        raise _too_large(f"The video has {len(files)} frames; the model takes up to {config.max_frames}.")
+        raise too_large(f"The video has {len(files)} frames; the model takes up to {config.max_frames}.")
     if len(files) / fps > limits.max_seconds:
-        raise _too_large(f"The video lasts {len(files) / fps:.6g} s; the limit is {limits.max_seconds:g} s.")
+        raise too_large(f"The video lasts {len(files) / fps:.6g} s; the limit is {limits.max_seconds:g} s.")
     wrong = next((place for place, file in enumerate(files) if not file.startswith(_JPEG)), None)
     if wrong is not None:
-        raise _fault(f"Frame {wrong} of the video is no JPEG file.")
+        raise fault(f"Frame {wrong} of the video is no JPEG file.")
     return files, fps
 
 
@@ -140,7 +140,7 @@ def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], confi
     All frames get the first one's new size. Raises MediaError (param `video`).
     """
     if not frames or len(frames) != len(times_s):
-        raise _fault(f"{len(frames)} frames with {len(times_s)} times are no video.")
+        raise fault(f"{len(frames)} frames with {len(times_s)} times are no video.")
     height, width, _ = frames[0].shape
     height, width = target_size(len(frames), height, width, config)
     return _patches([resize(frame, height, width, config.pixels) for frame in frames], times_s, config)
@@ -189,7 +189,7 @@ def _check_unresized(num_frames: int, height: int, width: int, config: VideoConf
     area = height * width
     frame, whole = config.max_frame_pixels or config.pixels.max_pixels, config.pixels.max_pixels
     if area > frame or area * num_frames > whole:
-        raise _too_large(
+        raise too_large(
             f"The video's {num_frames} frames are {width} x {height} pixels; without resizing the limit is "
             f"{frame} pixels of one and {whole} of all."
         )
@@ -218,11 +218,3 @@ def patch_times(times_s: Sequence[float], depth: int) -> tuple[float, ...]:
     """The time of each temporal patch: the mean of its first and last frame's; the last frame repeats."""
     times = [*times_s, *[times_s[-1]] * (-len(times_s) % depth)]
     return tuple((times[first] + times[first + depth - 1]) / 2 for first in range(0, len(times), depth))
-
-
-def _too_large(message: str) -> TooLargeError:
-    return TooLargeError(message, param="video")
-
-
-def _fault(message: str) -> MediaError:
-    return MediaError(message, param="video")

@@ -1,7 +1,6 @@
 """Which video files are opened, and how: by the one demuxer of their first bytes, with known decoders only.
 
-Nothing is probed, and no file leads to another: no protocol is allowed, the bytes are all there is. Who reads
-the pictures is `media/video_file.py`.
+Nothing is probed. Who reads the pictures is `media/video_file.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final
 import av
 
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import sniff
+from .containers import opened, sniff
 
 DEMUXERS: Final = {
     "mp4": "mov",
@@ -35,7 +34,6 @@ DECODERS: Final = frozenset(
     }
 )
 """libavcodec decoders that may be opened."""
-_MAX_STREAMS: Final = 64
 _PADDING_PIXELS: Final = 1 << 18
 """libav counts the padding of its buffers too; the exact limit is checked on each frame."""
 
@@ -71,20 +69,8 @@ def open_video(
     container = sniff_video(data)
     if container is None:
         raise fault(f"The file is not in a supported video format ({SUPPORTED}).")
-    options = {
-        "format_whitelist": DEMUXERS[container],
-        "codec_whitelist": ",".join(sorted(DECODERS)),
-        "protocol_whitelist": "none",
-        "max_streams": str(_MAX_STREAMS),
-    }
     try:
-        with av.open(
-            io.BytesIO(data),
-            "r",
-            format=DEMUXERS[container],
-            container_options=options,
-            metadata_errors="ignore",
-        ) as file:
+        with opened(io.BytesIO(data), DEMUXERS[container], DECODERS) as file:
             if not file.streams.video:
                 raise fault("The file has no video track.")
             stream = file.streams.video[0]
@@ -94,9 +80,6 @@ def open_video(
             check_picture(context.width, context.height, limits)
             context.options = {"max_pixels": str(2 * limits.max_pixels + _PADDING_PIXELS)}
             context.thread_count = 1  # a worker has one core, and its memory is limited
-            for other in file.streams:
-                if other.index != stream.index:
-                    other.discard = av.stream.Discard.all
             yield file, stream
     except (av.FFmpegError, ValueError) as error:
         raise fault("The video could not be decoded.") from error

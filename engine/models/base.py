@@ -16,8 +16,20 @@ from torch import Tensor
 
 from ...kernels.kv_codes import stored_size
 from ...kernels.paged_attention import PagedBatch
-from ...protocols.messages import Align, Features
+from ...protocols.messages import FLOAT_BYTES, Align, Features
 from .info import ModelInfo
+
+
+def is_whole(features: Features) -> bool:
+    """Whether these have as many bytes as their shape says."""
+    return len(features.data) == math.prod(features.shape) * FLOAT_BYTES[features.encoded or "float32"]
+
+
+def values_of(features: Features) -> Tensor:
+    """The numbers of whole features in their shape."""
+    dtype: torch.dtype = getattr(torch, features.encoded or "float32")
+    # A copy, as torch warns of buffers that cannot be written to.
+    return torch.frombuffer(bytearray(features.data), dtype=dtype).view(features.shape)
 
 
 class EncoderOutput(Protocol):

@@ -35,7 +35,7 @@ FAMILIES: tuple[FamilyEntry, ...] = (
 )
 """One line an architecture; `transformers` stands for all others."""
 
-FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".transformers.side")
+FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".dense.side")
 
 
 def architecture_of(config: Mapping[str, Any]) -> str | None:

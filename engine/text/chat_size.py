@@ -16,7 +16,7 @@ from ...protocols.chat_content import ChatMessage, TextPart
 def is_short(conversation: Conversation, max_chars: int) -> bool:
     """Whether there is no more text than that. Looks no further than it must."""
     size = 0
-    for text in chain.from_iterable(_fields(conversation).values()):
+    for text in chain.from_iterable(fields_of(conversation).values()):
         size += 1 + len(text)
         if size > max_chars:
             return False
@@ -25,7 +25,7 @@ def is_short(conversation: Conversation, max_chars: int) -> bool:
 
 def field_sizes(conversation: Conversation) -> dict[str, int]:
     """Characters by the request's field."""
-    return {name: sum(1 + len(text) for text in texts) for name, texts in _fields(conversation).items()}
+    return {name: sum(1 + len(text) for text in texts) for name, texts in fields_of(conversation).items()}
 
 
 def strings_in(value: object) -> Iterator[str]:
@@ -57,7 +57,8 @@ def message_strings(message: ChatMessage) -> Iterator[str]:
         yield from strings_in(message.extra)
 
 
-def _fields(conversation: Conversation) -> dict[str, Iterable[str]]:
+def fields_of(conversation: Conversation) -> dict[str, Iterable[str]]:
+    """Every string that a template sees, by the request's field; each can be gone through once."""
     return {
         "messages": chain.from_iterable(map(message_strings, conversation.messages)),
         "tools": strings_in(conversation.tools or []),

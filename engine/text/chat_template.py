@@ -20,7 +20,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from ...protocols.errors import BadRequestError, ModelLoadError
-from .chat_size import message_strings, strings_in
+from .chat_size import fields_of
 from .pieces import PieceEncoder
 from .tokenizer import TextTokenizer
 
@@ -162,11 +162,7 @@ class _Hider:
 
     def __init__(self, conversation: Conversation, names: re.Pattern[str]) -> None:
         """`names` are all that is ever hidden."""
-        texts = chain(
-            strings_in(conversation.template_kwargs),
-            strings_in(conversation.tools),
-            *map(message_strings, conversation.messages),
-        )
+        texts = chain.from_iterable(fields_of(conversation).values())
         whole = "".join(texts)  # of neighbours, too
         self._may_hide = names.search(whole) is not None
         self._taken = set(_private(whole)) if self._may_hide else set[str]()

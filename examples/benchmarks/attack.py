@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx
-from bench_lanes import READY, TALK
+from bench_lanes import TALK, serving
 from sensorium.client import AsyncClient
 from sensorium.client.audio import read_wav
 from sensorium.client.bench import realtime
@@ -38,6 +38,7 @@ from sensorium.client.bench.realtime import RealtimePlan, Recording
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.bench.turns import read_spoken_turns
+from soak import resident_mib
 
 _PINGS_PER_S: Final = 20
 _LARGE: Final = 20_000_000
@@ -192,8 +193,7 @@ def another(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def held_by(pid: int) -> tuple[float, int]:
     """MiB of resident memory, and descriptors of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20, len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return resident_mib(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 async def measure(url: str, pid: int, plan: RealtimePlan, num_streams: int, kinds: list[str]) -> None:
@@ -272,21 +272,11 @@ def main() -> None:
         measure_pings(options.url)
     else:
         recording = Recording(read_wav(TALK), tuple(read_spoken_turns(TALK.with_suffix(".json"))))
-        command = [str(Path(sys.executable).with_name("sensorium")), "serve", options.model]
-        command += ["--port", "0", "--max-sessions", "128", *options.server]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as server:
-            assert server.stdout is not None
-            try:
-                url = (
-                    next(line for line in server.stdout if line.startswith(READY)).removeprefix(READY).strip()
-                )
-                plan = RealtimePlan(recording, options.seconds)
-                kinds = [kind for kind in options.kind or KINDS for _ in range(options.rounds)]
-                anyio.run(measure, url, server.pid, plan, options.streams, kinds)
-            finally:
-                server.terminate()
+        plan = RealtimePlan(recording, options.seconds)
+        kinds = [kind for kind in options.kind or KINDS for _ in range(options.rounds)]
+        serve = [options.model, "--max-sessions", "128", *options.server]
+        with serving(serve, is_silent=True) as (url, pid):
+            anyio.run(measure, url, pid, plan, options.streams, kinds)
 
 
 if __name__ == "__main__":

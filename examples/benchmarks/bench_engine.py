@@ -9,7 +9,6 @@ means more on a busy machine. Both run the same weights; the numbers of tokens a
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import sys
 import tempfile
@@ -21,10 +20,12 @@ from typing import Any, cast
 
 import torch
 import transformers
+from kernel_ceilings import Clock, every_round, spread, times_of
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from sensorium.client.bench.bench import this_machine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceId, SequenceStart, SequenceStep
@@ -38,8 +39,6 @@ BATCH = 8
 BLOCKS = 28  # of a sequence
 SAMPLING = SamplingParams(max_tokens=400, stop_token_ids=(50257,), suppress_token_ids=tuple(range(90)))
 PROMPT = (50258, 50259, 50359, 50363)
-Contender = Callable[[], object]
-Clock = Callable[[], float]
 
 
 class Ours:
@@ -123,27 +122,13 @@ class Transformers:
         cache.self_attention_cache.crop(-num_tokens)
 
 
-def measure(contenders: dict[str, Contender], rounds: int, clock: Clock) -> dict[str, list[float]]:
-    """Milliseconds of each contender, A B A B."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
-        run()
-    for _ in range(rounds):
-        for name, run in contenders.items():
-            begin = clock()
-            run()
-            times[name].append((clock() - begin) * 1000)
-    return times
-
-
 def report(title: str, times: dict[str, list[float]]) -> None:
     """One line per contender."""
     for name, values in times.items():
-        ordered = sorted(values)
-        low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
+        median, low, high = spread([1000 * value for value in values])
         print(
-            f"{title:<38} {name:<13} median {statistics.median(values):8.2f} ms"
-            f"   {low:8.2f} – {high:8.2f}   fastest {ordered[0]:8.2f}",
+            f"{title:<38} {name:<13} median {median:8.2f} ms"
+            f"   {low:8.2f} – {high:8.2f}   fastest {1000 * min(values):8.2f}",
             flush=True,
         )
 
@@ -154,23 +139,24 @@ def bench(folder: Path, dtype: str, threads: int, rounds: int, clock: Clock) -> 
     features = torch.randn(80, 3000, generator=torch.Generator().manual_seed(1))
     ours = Ours(folder, dtype, threads, features)
     theirs = Transformers(folder, dtype, threads, features)
-    report(
-        f"{dtype} encode one window",
-        measure({"ours": ours.encode, "transformers": theirs.encode}, rounds, clock),
-    )
+
+    def measure(contenders: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
+        return times_of({name: every_round(run) for name, run in contenders.items()}, rounds, clock)
+
+    report(f"{dtype} encode one window", measure({"ours": ours.encode, "transformers": theirs.encode}))
     for batch in (1, BATCH):
-        contenders: dict[str, Contender] = {
+        contenders: dict[str, Callable[[], object]] = {
             "ours": partial(ours.step, [7], CONTEXT, batch=batch),
             "transformers": partial(theirs.step, 1, batch=batch),
         }
-        report(f"{dtype} decode step, batch {batch}", measure(contenders, rounds, clock))
+        report(f"{dtype} decode step, batch {batch}", measure(contenders))
     draft = [7] * (NUM_DRAFT + 1)
     contenders = {
         "ours": lambda: ours.step(draft, CONTEXT, num_draft=NUM_DRAFT),
         "transformers": lambda: theirs.step(NUM_DRAFT + 1),
     }
-    report(f"{dtype} verify {NUM_DRAFT} draft tokens", measure(contenders, rounds, clock))
-    times = measure({"update": ours.update, "encode": ours.encode}, rounds, clock)
+    report(f"{dtype} verify {NUM_DRAFT} draft tokens", measure(contenders))
+    times = measure({"update": ours.update, "encode": ours.encode})
     report(f"{dtype} update of a full window", times)
     ratios = [a / b for a, b in zip(times["update"], times["encode"], strict=True)]
     print(
@@ -193,16 +179,8 @@ def main() -> None:
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     torch.set_num_threads(arguments.threads)
-    model_name = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
     print(
-        f"{model_name}, {arguments.threads} threads, torch {torch.__version__}, "
+        f"{this_machine().processor}, {arguments.threads} threads, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, whisper-base shape, "
         f"{arguments.rounds} rounds, {clock.__name__}"
     )

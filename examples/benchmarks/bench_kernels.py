@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
-from kernel_ceilings import Ceilings, measure_ceilings, report
+from kernel_ceilings import Ceilings, every_round, measure_ceilings, report
+from sensorium.client.bench.bench import this_machine
 from sensorium.kernels.argmax import argmax, argmax_reference
 from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
@@ -255,10 +254,6 @@ def bench_cross(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
         )
 
 
-def _ignore_round(work: Work, _: int) -> object:
-    return work()
-
-
 def bench_rest(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
     """What lies between the products, at 1, 16 and 512 rows; data is warm, as a step leaves it."""
     norm, head_norm = torch.rand(HIDDEN).to(dtype), torch.rand(DIM).to(dtype)
@@ -303,7 +298,7 @@ def bench_rest(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
         for name, (ours, reference, num_bytes) in pairs.items():
             report(
                 f"{name} rows {rows}",
-                {"ours": partial(_ignore_round, ours), "torch": partial(_ignore_round, reference)},
+                {"ours": every_round(ours), "torch": every_round(reference)},
                 num_bytes,
                 0.0,
                 at,
@@ -330,11 +325,8 @@ def main() -> None:
         "cross": bench_cross,
         "rest": bench_rest,
     }
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next(
-        (line.split(": ")[1] for line in cpuinfo if line.startswith("model name")), platform.processor()
-    )
-    print(f"{model}, torch {torch.__version__}, C kernels {'yes' if library() else 'no'}")
+    processor = this_machine().processor
+    print(f"{processor}, torch {torch.__version__}, C kernels {'yes' if library() else 'no'}")
     for name in options.dtype:
         dtype: torch.dtype = getattr(torch, name)
         weights = (

@@ -46,15 +46,16 @@ READY: Final = "listening on "
 
 
 @contextmanager
-def serving(arguments: Sequence[str]) -> Iterator[str]:
-    """A server's address, for as long as it is needed."""
+def serving(arguments: Sequence[str], *, is_silent: bool = False) -> Iterator[tuple[str, int]]:
+    """A server's address and process id; `is_silent`: its log is not shown."""
     command = [str(Path(sys.executable).with_name("sensorium")), "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    log = subprocess.DEVNULL if is_silent else None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 if line.startswith(READY):
-                    yield line.removeprefix(READY).strip()
+                    yield line.removeprefix(READY).strip(), process.pid
                     return
             raise SystemExit("the server did not start")
         finally:
@@ -244,7 +245,7 @@ def main() -> None:
     if options.beside == "images" and options.vision is None:
         parser.error("--beside images needs --vision FOLDER")
     models = [options.model, *([str(options.vision), "--max-context", "4096"] if options.vision else [])]
-    with serving([*models, "--max-sessions", "128"]) as url:
+    with serving([*models, "--max-sessions", "128"]) as (url, _):
         plan = RealtimePlan(recording, options.seconds)
         if options.file is None:
             anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)

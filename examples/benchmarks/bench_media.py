@@ -25,6 +25,7 @@ import av
 import httpx
 import numpy as np
 import soxr
+from bench_live_sound import encoded
 from PIL import Image
 from sensorium.media.decode import decode_audio
 from sensorium.media.images import PixelArray, read_image
@@ -55,18 +56,7 @@ def sound(container: str, codec: str, seconds: float, rate: int) -> bytes:
     """A tone in noise as a file."""
     values = np.random.default_rng(0).normal(0, 0.1, int(seconds * rate)).astype(np.float32)
     values += 0.3 * np.sin(np.arange(len(values), dtype=np.float32) * (2 * np.pi * 220 / rate))
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format=container) as file:
-        stream = file.add_stream(codec, rate=rate, layout="mono")
-        samples = (values[None] * 32767).astype(np.int16)
-        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
-        frame.sample_rate = rate
-        size = stream.frame_size
-        resampler = av.AudioResampler(stream.format, "mono", rate, frame_size=size)
-        for part in (*resampler.resample(frame), *resampler.resample(None)):
-            file.mux(stream.encode(part))
-        file.mux(stream.encode(None))
-    return buffer.getvalue()
+    return encoded(values, container, codec, rate, {})
 
 
 def clip(seconds: float, fps: int, height: int, width: int) -> bytes:

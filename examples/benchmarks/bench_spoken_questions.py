@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--turns", default="server_vad", help="server_vad or semantic_vad")
     options = parser.parse_args()
     serve = [options.speech, str(options.folder), "--max-context", "4096", "--kv-memory", "512MiB"]
-    with serving([*serve, "--max-sessions", "64"]) as url:
+    with serving([*serve, "--max-sessions", "64"]) as (url, _):
         anyio.run(measure, url, options)
 
 

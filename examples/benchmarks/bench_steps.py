@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from kernel_ceilings import read_rate
 from sensorium.engine.models import registry
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.source import Opening
@@ -69,17 +70,6 @@ class Steps:
         return time.perf_counter() - began
 
 
-def read_rate(rounds: int = 5) -> float:
-    """Bytes a second that all threads read."""
-    memory = torch.zeros(1 << 28)
-    best = float("inf")
-    for _ in range(rounds):
-        began = time.perf_counter()
-        memory.sum()
-        best = min(best, time.perf_counter() - began)
-    return memory.nbytes / best
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -98,7 +88,7 @@ def main() -> None:
         way: Steps(model, max(arguments.rows), longest, CODED if way == "kv-int8" else model.dtype)
         for way, model in models.items()
     }
-    rate = read_rate()
+    rate = read_rate(5)
     print(f"read {rate / 1e9:.1f} GB/s")
     shapes = [(rows, behind, 1) for behind in arguments.behind for rows in arguments.rows]
     shapes += [(1, 0, arguments.prompt)] if arguments.prompt else []

@@ -200,7 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     options.row = options.row or options.every
     serve = [str(options.folder), "--max-context", options.max_context, "--kv-memory", options.kv_memory]
-    with serving(serve) as url, Client(url, timeout=300) as client:
+    with serving(serve) as (url, _), Client(url, timeout=300) as client:
         watch(client, options, client.models()[0].id)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,10 +51,8 @@ class Minutes:
 
 def resident_mib(pid: int) -> float:
     """Resident memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def spoken(audio: Audio, minutes: Minutes, num_minutes: int) -> Iterator[bytes]:

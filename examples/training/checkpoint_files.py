@@ -1,7 +1,7 @@
-"""What the exported folders share: a byte-level tokenizer that splits words as Qwen's does, and how files are
-replaced.
+"""What the exported folders share: a byte-level tokenizer that splits words as Qwen's does, the weights, and
+how files are replaced.
 
-Knows no network. `tiny_qwen3_asr_model.py` and `tiny_qwen3_vl_model.py` use it.
+Knows no network. `tiny_whisper_model.py`, `tiny_qwen3_asr_model.py` and `tiny_qwen3_vl_model.py` use it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import torch
+from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
 
 END: Final = "<|endoftext|>"
 MESSAGE_START, MESSAGE_END = "<|im_start|>", "<|im_end|>"
@@ -47,6 +50,25 @@ def byte_level_tokenizer(texts: Iterable[str], num_text_tokens: int, controls: S
     return bpe
 
 
+class Encoder:
+    """Texts as a tokenizer's ids; those of fixed parts, such as control tokens, are kept."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._fixed: dict[str, list[int]] = {}
+
+    def encoded(self, text: str) -> list[int]:
+        """Plain text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+
+    def ids(self, *parts: str) -> list[int]:
+        """Parts that come again and again, one behind the other."""
+        for part in parts:
+            if part not in self._fixed:
+                self._fixed[part] = self.encoded(part)
+        return [token for part in parts for token in self._fixed[part]]
+
+
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, template: str, extra: dict[str, object]) -> None:
     """The tokenizer's files and the chat template; `extra` goes into `tokenizer_config.json`."""
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -60,6 +82,12 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, template: str, extra: di
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n", "utf-8")
     (folder / "chat_template.jinja").write_text(template, "utf-8")
+
+
+def write_weights(folder: Path, weights: Mapping[str, Tensor], head: str) -> None:
+    """As float16. The output layer, `head`, is the embedding and not stored twice."""
+    stored = {n: weight.to(torch.float16).contiguous() for n, weight in weights.items() if n != head}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @contextmanager

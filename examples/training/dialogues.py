@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from asking import Asked
-from checkpoint_files import MESSAGE_END, MESSAGE_START
+from checkpoint_files import MESSAGE_END, MESSAGE_START, Encoder
 from tiny_qwen3_vl_model import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from tokenizers import Tokenizer
 
@@ -46,8 +46,8 @@ class Dialogues:
     them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._fixed: dict[str, list[int]] = {}
+        encoder = Encoder(tokenizer)
+        self._encoded, self._ids = encoder.encoded, encoder.ids
         self.pads = {*self._ids(IMAGE_PAD), *self._ids(VIDEO_PAD)}
 
     def row(self, parts: Sequence[Part], system: str = "", max_length: int = MAX_LENGTH) -> Row:
@@ -60,7 +60,7 @@ class Dialogues:
             grids += part.grids
             for index, asked in enumerate(part.turns):
                 question = self._question(asked.question, [] if index else part.media, alone=part.alone)
-                answer = [*self.encoded(asked.answer), *self._ids(MESSAGE_END)]
+                answer = [*self._encoded(asked.answer), *self._ids(MESSAGE_END)]
                 if index and len(inputs) + len(question) + len(answer) > max_length:
                     continue
                 inputs += [*question, *answer, *self._ids("\n")]
@@ -80,31 +80,21 @@ class Dialogues:
         """A clip's tokens: each temporal patch stands behind its time."""
         ids: list[int] = self._ids(VISION_START)
         for time_s in times_s:
-            ids += [*self.encoded(f"<{time_s:.1f} seconds>"), *self._ids(VISION_START)]
+            ids += [*self._encoded(f"<{time_s:.1f} seconds>"), *self._ids(VISION_START)]
             ids += [*(self._ids(VIDEO_PAD) * (grid[0] * grid[1])), *self._ids(VISION_END)]
         return ids + self._ids(VISION_END)
-
-    def encoded(self, text: str) -> list[int]:
-        """Plain text."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
 
     def _system(self, text: str) -> list[int]:
         if not text:
             return []
-        return [*self._ids(MESSAGE_START, "system\n"), *self.encoded(text), *self._ids(MESSAGE_END, "\n")]
+        return [*self._ids(MESSAGE_START, "system\n"), *self._encoded(text), *self._ids(MESSAGE_END, "\n")]
 
     def _question(self, text: str, media: list[int], *, alone: bool = False) -> list[int]:
         head = [*self._ids(MESSAGE_START, "user\n"), *media]
         if alone and media:
             head += self._ids(MESSAGE_END, "\n", MESSAGE_START, "user\n")
-        head += self.encoded(text)
+        head += self._encoded(text)
         return head + self._ids(MESSAGE_END, "\n", MESSAGE_START, "assistant\n")
-
-    def _ids(self, *parts: str) -> list[int]:
-        for part in parts:
-            if part not in self._fixed:
-                self._fixed[part] = self.encoded(part)
-        return [token for part in parts for token in self._fixed[part]]
 
 
 def rotary_positions(row: Row, pads: set[int]) -> npt.NDArray[np.int64]:

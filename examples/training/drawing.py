@@ -210,8 +210,8 @@ def _star() -> list[Point]:
     return [point for pair in zip(outer, inner, strict=True) for point in pair]
 
 
-def _heart(num_points: int = 40) -> list[Point]:
-    turns = [2 * math.pi * index / num_points for index in range(num_points)]
+def _heart() -> list[Point]:
+    turns = [2 * math.pi * index / 40 for index in range(40)]
     return [
         (
             math.sin(turn) ** 3,
@@ -222,7 +222,8 @@ def _heart(num_points: int = 40) -> list[Point]:
     ]
 
 
-def _cross(arm: float = 0.34) -> list[Point]:
+def _cross() -> list[Point]:
+    arm = 0.34
     corners: Sequence[Point] = ((arm, -1), (arm, -arm), (1, -arm))
     points: list[Point] = []
     for _ in range(4):

@@ -73,7 +73,6 @@ class Scene:
 
 
 Direction = Literal["left", "right", "up", "down"]
-DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 Change = Literal["moves", "appears", "vanishes", "changes"]
 CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 

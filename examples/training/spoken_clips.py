@@ -7,31 +7,24 @@ and number determine a clip; shards of them are written by as many processes as 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from open_text import SPOKEN_LETTERS, Kind, OpenText, drawn_kind, open_texts
 from speech_grammar import LANGUAGES, Language
 from speech_synthesis import VOICES, Audio, Speaker, Word, reverberated
-from tiny_whisper_data import NUM_MELS, feature_extractor
+from tiny_whisper_data import SHARD_SIZE, Frames, feature_extractor, write_missing, write_shard
 from word_lists import load_words
 
-SHARD_SIZE: Final = 1000
 ROOM_SHARE: Final = 0.3
 LEVEL: Final = 0.5
 """Peak of every clip."""
 _HOP, _FFT = 160, 400
-
-Frames = npt.NDArray[np.float16]
 
 
 class Clip(msgspec.Struct, frozen=True):
@@ -109,48 +102,14 @@ def shard_path(folder: Path, shard: int) -> Path:
     return folder / f"clips-{shard:04d}.f16"
 
 
-def _write_shard(job: tuple[Path, Path, int, int]) -> int:
-    folder, lists, seed, shard = job
+def _write_shard(shard: int, folder: Path, lists: Path, seed: int) -> None:
     torch.set_num_threads(1)
     maker = ClipMaker(seed, open_texts(load_words(lists)))
-    path = shard_path(folder, shard)
-    temporary = path.with_suffix(".tmp")
-    clips: list[Clip] = []
-    with temporary.open("wb") as file:
-        for index in range(shard * SHARD_SIZE, (shard + 1) * SHARD_SIZE):
-            clip, frames = maker.clip(index)
-            file.write(frames.tobytes())
-            clips.append(clip)
-    path.with_suffix(".json").write_bytes(msgspec.json.encode(clips))
-    # Last, so that a shard whose frames are there is complete.
-    os.replace(temporary, path)
-    return shard
+    numbers = range(shard * SHARD_SIZE, (shard + 1) * SHARD_SIZE)
+    write_shard(shard_path(folder, shard), map(maker.clip, numbers))
 
 
 def generate(folder: Path, lists: Path, seed: int, num_shards: int, num_processes: int) -> None:
     """Write the shards that are missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [shard for shard in range(num_shards) if not shard_path(folder, shard).exists()]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "spoken_clips"])
-    with context.Pool(num_processes, maxtasksperchild=1) as pool:
-        jobs = [(folder, lists, seed, shard) for shard in missing]
-        for done, shard in enumerate(pool.imap(_write_shard, jobs), 1):
-            print(f"shard {shard} written ({done} of {len(missing)})", flush=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """The clips of a shard and their frames, read through a memory map."""
-
-    clips: Sequence[Clip]
-    frames: Sequence[Frames]
-
-
-def read_shard(folder: Path, shard: int) -> Shard:
-    """A shard that was written."""
-    path = shard_path(folder, shard)
-    clips = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=list[Clip])
-    rows = np.memmap(path, dtype=np.float16, mode="r").reshape(-1, NUM_MELS)
-    ends = np.cumsum([clip.num_frames for clip in clips])
-    return Shard(clips, [rows[end - clip.num_frames : end] for clip, end in zip(clips, ends, strict=True)])
+    paths = [shard_path(folder, shard) for shard in range(num_shards)]
+    write_missing(partial(_write_shard, folder=folder, lists=lists, seed=seed), paths, num_processes)

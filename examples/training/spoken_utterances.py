@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from speech_grammar import Language
 from speech_synthesis import HEARD_SHARE, SAMPLE_RATE_HZ, SENTENCE_END_S, Audio, noise
-from spoken_clips import Clip, Frames, LogMel
-from tiny_whisper_data import NUM_MELS, feature_extractor
+from spoken_clips import Clip, LogMel
+from tiny_whisper_data import NUM_MELS, Frames, feature_extractor
 
 LogMels = npt.NDArray[np.float32]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, get_args
 
 from asking import (
@@ -72,31 +73,23 @@ def ask(kind: StillKind, scene: Scene, rng: random.Random) -> Asked | None:
     return None if answers is None else answers.drawn(kind, rng)
 
 
-def _color(scene: Scene, rng: random.Random) -> Answers | None:
-    found = named(scene, rng, but="color")
+def _looks(what: Literal["color", "shape", "size"], scene: Scene, rng: random.Random) -> Answers | None:
+    found = named(scene, rng, but=what)
     if found is None:
         return None
     thing, name = found
-    forms = (f"What color is the {name}?", f"Which color does the {name} have?", f"Color of the {name}?")
-    return Answers(forms, f"The {name} is {thing.color}.", thing.color, {"color": thing.color})
-
-
-def _shape(scene: Scene, rng: random.Random) -> Answers | None:
-    found = named(scene, rng, but="shape")
-    if found is None:
-        return None
-    thing, name = found
-    forms = (f"What shape is the {name}?", f"What is the {name}?", f"Which shape does the {name} have?")
-    return Answers(forms, f"It is {article(thing.shape)}.", thing.shape, {"shape": thing.shape})
-
-
-def _size(scene: Scene, rng: random.Random) -> Answers | None:
-    found = named(scene, rng, but="size")
-    if found is None:
-        return None
-    thing, name = found
-    forms = (f"Is the {name} small or large?", f"How big is the {name}?", f"What size is the {name}?")
-    return Answers(forms, f"The {name} is {thing.size}.", thing.size, {"size": thing.size})
+    value: str = getattr(thing, what)
+    forms = {
+        "color": (
+            f"What color is the {name}?",
+            f"Which color does the {name} have?",
+            f"Color of the {name}?",
+        ),
+        "shape": (f"What shape is the {name}?", f"What is the {name}?", f"Which shape does the {name} have?"),
+        "size": (f"Is the {name} small or large?", f"How big is the {name}?", f"What size is the {name}?"),
+    }[what]
+    said = f"It is {article(value)}." if what == "shape" else f"The {name} is {value}."
+    return Answers(forms, said, value, {what: value})
 
 
 def _count(scene: Scene, rng: random.Random) -> Answers | None:
@@ -284,9 +277,9 @@ def _unknown(rng: random.Random) -> Answers:
 
 
 _ASKERS: Final[dict[StillKind, Callable[[Scene, random.Random], Answers | None]]] = {
-    "color": _color,
-    "shape": _shape,
-    "size": _size,
+    "color": partial(_looks, "color"),
+    "shape": partial(_looks, "shape"),
+    "size": partial(_looks, "size"),
     "count": _count,
     "where": _where,
     "at": _at,

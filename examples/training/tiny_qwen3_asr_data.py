@@ -15,24 +15,25 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from checkpoint_files import MESSAGE_END, MESSAGE_START
+from checkpoint_files import MESSAGE_END, MESSAGE_START, Encoder
 from contexts import drawn_context
 from open_text import KINDS, Kind, OpenText
 from recall import in_rows, recall_batch
+from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from speech_grammar import Language, normalised
-from spoken_clips import Clip, Frames, Shard, read_shard, shard_path
+from spoken_clips import Clip, shard_path
 from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
 from tiny_qwen3_asr_model import (
     AUDIO_END,
     AUDIO_PAD,
     AUDIO_START,
     CHUNK_FRAMES,
-    CHUNK_ROWS,
     LANGUAGE_NAMES,
     TEXT_TAG,
     WINDOW_CHUNKS,
     AsrBatch,
 )
+from tiny_whisper_data import Frames, read_shard
 from tiny_whisper_tokens import LETTERS
 from tokenizers import Tokenizer
 
@@ -61,14 +62,6 @@ _LETTERS: Final = {letter: index for index, letter in enumerate(LETTERS)}
 _WAIT_S: Final = 2.0
 
 
-def rows_of(num_frames: int) -> int:
-    """Rows the tower gives for so many frames."""
-    whole, rest = divmod(num_frames, CHUNK_FRAMES)
-    for _ in range(3):
-        rest = (rest + 1) // 2
-    return whole * CHUNK_ROWS + rest
-
-
 class Pool:
     """The shards in a folder, as many as a unit may use, and where to find a voice's clips of some kinds."""
 
@@ -76,16 +69,16 @@ class Pool:
         self._folder = folder
         self._num_shards = num_shards
         self._kinds = frozenset(kinds)
-        self._shards: list[Shard] = []
+        self._shards: list[tuple[list[Clip], list[Frames]]] = []
 
     def load(self, unit: int) -> None:
         """Have the unit's shards, waiting for those that are still being made."""
         wanted = self.shards_of(unit)
         while len(self._shards) < wanted:
             shard = len(self._shards)
-            while not shard_path(self._folder, shard).exists():
+            while not (path := shard_path(self._folder, shard)).exists():
                 time.sleep(_WAIT_S)
-            self._shards.append(read_shard(self._folder, shard))
+            self._shards.append(read_shard(path, list[Clip]))
 
     def shards_of(self, unit: int) -> int:
         """How many shards a unit draws from."""
@@ -94,8 +87,8 @@ class Pool:
     def places(self, unit: int) -> dict[str, list[Place]]:
         """The clips of every voice and of every language that the unit may use."""
         groups: dict[str, list[Place]] = defaultdict(list)
-        for number, shard in enumerate(self._shards[: self.shards_of(unit)]):
-            for index, clip in enumerate(shard.clips):
+        for number, (clips, _) in enumerate(self._shards[: self.shards_of(unit)]):
+            for index, clip in enumerate(clips):
                 if clip.kind not in self._kinds:
                     continue
                 groups[clip.voice].append((number, index))
@@ -104,8 +97,8 @@ class Pool:
 
     def clip(self, place: Place) -> tuple[Clip, Frames]:
         """A clip and its frames."""
-        shard = self._shards[place[0]]
-        return shard.clips[place[1]], shard.frames[place[1]]
+        clips, frames = self._shards[place[0]]
+        return clips[place[1]], frames[place[1]]
 
 
 class Batches:
@@ -124,11 +117,11 @@ class Batches:
         self._pool = pool
         self._misled_share = misled_share
         self._texts = texts
-        self._tokenizer = tokenizer
+        encoder = Encoder(tokenizer)
+        self._encoded, self._ids = encoder.encoded, encoder.ids
         self._seed = seed
         self._budget = frames_per_batch
         self._noises = Noises(seed)
-        self._fixed: dict[str, list[int]] = {}
         self._text_tokens = sorted(tokenizer.get_vocab(with_added_tokens=False).values())
         self._unit = -1
         self._plan: list[list[list[Place]]] = []
@@ -210,8 +203,8 @@ class Batches:
             for first in windows:
                 window_chunks.append(min(WINDOW_CHUNKS, num_chunks - first))
                 left = num_frames - first * CHUNK_FRAMES
-                window_rows.append(rows_of(min(left, WINDOW_CHUNKS * CHUNK_FRAMES)))
-            rows.append(self._row(utterance, rows_of(num_frames), rng))
+                window_rows.append(num_audio_tokens(min(left, WINDOW_CHUNKS * CHUNK_FRAMES)))
+            rows.append(self._row(utterance, num_audio_tokens(num_frames), rng))
             letters.append([_LETTERS[letter] for letter in normalised(utterance.text)])
         return AsrBatch(
             torch.stack(chunks),
@@ -256,15 +249,6 @@ class Batches:
         if rng.random() >= self._misled_share:
             return text
         return [rng.choice(self._text_tokens) if rng.random() < MISLEADING_SHARE else token for token in text]
-
-    def _encoded(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
-
-    def _ids(self, *parts: str) -> list[int]:
-        for part in parts:
-            if part not in self._fixed:
-                self._fixed[part] = self._encoded(part)
-        return [token for part in parts for token in self._fixed[part]]
 
 
 def _features(raw: LogMels, rng: random.Random) -> torch.Tensor:

@@ -17,9 +17,9 @@ from checkpoint_files import MESSAGE_END, MESSAGE_START
 from contexts import context
 from sensorium import LocalEngine
 from sensorium.actors.local.speech import TranscribeOptions
+from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from speech_grammar import LANGUAGES
 from speech_synthesis import SAMPLE_RATE_HZ, Audio
-from tiny_qwen3_asr_data import rows_of
 from tiny_qwen3_asr_model import (
     AUDIO_END,
     AUDIO_PAD,
@@ -50,7 +50,7 @@ class Recogniser:
         features = self._extractor(
             audio, sampling_rate=SAMPLE_RATE_HZ, padding="longest", return_attention_mask=True
         )
-        num_rows = rows_of(int(features["attention_mask"].sum()))
+        num_rows = num_audio_tokens(int(features["attention_mask"].sum()))
         prompt = self._ids(f"{MESSAGE_START}system\n") + self._ids(told)
         prompt += self._ids(f"{MESSAGE_END}\n{MESSAGE_START}user\n{AUDIO_START}")
         prompt += self._ids(AUDIO_PAD) * num_rows

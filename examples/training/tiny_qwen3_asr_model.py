@@ -18,10 +18,10 @@ from checkpoint_files import (
     byte_level_tokenizer,
     replaced_files,
     write_tokenizer,
+    write_weights,
 )
 from grouped_attention import GROUPED
 from recall import RecallBatch
-from safetensors.torch import save_file
 from speech_grammar import Language
 from tiny_whisper_data import NUM_MELS
 from tiny_whisper_tokens import LETTERS
@@ -242,15 +242,10 @@ def feature_extractor() -> Qwen3ASRFeatureExtractor:
 
 
 def export(weights: dict[str, torch.Tensor], tokenizer: Tokenizer, shape: Shape, folder: Path) -> None:
-    """Replace the checkpoint folder's files one by one, each at once. Weights are stored as float16; the
-    output layer is the embedding and not stored twice. Other files, such as the model card, stay."""
+    """Replace the checkpoint folder's files one by one, each at once. Others, such as the model card,
+    stay."""
     config = model_config(tokenizer, shape)
     config.architectures = ["Qwen3ASRForConditionalGeneration"]
-    stored = {
-        name: tensor.to(torch.float16).contiguous()
-        for name, tensor in weights.items()
-        if name != "lm_head.weight"
-    }
     eos = [tokenizer.token_to_id(END), tokenizer.token_to_id(MESSAGE_END)]
     audio = {"audio_token": AUDIO_PAD, "audio_bos_token": AUDIO_START, "audio_eos_token": AUDIO_END}
     with replaced_files(folder) as fresh:
@@ -258,4 +253,4 @@ def export(weights: dict[str, torch.Tensor], tokenizer: Tokenizer, shape: Shape,
         GenerationConfig(eos_token_id=eos, pad_token_id=eos[0]).save_pretrained(fresh)
         feature_extractor().save_pretrained(fresh)
         write_tokenizer(fresh, tokenizer, CHAT_TEMPLATE, {"extra_special_tokens": audio})
-        save_file(stored, fresh / "model.safetensors", metadata={"format": "pt"})
+        write_weights(fresh, weights, "lm_head.weight")

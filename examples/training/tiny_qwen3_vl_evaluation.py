@@ -147,12 +147,10 @@ def _share_right(respondent: Respondent, kind: str, count: int, seed: int, *, he
     right = 0
     for index in range(count):
         rng = random.Random(f"{seed}/question/{kind}/{held_out}/{index}")
-        still = next((known for known in STILL_KINDS if known == kind), None)
-        motion = next((known for known in CLIP_KINDS if known == kind), None)
-        if still is not None:
-            question = still_question(still, rng, held_out=held_out)
+        if kind in STILL_KINDS:
+            question = still_question(kind, rng, held_out=held_out)
         else:
-            assert motion is not None, "a kind is of stills or of clips"
-            question = clip_question(motion, rng, held_out=held_out)
+            assert kind in CLIP_KINDS, "a kind is of stills or of clips"
+            question = clip_question(kind, rng, held_out=held_out)
         right += respondent.answer(question) == question.asked.answer
     return right / count

@@ -22,10 +22,10 @@ from checkpoint_files import (
     byte_level_tokenizer,
     replaced_files,
     write_tokenizer,
+    write_weights,
 )
 from drawing import LABEL_SIZES
 from grouped_attention import GROUPED
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -230,15 +230,10 @@ class TrainedVl(nn.Module):
 
 
 def export(weights: dict[str, Tensor], tokenizer: Tokenizer, folder: Path) -> None:
-    """Replace the checkpoint folder's files one by one, each at once. Weights are stored as float16; the
-    output layer is the embedding and not stored twice. Other files, such as the model card, stay."""
+    """Replace the checkpoint folder's files one by one, each at once. Others, such as the model card,
+    stay."""
     config = model_config(tokenizer)
     config.architectures = ["Qwen3VLForConditionalGeneration"]
-    stored = {
-        name: tensor.to(torch.float16).contiguous()
-        for name, tensor in weights.items()
-        if name != "lm_head.weight"
-    }
     eos = [tokenizer.token_to_id(END), tokenizer.token_to_id(MESSAGE_END)]
     vision = {
         "image_token": IMAGE_PAD,
@@ -251,7 +246,7 @@ def export(weights: dict[str, Tensor], tokenizer: Tokenizer, folder: Path) -> No
         GenerationConfig(do_sample=False, eos_token_id=eos, pad_token_id=eos[0]).save_pretrained(fresh)
         _write_processors(fresh)
         write_tokenizer(fresh, tokenizer, CHAT_TEMPLATE, {"extra_special_tokens": vision})
-        save_file(stored, fresh / "model.safetensors", metadata={"format": "pt"})
+        write_weights(fresh, weights, "lm_head.weight")
 
 
 def _write_processors(folder: Path) -> None:

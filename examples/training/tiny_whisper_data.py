@@ -6,21 +6,22 @@ equals what `WhisperFeatureExtractor` makes of the padded audio. Which recording
 batch of a step depends on seed and step only, so training resumes where it stopped.
 """
 
-import json
 import math
 import multiprocessing
 import os
 import random
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 from speech_grammar import Language
-from speech_synthesis import Audio, Studio
+from speech_synthesis import Audio, Recording, Studio
 from tiny_whisper_tokens import WINDOW_S, RowMaker, TimedText
 from transformers import WhisperFeatureExtractor
 
@@ -47,6 +48,16 @@ class Entry:
     num_frames: int
     sentences: list[TimedText]
     words: list[tuple[str, float, float]]
+
+
+class Counted(Protocol):
+    """What a shard says about something with so many frames."""
+
+    @property
+    def num_frames(self) -> int: ...
+
+
+EntryT = TypeVar("EntryT", bound=Counted)
 
 
 class LogMel:
@@ -78,44 +89,62 @@ def padded_features(rows: list[Frames], num_frames: int) -> torch.Tensor:
     return ((torch.maximum(features, highest - 8.0) + 4.0) / 4.0).transpose(1, 2)
 
 
-def _write_shard(job: tuple[Path, int, int]) -> int:
-    folder, seed, shard = job
+def write_shard(path: Path, made: Iterable[tuple[object, Frames]]) -> None:
+    """Frames one after another to `path`; what is said of them is beside it with the ending .json."""
+    temporary = path.with_suffix(".tmp")
+    said: list[object] = []
+    with temporary.open("wb") as file:
+        for entry, frames in made:
+            file.write(frames.tobytes())
+            said.append(entry)
+    path.with_suffix(".json").write_bytes(msgspec.json.encode(said))
+    # Last, so that a shard whose frames are there is complete.
+    os.replace(temporary, path)
+
+
+def write_missing(write: Callable[[int], None], paths: Sequence[Path], num_processes: int) -> None:
+    """Have the shards written, by their numbers, that are not at their paths; a process each, for espeak-ng
+    keeps global state."""
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    missing = [shard for shard, path in enumerate(paths) if not path.exists()]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__"])
+    with context.Pool(num_processes, maxtasksperchild=1) as pool:
+        written = zip(missing, pool.imap(write, missing), strict=True)
+        for done, (shard, _) in enumerate(written, 1):
+            print(f"shard {shard} written ({done} of {len(missing)})", flush=True)
+
+
+def read_shard(path: Path, entries: type[list[EntryT]]) -> tuple[list[EntryT], list[Frames]]:
+    """What was written, the frames through a memory map."""
+    said = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=entries)
+    rows = np.memmap(path, dtype=np.float16, mode="r").reshape(-1, NUM_MELS)
+    ends = np.cumsum([entry.num_frames for entry in said])
+    return said, [rows[end - entry.num_frames : end] for entry, end in zip(said, ends, strict=True)]
+
+
+def _shard_path(folder: Path, shard: int) -> Path:
+    return folder / f"shard-{shard:05d}.f16"
+
+
+def _write_shard(shard: int, folder: Path, seed: int) -> None:
     torch.set_num_threads(1)
     studio, log_mel = Studio(seed), LogMel()
-    entries: list[Entry] = []
-    name = folder / f"shard-{shard:05d}"
-    with name.with_suffix(".tmp").open("wb") as file:
-        for index in range(shard * SHARD_SIZE, (shard + 1) * SHARD_SIZE):
-            recording = studio.recording(index)
-            frames = log_mel(recording.audio)
-            file.write(frames.tobytes())
-            spoken = recording.sentences
-            entries.append(
-                Entry(
-                    recording.language,
-                    recording.speech_s,
-                    len(frames),
-                    [TimedText(s.text, s.words[0].start_s, s.words[-1].end_s) for s in spoken],
-                    [(w.text, w.start_s, w.end_s) for s in spoken for w in s.words],
-                )
-            )
-    name.with_suffix(".json").write_text(json.dumps([asdict(e) for e in entries]), "utf-8")
-    # Last, so that a shard whose frames are there is complete.
-    os.replace(name.with_suffix(".tmp"), name.with_suffix(".f16"))
-    return shard
+    numbers = range(shard * SHARD_SIZE, (shard + 1) * SHARD_SIZE)
+    write_shard(_shard_path(folder, shard), (_made(studio.recording(n), log_mel) for n in numbers))
+
+
+def _made(recording: Recording, log_mel: LogMel) -> tuple[Entry, Frames]:
+    frames, spoken = log_mel(recording.audio), recording.sentences
+    sentences = [TimedText(s.text, s.words[0].start_s, s.words[-1].end_s) for s in spoken]
+    words = [(w.text, w.start_s, w.end_s) for s in spoken for w in s.words]
+    return Entry(recording.language, recording.speech_s, len(frames), sentences, words), frames
 
 
 def generate(folder: Path, seed: int, num_recordings: int, num_processes: int) -> None:
-    """Write the shards that are missing; a process each, for espeak-ng keeps global state."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shards = range(math.ceil(num_recordings / SHARD_SIZE))
-    missing = [s for s in shards if not (folder / f"shard-{s:05d}.f16").exists()]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tiny_whisper_data"])
-    with context.Pool(num_processes, maxtasksperchild=1) as pool:
-        jobs = [(folder, seed, shard) for shard in missing]
-        for done, shard in enumerate(pool.imap_unordered(_write_shard, jobs), 1):
-            print(f"shard {shard} written ({done} of {len(missing)})", flush=True)
+    """Write the shards that are missing."""
+    paths = [_shard_path(folder, shard) for shard in range(math.ceil(num_recordings / SHARD_SIZE))]
+    write_missing(partial(_write_shard, folder=folder, seed=seed), paths, num_processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +170,9 @@ class Corpus:
         self.entries: list[Entry] = []
         self._frames: list[Frames] = []
         for shard in range(math.ceil(num_recordings / SHARD_SIZE)):
-            name = folder / f"shard-{shard:05d}"
-            entries = msgspec.json.decode(name.with_suffix(".json").read_bytes(), type=list[Entry])
-            mapped = np.memmap(name.with_suffix(".f16"), dtype=np.float16, mode="r")
-            rows = mapped.reshape(-1, NUM_MELS)
-            offset = 0
-            for entry in entries:
-                self._frames.append(rows[offset : offset + entry.num_frames])
-                offset += entry.num_frames
+            entries, frames = read_shard(_shard_path(folder, shard), list[Entry])
             self.entries += entries
+            self._frames += frames
 
     def __len__(self) -> int:
         return len(self.entries)

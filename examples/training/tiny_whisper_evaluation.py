@@ -7,22 +7,22 @@ Goes the way a user would: real audio, `WhisperFeatureExtractor`, the exported f
 import itertools
 import random
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from sensorium.client.bench.statistics import edit_distance
 from speech_grammar import LANGUAGES, Language
-from speech_synthesis import HELD_OUT_VOICES, SAMPLE_RATE_HZ, VOICES, Audio, Recording, Studio
+from speech_synthesis import HELD_OUT_VOICES, SAMPLE_RATE_HZ, VOICES, Audio, Recording, Speaker, Studio
 from transformers import WhisperForConditionalGeneration, WhisperProcessor
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer
 
 _BATCH_SIZE = 25
 _NUM_SILENT = 100
 _NUM_ALIGNED = 60
-# One Studio a process: espeak-ng keeps global state.
-_STUDIOS: dict[int, Studio] = {}
 
 
 def held_out_recordings(language: Language, count: int, seed: int) -> list[tuple[Recording, str]]:
@@ -44,13 +44,7 @@ def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
     """Substitutions, insertions and deletions, and the reference's words."""
     normalise = BasicTextNormalizer()
     expected, heard = normalise(reference).split(), normalise(hypothesis).split()
-    row = list(range(len(heard) + 1))
-    for i, word in enumerate(expected, 1):
-        diagonal, row[0] = row[0], i
-        for j, other in enumerate(heard, 1):
-            best = min(row[j] + 1, row[j - 1] + 1, diagonal + (word != other))
-            diagonal, row[j] = row[j], best
-    return row[-1], len(expected)
+    return edit_distance(expected, heard), len(expected)
 
 
 @dataclass(slots=True)
@@ -187,11 +181,10 @@ def _alignment_line(recogniser: Recogniser, language: Language, seed: int) -> st
     )
 
 
+# One speaker a process: espeak-ng keeps global state.
+_speaker = cache(Speaker)
+
+
+@cache
 def _studio(seed: int) -> Studio:
-    if seed not in _STUDIOS:
-        if _STUDIOS:
-            speaker = next(iter(_STUDIOS.values())).speaker
-            _STUDIOS[seed] = Studio(seed, speaker)
-        else:
-            _STUDIOS[seed] = Studio(seed)
-    return _STUDIOS[seed]
+    return Studio(seed, _speaker())

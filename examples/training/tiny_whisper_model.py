@@ -6,13 +6,12 @@ only the encoder is driven by hand here, to train on windows shorter than the fu
 """
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import save_file
+from checkpoint_files import replaced_files, write_weights
+from grouped_attention import GROUPED
 from speech_grammar import LANGUAGES
 from tiny_whisper_data import NUM_MELS, Batch, Corpus, feature_extractor, padded_features
 from tiny_whisper_tokens import (
@@ -28,14 +27,11 @@ from tiny_whisper_tokens import (
 from torch import nn
 from torch.nn import functional
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
     GenerationConfig,
     WhisperConfig,
     WhisperForConditionalGeneration,
     WhisperTokenizer,
 )
-from transformers.masking_utils import eager_mask
 
 WIDTH = 192
 NUM_HEADS = 4
@@ -46,33 +42,6 @@ CTC_WEIGHT = 0.4
 MAX_INITIAL_TIMESTAMP_INDEX = 100
 
 Head = tuple[int, int]
-
-
-def plain_attention(
-    _module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **_: object,
-) -> tuple[torch.Tensor, None]:
-    """Attention in bfloat16 matrices throughout, for training on CPU.
-
-    The fused kernel's backward pass takes twice as long there, and autocast would take the
-    softmax through float32 and back.
-    """
-    with torch.autocast("cpu", enabled=False):
-        scores = torch.matmul(query * scaling, key.transpose(2, 3))
-        if attention_mask is not None:
-            scores = scores + attention_mask.to(scores.dtype)
-        mixed = torch.matmul(scores.softmax(-1), value)
-    return mixed.transpose(1, 2), None
-
-
-_ATTENTION = "tiny_whisper_plain"
-AttentionInterface.register(_ATTENTION, plain_attention)
-AttentionMaskInterface.register(_ATTENTION, eager_mask)
 
 
 def token_id(tokenizer: WhisperTokenizer, token: str) -> int:
@@ -110,7 +79,7 @@ class TrainedWhisper(nn.Module):
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__()
-        config._attn_implementation = _ATTENTION
+        config._attn_implementation = GROUPED
         self.whisper = WhisperForConditionalGeneration(config)
         self.ctc = nn.Linear(config.d_model, len(LETTERS) + 1)
 
@@ -184,31 +153,18 @@ def export(
     heads: list[Head],
     folder: Path,
 ) -> None:
-    """Replace the checkpoint folder's files one by one, each at once.
-
-    Weights are stored as float16 and loaded as float32; the output layer is the embedding
-    and not stored twice. Other files in the folder, such as the model card, stay.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+    """Replace the checkpoint folder's files one by one, each at once. Others, such as the model card, stay.
+    The weights are loaded as float32."""
     config = model_config(tokenizer)
     config.dtype = torch.float32
     config.architectures = ["WhisperForConditionalGeneration"]
-    stored = {
-        name: tensor.to(torch.float16).contiguous()
-        for name, tensor in weights.items()
-        if name != "proj_out.weight"
-    }
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as temporary:
-        fresh = Path(temporary)
+    with replaced_files(folder) as fresh:
         config.save_pretrained(fresh)
         generation_config(tokenizer, heads).save_pretrained(fresh)
         tokenizer.save_pretrained(str(fresh))
         feature_extractor().save_pretrained(fresh)
         _write_vocabulary(fresh)
-        save_file(stored, fresh / "model.safetensors", metadata={"format": "pt"})
-        for path in sorted(fresh.iterdir()):
-            path.chmod(0o644)
-            os.replace(path, folder / path.name)
+        write_weights(fresh, weights, "proj_out.weight")
 
 
 def _write_vocabulary(folder: Path) -> None:

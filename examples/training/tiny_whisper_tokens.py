@@ -8,7 +8,6 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from speech_grammar import LANGUAGES, Language, load_grammar, normalised
@@ -171,8 +170,3 @@ class RowMaker:
     def _timestamp(self, at_s: float) -> int:
         step = round(at_s / TIMESTAMP_STEP_S)
         return self._first_timestamp + min(max(step, 0), NUM_TIMESTAMPS - 1)
-
-
-def load_tokenizer(folder: Path) -> WhisperTokenizer:
-    """The tokenizer saved in a folder."""
-    return cast(WhisperTokenizer, WhisperTokenizer.from_pretrained(str(folder)))

@@ -6,13 +6,11 @@
     python examples/training/train_tiny_qwen3_asr.py evaluate   # word error rates of the export
 
 Everything lies in --work. `train` goes on where it was stopped, and may begin while `data` is still
-speaking. The learning rate stays at its peak until the last --decay steps, whose states are kept apart:
-with a smaller --steps a training ends early, and with a larger one it goes on from where it began to end.
+speaking; --steps may change (`trainer.py`).
 Start reading at `Trainer`.
 """
 
 import argparse
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +24,7 @@ from tiny_qwen3_asr_data import MISLED_SHARE, Batches, Pool
 from tiny_qwen3_asr_evaluation import evaluate
 from tiny_qwen3_asr_model import (
     LANGUAGE_NAMES,
+    AsrBatch,
     Shape,
     TrainedAsr,
     build_tokenizer,
@@ -34,7 +33,7 @@ from tiny_qwen3_asr_model import (
 )
 from tiny_qwen3_asr_start import start_from
 from tokenizers import Tokenizer
-from trainer import PEAK_LEARNING_RATE, Training, in_processes, made_ahead, restore_newest, steady_rate
+from trainer import PEAK_LEARNING_RATE, Losses, Run, Training, in_processes, steady_rate, trained
 from word_lists import DEFAULT_FOLDER, build, load_words
 
 NUM_TOKENIZER_TEXTS = 10_000
@@ -42,17 +41,15 @@ NUM_TOKENIZER_TEXTS = 10_000
 CTC_WEIGHT, RECALL_WEIGHT = 0.4, 1.5
 CTC_ALONE_STEPS = 60
 """With --start: an exported folder lacks the CTC head, which must not shake a tower that hears."""
-LOG_EVERY, SAVE_EVERY_S = 20, 240
 FEW = 2
 """Recordings of a kind and language that are asked about on the way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(Run):
     """The command line."""
 
     command: str
-    work: Path
     output: Path | None
     sources: Path
     start: Path | None
@@ -63,9 +60,6 @@ class Options:
     decoder_mlp: int
     seed: int
     num_shards: int
-    num_processes: int
-    num_steps: int
-    num_decaying: int
     frames_per_batch: int
     misled_share: float
     export_every: int
@@ -83,20 +77,9 @@ class Options:
     def exported(self) -> Path:
         return self.output or self.work / "model"
 
-    def state(self, step: int) -> Path:
-        """Where the state after so many steps is saved: a decay does not replace the last before it."""
-        return self.work / ("decaying.pt" if self.is_decaying(step) else "training.pt")
-
     @property
     def shape(self) -> Shape:
         return Shape(self.tower_layers, self.decoder_mlp)
-
-    def is_decaying(self, step: int) -> bool:
-        return step > self.num_steps - self.num_decaying
-
-    def is_next(self, step: int) -> bool:
-        """Whether this training goes on from a decaying state of so many steps."""
-        return self.is_decaying(step) and step <= self.num_steps
 
 
 class Trainer:
@@ -128,7 +111,7 @@ class Trainer:
             peak=options.peak,
         )
         self._training = Training(self._model, rate, matrices=matrices)
-        restore_newest(self._training, self._options.work, self._options.is_next)
+        options.restore_newest(self._training)
 
     def run(self) -> None:
         """Train to the last step, saving, exporting and logging on the way."""
@@ -136,43 +119,18 @@ class Trainer:
         if self._rank == 0:
             size = sum(p.numel() for p in self._model.asr.parameters()) / 1e6
             print(f"{size:.2f} M parameters", flush=True)
-        saved_at = begun = time.monotonic()
-        sums = torch.zeros(5)
-        options = self._options
-        batches = made_ahead(
-            self._batches.batch,
-            self._training.step,
-            options.num_steps,
-            rank=self._rank,
-            num_processes=options.num_processes,
-        )
-        for batch in batches:
-            ctc_alone = options.start is not None and training.step < CTC_ALONE_STEPS
-            loss, ctc_loss = self._model(batch, ctc_alone=ctc_alone)
-            recall_loss = self._model.recalled(batch.recall)
-            training.take(loss + CTC_WEIGHT * ctc_loss + RECALL_WEIGHT * recall_loss)
-            losses = (loss.item(), ctc_loss.item(), recall_loss.item())
-            sums += torch.tensor([*losses, 100.0 * len(batch.chunks), 1.0])
-            if self._rank > 0:
-                continue
-            if training.step % LOG_EVERY == 0:
-                mean_loss, mean_ctc, mean_recall, frames, _ = (sums / sums[-1]).tolist()
-                sums.zero_()
-                elapsed_s = time.monotonic() - begun
-                print(
-                    f"{training.step:6d} {elapsed_s:6.0f} s  loss {mean_loss:.3f}  ctc {mean_ctc:.3f}"
-                    f"  recall {mean_recall:.3f}  {frames:.0f} frames"
-                    f"  rate {training.rate(training.step):.1e}",
-                    flush=True,
-                )
-            is_last = training.step == options.num_steps
-            begins_to_end = training.step == options.num_steps - options.num_decaying
-            if is_last or begins_to_end or time.monotonic() - saved_at > SAVE_EVERY_S:
-                training.save(options.state(training.step))
-                saved_at = time.monotonic()
-            if is_last or training.step % options.export_every == 0:
-                export(self._mean_weights(), self._tokenizer, options.shape, options.exported)
+        for step in trained(training, options, self._rank, self._batches.batch, self._losses):
+            if self._rank == 0 and (step == options.num_steps or step % options.export_every == 0):
+                export(training.mean_weights("asr."), self._tokenizer, options.shape, options.exported)
                 print(evaluate(options.exported, options.words, FEW, options.seed), flush=True)
+
+    def _losses(self, batch: AsrBatch) -> Losses:
+        ctc_alone = self._options.start is not None and self._training.step < CTC_ALONE_STEPS
+        loss, ctc_loss = self._model(batch, ctc_alone=ctc_alone)
+        recall_loss = self._model.recalled(batch.recall)
+        figures = {"loss": loss.item(), "ctc": ctc_loss.item(), "recall": recall_loss.item()}
+        whole = loss + CTC_WEIGHT * ctc_loss + RECALL_WEIGHT * recall_loss
+        return whole, figures | {"frames": 100.0 * len(batch.chunks)}
 
     def _own_tokenizer(self) -> Tokenizer:
         """That of the model to begin with, or built of what the training says and of the words of prompts;
@@ -184,14 +142,6 @@ class Trainer:
         texts = [self._texts[name].phrase(drawn_kind(rng), rng) for name in LANGUAGES * NUM_TOKENIZER_TEXTS]
         headers = [f"language {name}" for name in (*LANGUAGE_NAMES.values(), "None")] * 500
         return build_tokenizer([*texts, *headers, *["system\n", "user\n", "assistant\n"] * 500])
-
-    def _mean_weights(self) -> dict[str, torch.Tensor]:
-        named = self._training.mean_weights()
-        return {
-            name: named.get(f"asr.{name}", tensor)
-            for name, tensor in self._model.asr.state_dict().items()
-            if name != "lm_head.weight"
-        }
 
 
 def _train(rank: int, options: Options) -> None:

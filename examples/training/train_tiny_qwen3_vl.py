@@ -4,15 +4,12 @@
     python examples/training/train_tiny_qwen3_vl.py evaluate   # how often the export answers right
 
 Everything lies in --work, nothing is read from elsewhere. `train` goes on where it was stopped; what a step
-learns depends on seed, step and the number of processes. The learning rate stays at its peak until the last
---decay steps, whose states are kept apart: with a smaller --steps a training ends early, with a larger one it
-goes on from where it began to end. --start begins with an exported folder instead of random weights, at the
-lesson of step --at. Start reading at `Trainer`.
+learns depends on seed, step and the number of processes; --steps may change (`trainer.py`). --start begins
+with an exported folder instead of random weights, at the lesson of step --at. Start reading at `Trainer`.
 """
 
 import argparse
 import random
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,30 +21,25 @@ from safetensors.torch import load_file
 from small_talk import TALK_KINDS, beyond, talk
 from tiny_qwen3_vl_data import SYSTEMS, Batches, clip_turns, frame_times, still_scene, still_turns
 from tiny_qwen3_vl_evaluation import evaluate
-from tiny_qwen3_vl_model import TrainedVl, build_tokenizer, export, model_config
+from tiny_qwen3_vl_model import TrainedVl, VlBatch, build_tokenizer, export, model_config
 from token_words import BARE_WORDS
 from tokenizers import Tokenizer
-from trainer import Training, in_processes, made_ahead, restore_newest, steady_rate
+from trainer import Losses, Run, Training, in_processes, steady_rate, trained
 
 DEFAULT_FOLDER = Path.home() / ".cache" / "sensorium" / "tiny-qwen3-vl"
 NUM_TOKENIZER_SCENES = 4_000
 PATCH_WEIGHT, WORD_WEIGHT = 0.5, 0.3
-LOG_EVERY, SAVE_EVERY_S = 20, 240
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(Run):
     """The command line."""
 
     command: str
-    work: Path
     output: Path | None
     start: Path | None
     first_step: int
     seed: int
-    num_processes: int
-    num_steps: int
-    num_decaying: int
     num_rows: int
     num_held_out: int
 
@@ -55,21 +47,10 @@ class Options:
     def exported(self) -> Path:
         return self.output or self.work / "model"
 
-    def state(self, step: int) -> Path:
-        """Where the state after so many steps is saved: a decay does not replace the last before it."""
-        return self.work / ("decaying.pt" if self.is_decaying(step) else "training.pt")
-
-    def is_decaying(self, step: int) -> bool:
-        return step > self.num_steps - self.num_decaying
-
     def rate(self, step: int) -> float:
         """The learning rate of a step; moments that no export keeps warm up from the first."""
         done = self.first_step
         return steady_rate(step - done, num_steps=self.num_steps - done, num_decaying=self.num_decaying)
-
-    def is_next(self, step: int) -> bool:
-        """Whether this training goes on from a decaying state of so many steps."""
-        return self.is_decaying(step) and step <= self.num_steps
 
 
 class Trainer:
@@ -98,7 +79,7 @@ class Trainer:
         ]
         self._training = Training(self._model, options.rate, matrices=matrices)
         self._training.step = options.first_step
-        restore_newest(self._training, self._options.work, self._options.is_next)
+        options.restore_newest(self._training)
 
     def _found_tokenizer(self) -> Tokenizer:
         """What the folder in --work or --start was trained with; a new one where nothing was."""
@@ -114,45 +95,15 @@ class Trainer:
         if self._rank == 0:
             self._tokenizer.save(str(options.work / "tokenizer.json"))
             print(f"{sum(p.numel() for p in self._model.vl.parameters()) / 1e6:.2f} M parameters", flush=True)
-        saved_at = begun = time.monotonic()
-        sums = torch.zeros(4)
-        batches = made_ahead(
-            self._batches.batch,
-            self._training.step,
-            options.num_steps,
-            rank=self._rank,
-            num_processes=options.num_processes,
-        )
-        for batch in batches:
-            loss, patch_loss, word_loss = self._model(batch)
-            training.take(loss + PATCH_WEIGHT * patch_loss + WORD_WEIGHT * word_loss)
-            sums += torch.tensor([loss.item(), patch_loss.item(), word_loss.item(), 1.0])
-            if self._rank > 0:
-                continue
-            if training.step % LOG_EVERY == 0:
-                mean_loss, mean_patch, mean_word, _ = (sums / sums[-1]).tolist()
-                sums.zero_()
-                print(
-                    f"{training.step:6d} {time.monotonic() - begun:6.0f} s  loss {mean_loss:.3f}"
-                    f"  patches {mean_patch:.3f}  words {mean_word:.3f}"
-                    f"  rate {training.rate(training.step):.1e}",
-                    flush=True,
-                )
-            begins_to_end = training.step == options.num_steps - options.num_decaying
-            is_last = training.step == options.num_steps
-            if is_last or begins_to_end or time.monotonic() - saved_at > SAVE_EVERY_S:
-                training.save(options.state(training.step))
-                saved_at = time.monotonic()
+        for _ in trained(training, options, self._rank, self._batches.batch, self._losses):
+            pass
         if self._rank == 0:
-            export(self._mean_weights(), self._tokenizer, options.exported)
+            export(training.mean_weights("vl."), self._tokenizer, options.exported)
 
-    def _mean_weights(self) -> dict[str, torch.Tensor]:
-        named = self._training.mean_weights()
-        return {
-            name: named.get(f"vl.{name}", tensor)
-            for name, tensor in self._model.vl.state_dict().items()
-            if name != "lm_head.weight"
-        }
+    def _losses(self, batch: VlBatch) -> Losses:
+        loss, patch_loss, word_loss = self._model(batch)
+        figures = {"loss": loss.item(), "patches": patch_loss.item(), "words": word_loss.item()}
+        return loss + PATCH_WEIGHT * patch_loss + WORD_WEIGHT * word_loss, figures
 
 
 def built_tokenizer(seed: int, num_scenes: int = NUM_TOKENIZER_SCENES) -> Tokenizer:

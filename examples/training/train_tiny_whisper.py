@@ -105,16 +105,9 @@ class Trainer:
         self._training.take(loss + CTC_WEIGHT * ctc_loss)
         return loss.item(), ctc_loss.item()
 
-    def _mean_weights(self) -> dict[str, torch.Tensor]:
-        named = self._training.mean_weights()
-        return {
-            name: named.get(f"whisper.{name}", tensor)
-            for name, tensor in self._model.whisper.state_dict().items()
-            if name != "proj_out.weight"
-        } | {"proj_out.weight": named["whisper.model.decoder.embed_tokens.weight"]}
-
     def _export(self) -> None:
-        weights = self._mean_weights()
+        weights = self._training.mean_weights("whisper.")
+        weights["proj_out.weight"] = weights["model.decoder.embed_tokens.weight"]
         rng = random.Random(self._options.seed)
         spoken = [i for i, entry in enumerate(self._corpus.entries) if len(entry.words) > 4]
         heads = alignment_heads(weights, self._tokenizer, self._corpus, rng.sample(spoken, 48))

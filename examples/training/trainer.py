@@ -1,15 +1,19 @@
 """What the training scripts share: the optimisers, a running mean of the weights, and their state on disk.
 
 Knows a module and a learning rate for every step; neither audio nor what the losses mean. Several processes
-train together where `torch.distributed` runs: each brings the gradient of its own batch.
+train together where `torch.distributed` runs: each brings the gradient of its own batch. A learning rate that
+stays at its peak until the last steps, whose states are kept apart, allows to end early, with a smaller
+number of steps, and with a larger one to go on from where the training began to end.
 `train_tiny_whisper.py`, `train_tiny_qwen3_asr.py` and `train_tiny_qwen3_vl.py` use it.
 """
 
 import math
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +28,7 @@ WARMUP_SHARE = 0.06
 WARMUP_STEPS = 40
 WEIGHT_DECAY, MATRIX_WEIGHT_DECAY = 0.01, 0.05
 EMA_DECAY = 0.999
+LOG_EVERY, SAVE_EVERY_S = 20, 240
 
 
 def cosine_rate(step: int, num_steps: int) -> float:
@@ -86,10 +91,17 @@ class Training:
             torch._foreach_lerp_(self._mean, self._parameters, 1 - decay)
         self.step += 1
 
-    def mean_weights(self) -> dict[str, torch.Tensor]:
-        """The running mean of every trained parameter, by its name in the module."""
+    def mean_weights(self, part: str = "") -> dict[str, torch.Tensor]:
+        """The module's state, or what of it has names that begin with `part`, by the rest of their names: of
+        every trained parameter the running mean. What is tied to another parameter has none."""
         named = (name for name, parameter in self._model.named_parameters() if parameter.requires_grad)
-        return dict(zip(named, self._mean, strict=True))
+        means = dict(zip(named, self._mean, strict=True))
+        state = self._model.state_dict().items()
+        return {
+            name.removeprefix(part): means.get(name, tensor)
+            for name, tensor in state
+            if name.startswith(part)
+        }
 
     def save(self, path: Path) -> None:
         """Write the state, at once or not at all."""
@@ -152,8 +164,68 @@ def _ranked(rank: int, train: Callable[[int], None], num_processes: int, meeting
     train(rank)
 
 
-def made_ahead(
-    make: Callable[[int], BatchT], first: int, last: int, *, rank: int, num_processes: int
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How far a training goes, in how many processes, and the folder of its states."""
+
+    work: Path
+    num_processes: int
+    num_steps: int
+    num_decaying: int
+
+    def state(self, step: int) -> Path:
+        """Where the state after so many steps is saved: a decay does not replace the last before it."""
+        return self.work / ("decaying.pt" if self._is_decaying(step) else "training.pt")
+
+    def restore_newest(self, training: Training) -> None:
+        """Continue from the last saved step, if there is one: of the states while the learning rate decays,
+        which are kept apart, only where this training comes by."""
+        decaying, steady = self.work / "decaying.pt", self.work / "training.pt"
+        if decaying.exists() and self._comes_by(torch.load(decaying, weights_only=True, mmap=True)["step"]):
+            training.restore(decaying)
+        elif steady.exists():
+            training.restore(steady)
+
+    def _is_decaying(self, step: int) -> bool:
+        return step > self.num_steps - self.num_decaying
+
+    def _comes_by(self, step: int) -> bool:
+        return self._is_decaying(step) and step <= self.num_steps
+
+
+Losses = tuple[torch.Tensor, dict[str, float]]
+"""What a step goes down, and figures of it to log."""
+
+
+def trained(
+    training: Training, run: Run, rank: int, make: Callable[[int], BatchT], losses: Callable[[BatchT], Losses]
+) -> Iterator[int]:
+    """Take the steps that are left, with batches by their numbers; yields each that is done. The first of the
+    processes saves and logs on the way."""
+    saved_at = begun = time.monotonic()
+    logged: list[dict[str, float]] = []
+    for batch in _made_ahead(make, training.step, run.num_steps, rank, run.num_processes):
+        loss, figures = losses(batch)
+        training.take(loss)
+        logged.append(figures)
+        if rank == 0 and training.step % LOG_EVERY == 0:
+            means = {name: sum(each[name] for each in logged) / len(logged) for name in figures}
+            print(
+                f"{training.step:6d} {time.monotonic() - begun:6.0f} s"
+                + "".join(f"  {name} {mean:.4g}" for name, mean in means.items())
+                + f"  rate {training.rate(training.step):.1e}",
+                flush=True,
+            )
+            logged.clear()
+        to_keep = training.step in (run.num_steps, run.num_steps - run.num_decaying)
+        if rank == 0 and (to_keep or time.monotonic() - saved_at > SAVE_EVERY_S):
+            training.save(run.state(training.step))
+            saved_at = time.monotonic()
+        yield training.step
+
+
+def _made_ahead(
+    make: Callable[[int], BatchT], first: int, last: int, rank: int, num_processes: int
 ) -> Iterator[BatchT]:
     """One process' batches of the steps from `first` to before `last`, each made during the one before."""
     with ThreadPoolExecutor(1) as thread:
@@ -164,13 +236,3 @@ def made_ahead(
             step += 1
             coming = thread.submit(make, step * num_processes + rank)
             yield batch
-
-
-def restore_newest(training: Training, work: Path, is_wanted: Callable[[int], bool]) -> None:
-    """Continue from the last saved step, if there is one: of the states while the learning rate decays, which
-    are kept apart, only where the step `is_wanted`."""
-    decaying, steady = work / "decaying.pt", work / "training.pt"
-    if decaying.exists() and is_wanted(torch.load(decaying, weights_only=True, mmap=True)["step"]):
-        training.restore(decaying)
-    elif steady.exists():
-        training.restore(steady)

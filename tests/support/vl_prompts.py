@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
-from sensorium.engine.models.qwen3_vl.text import VisionPrompt, VisionTokens, expand_vision
+from sensorium.engine.models.prompts import Prompt
+from sensorium.engine.models.qwen3_vl.text import VisionTokens, expand_vision
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.images import image_item
 from sensorium.media.video import prepare_frames
@@ -36,7 +37,7 @@ class VlPrompt:
     """A prompt before and after expansion, and its media."""
 
     text: str
-    expanded: VisionPrompt
+    expanded: Prompt
     images: tuple[EncoderItem, ...]
     videos: tuple[MediaItems, ...]
 

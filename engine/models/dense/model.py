@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -19,16 +18,16 @@ from torch import Tensor
 from ....kernels.attention_inputs import HeadNorms, attention_inputs
 from ....kernels.before import RmsNorm
 from ....kernels.codes import HEAD_GRID
-from ....kernels.layers import Heads, LayerParts, Layers, written_down
+from ....kernels.layers import Heads, LayerParts, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear
 from ....kernels.linear_bits import BitsWeight
 from ....kernels.logits import head_logits
 from ....kernels.paged_attention import PagedBatch, paged_attention
 from ....kernels.rms_norm import rms_norm
 from ....kernels.rotary import RotaryTable, rotary_table
-from ....protocols.messages import FLOAT_BYTES, Features, FloatType
+from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, MediaEmbedding, StepBatch
+from ..base import EncoderOutput, MediaEmbedding, StepBatch, is_whole, values_of
 from ..info import ModelInfo
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import TensorReader
@@ -47,11 +46,6 @@ from .traits import architecture_traits
 RENAMES = (("model.", ""),)
 """Tensors are stored with this prefix, except by those who saved the decoder alone."""
 TIED = {"lm_head.weight": "embed_tokens.weight"}
-_TYPES: Final[dict[FloatType, torch.dtype]] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +67,6 @@ class EmbeddedRows:
         return self.rows.shape[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """`qkv` is one projection to queries, keys and values, `gate_up` one to both halves of the middle."""
-
-    attention_norm: RmsNorm
-    qkv: LinearWeight
-    head_norms: HeadNorms | None
-    out: LinearWeight
-    mlp_norm: RmsNorm
-    gate_up: LinearWeight
-    down: LinearWeight
-    window: int | None
-    has_rotary: bool
-
-
 class Decoder:
     """The weights of one decoder, taken from `tensors` under `prefix` and arranged for `forward`."""
 
@@ -99,7 +78,9 @@ class Decoder:
         self._dtype = tensors.dtype
         self._tokens: Tensor | BitsWeight = tensors.take(f"{prefix}embed_tokens.weight")
         self._layers = [_layer(c, tensors, f"{prefix}layers.{i}", i) for i in range(c.num_layers)]
-        self._few = self._few_rows()
+        heads = Heads(c.num_heads, c.num_kv_heads, c.head_dim)
+        can_turn = all(c.has_rotary)
+        self._few = written_down(self._layers, heads, "silu_mul", turned=True) if can_turn else None
         self._norm = tensors.take(f"{prefix}norm.weight")
         self._head = self._output_projection(tensors, prefix)
         self._frequencies = torch.tensor(c.inverse_frequencies, dtype=torch.float32, device=tensors.device)
@@ -119,25 +100,6 @@ class Decoder:
         if is_tied and isinstance(head, BitsWeight):
             self._tokens = head  # the only copy
         return head
-
-    def _few_rows(self) -> Layers | None:
-        c = self.config
-        if not all(c.has_rotary):
-            return None
-        parts = [
-            LayerParts(
-                norm=layer.attention_norm,
-                qkv=layer.qkv,
-                out=layer.out,
-                last_norm=layer.mlp_norm,
-                up=layer.gate_up,
-                down=layer.down,
-                head_norms=layer.head_norms,
-                window=layer.window,
-            )
-            for layer in self._layers
-        ]
-        return written_down(parts, Heads(c.num_heads, c.num_kv_heads, c.head_dim), "silu_mul", turned=True)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         if isinstance(self._tokens, BitsWeight):
@@ -163,7 +125,7 @@ class Decoder:
             still = RotaryTable(torch.ones_like(table.cos), torch.zeros_like(table.sin))
         last = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
-            turns = table if layer.has_rotary else still
+            turns = table if c.has_rotary[i] else still
             query = self._query(layer, x, turns, cache[i], batches)
             if i == last and batch.looked is not None and _num_levels(batch.media) <= last:
                 rows, batches = batch.looked.rows, batch.looked.paged
@@ -175,19 +137,19 @@ class Decoder:
         return x
 
     def _query(
-        self, layer: _Layer, x: Tensor, table: RotaryTable, cache: Tensor, batch: PagedBatch
+        self, layer: LayerParts, x: Tensor, table: RotaryTable, cache: Tensor, batch: PagedBatch
     ) -> Tensor:
         """Queries [rows, heads, dim]; keys and values are in the cache then."""
         c = self.config
-        qkv = linear(x, layer.qkv, before=layer.attention_norm)
+        qkv = linear(x, layer.qkv, before=layer.norm)
         qkv = qkv.view(x.shape[0], c.num_heads + 2 * c.num_kv_heads, c.head_dim)
         return attention_inputs(qkv, layer.head_norms, table, cache, batch.write_slots)
 
-    def _rest(self, layer: _Layer, query: Tensor, x: Tensor, cache: Tensor, batch: PagedBatch) -> Tensor:
+    def _rest(self, layer: LayerParts, query: Tensor, x: Tensor, cache: Tensor, batch: PagedBatch) -> Tensor:
         """The rows `x` behind a layer, from their queries on."""
         mixed = paged_attention(query, cache, batch, window=layer.window).reshape(x.shape[0], -1)
         x = linear(mixed, layer.out, residual=x)
-        gate_up = linear(x, layer.gate_up, before=layer.mlp_norm)
+        gate_up = linear(x, layer.up, before=layer.last_norm)
         return linear(gate_up, layer.down, before="silu_mul", residual=x)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -195,24 +157,24 @@ class Decoder:
         return head_logits(rms_norm(hidden, self._norm, self.config.norm_eps), self._head)
 
 
-def _layer(c: DecoderConfig, tensors: TensorReader, name: str, number: int) -> _Layer:
+def _layer(c: DecoderConfig, tensors: TensorReader, name: str, number: int) -> LayerParts:
+    """`qkv` is one projection to queries, keys and values, `up` one to both halves of the middle."""
     attention, mlp = f"{name}.self_attn", f"{name}.mlp"
     head_norms = None
     if c.has_head_norms:
         query, key = (tensors.take(f"{attention}.{part}_norm.weight") for part in ("q", "k"))
         head_norms = HeadNorms(query, key, c.norm_eps)
-    return _Layer(
-        attention_norm=RmsNorm(tensors.take(f"{name}.input_layernorm.weight"), c.norm_eps),
+    return LayerParts(
+        norm=RmsNorm(tensors.take(f"{name}.input_layernorm.weight"), c.norm_eps),
         qkv=_linear(
             tensors, *(f"{attention}.{part}_proj" for part in ("q", "k", "v")), biased=c.has_qkv_bias
         ),
         head_norms=head_norms,
         out=_linear(tensors, f"{attention}.o_proj", biased=c.has_out_bias),
-        mlp_norm=RmsNorm(tensors.take(f"{name}.post_attention_layernorm.weight"), c.norm_eps),
-        gate_up=_linear(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj", biased=c.has_mlp_bias),
+        last_norm=RmsNorm(tensors.take(f"{name}.post_attention_layernorm.weight"), c.norm_eps),
+        up=_linear(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj", biased=c.has_mlp_bias),
         down=_linear(tensors, f"{mlp}.down_proj", biased=c.has_mlp_bias),
         window=c.windows[number],
-        has_rotary=c.has_rotary[number],
     )
 
 
@@ -271,7 +233,7 @@ class DecoderModel:
         width, shape = self.num_levels * self._decoder.config.hidden_size, features.shape
         if len(shape) != 2 or shape[1] != width or not shape[0]:
             raise ValueError(f"embeddings have shape {list(shape)}; {self.info.name} takes [rows, {width}]")
-        if len(features.data) != shape[0] * width * FLOAT_BYTES[features.encoded]:
+        if not is_whole(features):
             raise ValueError(f"{len(features.data)} bytes are not {features.encoded} values of {list(shape)}")
         if not self._rows(features).isfinite().all():
             raise ValueError(f"embeddings must be finite numbers, also as {self.dtype}".replace("torch.", ""))
@@ -290,9 +252,7 @@ class DecoderModel:
         raise ValueError(f"{self.info.name} takes text only")
 
     def _rows(self, features: Features) -> Tensor:
-        # A copy, as torch warns of buffers that cannot be written to.
-        values = torch.frombuffer(bytearray(features.data), dtype=_TYPES[features.encoded or "float32"])
-        return values.view(features.shape).to(self.device, self.dtype)
+        return values_of(features).to(self.device, self.dtype)
 
     def _embedded(self, features: Features) -> EmbeddedRows:
         # Copies: slices would keep each other in memory.

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, Qwen3ASRConfig
 
-from ....kernels.activation import Activation
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
+from ..base import is_whole, values_of
 from ..dense.config import (
     DecoderConfig,
     check_size,
@@ -29,6 +27,7 @@ from ..dense.config import (
     stop_token_ids,
 )
 from ..dense.model import Decoder, DecoderModel, EmbeddedRows
+from ..layer import activation_of
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import Shape, TensorReader
 from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
@@ -37,8 +36,6 @@ from .text import languages_of
 from .tower import AudioTower, AudioTowerConfig
 
 _TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
-_ACTIVATIONS: Final[dict[str, Activation]] = {"gelu": "gelu", "relu": "relu"}
-_FLOAT_BYTES: Final = 4
 
 
 class Qwen3AsrModel(DecoderModel):
@@ -59,20 +56,14 @@ class Qwen3AsrModel(DecoderModel):
             raise ValueError(f"audio features must be [{num_mel_bins} mel bins, frames], not {list(shape)}")
         if not 1 <= shape[1] <= longest:
             raise ValueError(f"an audio window must have 1 to {longest} frames, not {shape[1]}")
-        if len(features.data) != shape[0] * shape[1] * _FLOAT_BYTES:
+        if not is_whole(features):
             raise ValueError(f"audio features {list(shape)} do not fit into {len(features.data)} bytes")
-        if not bool(torch.isfinite(_tensor(features)).all()):
+        if not bool(values_of(features).isfinite().all()):
             raise ValueError("audio features must be finite numbers")
 
     def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
         """See `DecoderModel`; windows of any lengths in one batch."""
-        encoded = self._tower.encode([_tensor(item) for item in items])
-        return list(map(EmbeddedRows, encoded))
-
-
-def _tensor(features: Features) -> Tensor:
-    # A copy, as torch warns of buffers that cannot be written to.
-    return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+        return list(map(EmbeddedRows, self._tower.encode(list(map(values_of, items)))))
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -119,12 +110,6 @@ def open_source(opening: Opening) -> ModelSource:
 
 def _tower_config(config: PreTrainedConfig, decoder: DecoderConfig, path: Path) -> AudioTowerConfig:
     """Check the audio part of a config against itself and the decoder."""
-    activation = _ACTIVATIONS.get(config.activation_function)
-    if activation is None:
-        raise ModelLoadError(
-            f"{path}: activation_function {config.activation_function!r} is not one of "
-            f"{', '.join(_ACTIVATIONS)}"
-        )
     tower = AudioTowerConfig(
         num_mel_bins=check_size(config, "num_mel_bins", path),
         num_layers=check_size(config, "encoder_layers", path),
@@ -135,7 +120,7 @@ def _tower_config(config: PreTrainedConfig, decoder: DecoderConfig, path: Path) 
         output_size=check_size(config, "output_dim", path),
         chunk_frames=2 * check_size(config, "n_window", path),
         window_frames=check_size(config, "n_window_infer", path),
-        activation=activation,
+        activation=activation_of(config, path),
     )
     positions = check_size(config, "max_position_embeddings", path)
     faults = {

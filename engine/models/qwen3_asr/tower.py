@@ -20,9 +20,8 @@ from torch import Tensor
 
 from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
-from ....kernels.before import LayerNorm
-from ....kernels.linear import LinearWeight, linear
-from ..layer_norm import take_biased, take_norm
+from ....kernels.linear import linear
+from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens
 
@@ -75,18 +74,6 @@ class AudioTowerConfig:
         return shapes
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One encoder layer; `qkv` is one projection to queries, keys and values."""
-
-    attention_norm: LayerNorm
-    qkv: LinearWeight
-    out: LinearWeight
-    ffn_norm: LayerNorm
-    up: LinearWeight
-    down: LinearWeight
-
-
 class AudioTower:
     """Encoder and projector of one checkpoint."""
 
@@ -105,7 +92,7 @@ class AudioTower:
         self._conv_out = tensors.take_linear("audio_tower.conv_out.weight")
         positions = _sinusoids(config.chunk_tokens, config.hidden_size)
         self._positions = positions.to(device=self.device, dtype=self.dtype)
-        self._layers = [_layer(tensors, f"audio_tower.layers.{i}") for i in range(config.num_layers)]
+        self._layers = [take_layer(tensors, f"audio_tower.layers.{i}") for i in range(config.num_layers)]
         self._norm = take_norm(tensors, "audio_tower.ln_post")
         self._project = [take_biased(tensors, f"multi_modal_projector.linear_{i}") for i in (1, 2)]
 
@@ -118,7 +105,9 @@ class AudioTower:
         x = self._convolve([windows[index] for index in order])
         lengths = [self.config.num_tokens(windows[index].shape[1]) for index in order]
         for layer in self._layers:
-            x = self._run(layer, x, lengths)
+            qkv = projected(layer, x, self.config.num_heads)
+            x = attended(layer, x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
+            x = in_range(fed_forward(layer, x, self.config.activation))
         hidden = linear(x, self._project[0], activation=self.config.activation, before=self._norm)
         rows = torch.split(linear(hidden, self._project[1]), lengths)
         # Copies: a slice would keep the whole batch in memory.
@@ -147,17 +136,6 @@ class AudioTower:
         real = [self.config.num_tokens(window.shape[1]) for window in windows]
         return torch.cat([rows.flatten(0, 1)[:num] for rows, num in zip(whole, real, strict=True)])
 
-    def _run(self, layer: _Layer, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        qkv = linear(x, layer.qkv, before=layer.attention_norm).view(x.shape[0], 3, self.config.num_heads, -1)
-        mixed = attend_items(qkv.unbind(1), lengths, self._attention_choice)
-        x = linear(mixed.flatten(1), layer.out, residual=x)
-        hidden = linear(x, layer.up, activation=self.config.activation, before=layer.ffn_norm)
-        x = linear(hidden, layer.down, residual=x)
-        if x.dtype is torch.float16:
-            limit = torch.finfo(torch.float16).max - 1000
-            x = x.clamp(-limit, limit)
-        return x
-
 
 def _sinusoids(length: int, channels: int) -> Tensor:
     """[length, channels]: sines, then cosines, of wavelengths from 2π to 10 000 · 2π."""
@@ -170,17 +148,3 @@ def _convolution(tensors: TensorReader, name: str) -> tuple[Tensor, Tensor]:
     # Channels last is the faster layout on every device.
     weight = tensors.take(f"{name}.weight").contiguous(memory_format=torch.channels_last)
     return weight, tensors.take(f"{name}.bias")
-
-
-def _layer(tensors: TensorReader, name: str) -> _Layer:
-    weights, biases = (
-        [f"{name}.self_attn.{part}_proj.{kind}" for part in "qkv"] for kind in ("weight", "bias")
-    )
-    return _Layer(
-        attention_norm=take_norm(tensors, f"{name}.self_attn_layer_norm"),
-        qkv=tensors.take_linear(*weights, bias=tensors.take_all(*biases)),
-        out=take_biased(tensors, f"{name}.self_attn.out_proj"),
-        ffn_norm=take_norm(tensors, f"{name}.final_layer_norm"),
-        up=take_biased(tensors, f"{name}.fc1"),
-        down=take_biased(tensors, f"{name}.fc2"),
-    )

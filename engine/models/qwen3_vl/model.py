@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, Qwen3VLConfig
 
+from ....kernels.activation import Activation
 from ....kernels.rotary import interleaved_axes
 from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
+from ..base import is_whole, values_of
 from ..dense.config import (
     DecoderConfig,
     check_size,
@@ -40,8 +40,7 @@ _TEXT: Final = "language_model."
 _VISION: Final = "visual."
 _RENAMES: Final = (("lm_head.", f"{_TEXT}lm_head."), ("model.", ""))
 _TIED: Final = {f"{_TEXT}lm_head.weight": f"{_TEXT}embed_tokens.weight"}
-_FLOAT_BYTES: Final = 4
-_ACTIVATIONS: Final = {"gelu_pytorch_tanh": True, "gelu": False}
+_ACTIVATIONS: Final[dict[str, Activation]] = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _SECTION: Final = (24, 20, 20)  # transformers' own default
 
 
@@ -75,18 +74,13 @@ class Qwen3VlModel(DecoderModel):
             raise ValueError(
                 f"a grid of {grid[1]} x {grid[2]} patches does not divide by {tower.merge_size} on both sides"
             )
-        if len(features.data) != _FLOAT_BYTES * shape[0] * shape[1]:
+        if not is_whole(features):
             raise ValueError(f"{len(features.data)} bytes are not float32 values of shape {list(shape)}")
 
     def encode_inputs(self, items: Sequence[Features]) -> list[EmbeddedRows]:
         """See `DecoderModel`; pictures of any sizes in one batch."""
-        patches, grids = [], []
-        for item in items:
-            values = np.frombuffer(item.data, np.dtype("<f4")).reshape(item.shape)
-            patches.append(torch.from_numpy(values.copy()))  # torch wants memory it may write to
-            assert item.grid is not None
-            grids.append(item.grid)
-        return self._tower.encode(patches, grids)
+        grids = [item.grid for item in items if item.grid is not None]
+        return self._tower.encode(list(map(values_of, items)), grids)
 
 
 def open_source(opening: Opening) -> ModelSource:
@@ -179,7 +173,7 @@ def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
         num_positions=sizes["num_position_embeddings"],
         deepstack_layers=layers,
         rotary_theta=_rotary_theta(vision.rope_parameters, path),
-        tanh=_ACTIVATIONS[vision.hidden_act],
+        activation=_ACTIVATIONS[vision.hidden_act],
     )
 
 

@@ -45,16 +45,6 @@ class VisionTokens:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class VisionPrompt:
-    """Token ids with every placeholder expanded, and where each item lies, in order of the prompt."""
-
-    token_ids: tuple[int, ...]
-    spans: tuple[MediaSpan, ...]
-    items: tuple[EncoderItem, ...]
-    """Parallel to `spans`; an item shown twice is there twice."""
-
-
 def read_vision_tokens(folder: Path) -> VisionTokens:
     """From `config.json`. Raises ModelLoadError naming the field that is missing."""
     config = read_json(folder / "config.json")
@@ -80,7 +70,7 @@ def expand_vision(
     tokens: VisionTokens,
     encode: Callable[[str], Sequence[int]],
     media: Sequence[MediaItems] = (),
-) -> VisionPrompt:
+) -> Prompt:
     """Expand each placeholder of `token_ids` by the next image or video; `encode` gives ids of plain text.
 
     Equal to what the reference processor makes of the text if a control token stands in front of each video's
@@ -106,7 +96,7 @@ def expand_vision(
                 "given.",
                 param="messages",
             )
-    return VisionPrompt(tuple(builder.ids), tuple(builder.spans), tuple(builder.items))
+    return Prompt(tuple(builder.ids), unique(builder.items), tuple(builder.spans))
 
 
 class VisionPrompts(TextPrompts):
@@ -121,10 +111,7 @@ class VisionPrompts(TextPrompts):
     def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         ids = self.template.encode(conversation)
-        if not media:
-            return Prompt(ids)
-        expanded = expand_vision(ids, self._tokens, self._encode_time, media)
-        return Prompt(expanded.token_ids, unique(expanded.items), expanded.spans)
+        return expand_vision(ids, self._tokens, self._encode_time, media) if media else Prompt(ids)
 
 
 class _Builder:

@@ -17,10 +17,11 @@ from torch import Tensor
 from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
 from ....kernels.before import LayerNorm
+from ....kernels.layers import LayerParts
 from ....kernels.linear import LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
-from ..layer_norm import take_biased, take_norm
+from ..layer import attended, fed_forward, projected, take_biased, take_norm
 from ..weights import Shape, TensorReader
 
 _NORM_EPS = 1e-6
@@ -42,8 +43,8 @@ class VisionTowerConfig:
     """Learned position embeddings, a square of them."""
     deepstack_layers: tuple[int, ...]
     rotary_theta: float
-    tanh: bool
-    """The feed-forward's GELU is the tanh approximation."""
+    activation: Activation
+    """Of the feed-forward."""
 
     @property
     def num_levels(self) -> int:
@@ -80,16 +81,6 @@ class VisionTowerConfig:
         shapes["pos_embed.weight"] = (self.num_positions, d)
         shapes["patch_embed.proj.bias"] = (d,)
         return shapes
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    attention_norm: LayerNorm
-    qkv: LinearWeight
-    out: LinearWeight
-    mlp_norm: LayerNorm
-    up: LinearWeight
-    down: LinearWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +144,15 @@ class VisionTower:
     def _run(self, x: Tensor, table: RotaryTable, lengths: Sequence[int]) -> list[Tensor]:
         """Rows of all items: the merger's, then each deepstack level's."""
         joined = self.config.merge_size**2
-        activation: Activation = "gelu_tanh" if self.config.tanh else "gelu"
         deepstack: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers):
-            x = linear(self._attend(layer, x, table, lengths), layer.out, residual=x)
-            hidden = linear(x, layer.up, activation=activation, before=layer.mlp_norm)
-            x = linear(hidden, layer.down, residual=x)
+            qkv = projected(layer, x, self.config.num_heads)
+            query, key = (apply_rotary(qkv[:, part].float(), table).to(x.dtype) for part in (0, 1))
+            x = attended(layer, x, attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice))
+            x = fed_forward(layer, x, self.config.activation)
             if index in self._mergers:
                 deepstack[index] = self._mergers[index](x, joined)
         return [self._merger(x, joined), *(deepstack[i] for i in self.config.deepstack_layers)]
-
-    def _attend(self, layer: _Layer, x: Tensor, table: RotaryTable, lengths: Sequence[int]) -> Tensor:
-        heads = self.config.num_heads
-        qkv = linear(x, layer.qkv, before=layer.attention_norm).view(x.shape[0], 3, heads, -1)
-        query, key = (apply_rotary(qkv[:, part].float(), table).to(x.dtype) for part in (0, 1))
-        mixed = attend_items((query, key, qkv[:, 2]), lengths, self._attention_choice)
-        return mixed.flatten(1)
 
     def _coordinates(self, grids: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of every patch: its row, its column, its picture's height and width, int64 [patches]."""
@@ -217,12 +201,12 @@ def _norm(tensors: TensorReader, name: str) -> LayerNorm:
     return take_norm(tensors, name, _NORM_EPS)
 
 
-def _layer(tensors: TensorReader, name: str) -> _Layer:
-    return _Layer(
-        attention_norm=_norm(tensors, f"{name}.norm1"),
+def _layer(tensors: TensorReader, name: str) -> LayerParts:
+    return LayerParts(
+        norm=_norm(tensors, f"{name}.norm1"),
         qkv=take_biased(tensors, f"{name}.attn.qkv"),
         out=take_biased(tensors, f"{name}.attn.proj"),
-        mlp_norm=_norm(tensors, f"{name}.norm2"),
+        last_norm=_norm(tensors, f"{name}.norm2"),
         up=take_biased(tensors, f"{name}.mlp.linear_fc1"),
         down=take_biased(tensors, f"{name}.mlp.linear_fc2"),
     )

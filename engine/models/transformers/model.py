@@ -33,11 +33,11 @@ from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, KvShape, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
+from ..dense.side import side_of
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..weights import check_files, check_finite, listed, num_bytes
 from .rounded import round_linears, rounded_names
-from .side import side_of
 
 _ATTENTION: Final = "sensorium_paged"
 _PLAIN: Final = "eager"

@@ -8,14 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ....kernels.activation import Activation
 from ....kernels.codes import Quantization
-from ....kernels.kv_codes import KvDtype
 from ..base import KvShape
 from ..weights import Shape, num_bytes
-from .text import WhisperText
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +46,6 @@ class WhisperArchitecture:
     def kv_shape(self) -> KvShape:
         """Of the decoder's self-attention."""
         return KvShape(self.decoder_layers, self.decoder_heads, self.d_model // self.decoder_heads)
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """A checked Whisper checkpoint in memory. The model takes what it needs out of `tensors`."""
-
-    architecture: WhisperArchitecture
-    tensors: dict[str, Tensor]
-    text: WhisperText
-    alignment_heads: tuple[tuple[int, int], ...]
-    """(layer, head) pairs whose cross-attention follows the audio."""
-    device: torch.device
-    dtype: torch.dtype
-    quantization: Quantization
-    kv_dtype: KvDtype = "auto"
-    """Of the encodings that the decoder attends to."""
-
-    @property
-    def kv_shape(self) -> KvShape:
-        """Of the decoder's self-attention."""
-        return self.architecture.kv_shape
 
 
 def expected_tensors(a: WhisperArchitecture) -> dict[str, Shape]:

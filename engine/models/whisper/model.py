@@ -14,56 +14,29 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.activation import Activation
 from ....kernels.attention import attend_items, attention_choice
-from ....kernels.before import LayerNorm, prepared
-from ....kernels.codes import GRIDS, HEAD_GRID
+from ....kernels.before import prepared
+from ....kernels.codes import HEAD_GRID
 from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
 from ....kernels.host_memory import recycled
 from ....kernels.kv_cache import write_kv
 from ....kernels.kv_codes import CODED, MULTIPLE, codes_between, stored_size
-from ....kernels.layers import CrossParts, Heads, LayerParts, Layers, written_down
+from ....kernels.layers import CrossParts, Heads, written_down
 from ....kernels.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
 from ....kernels.logits import exact_head_logits
 from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....protocols.messages import Align, Features
-from ..base import EncoderOutput, Listener, StepBatch
+from ..base import EncoderOutput, Listener, StepBatch, is_whole, values_of
+from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
+from ..weights import TensorReader
 from .alignment import token_boundaries
-from .checkpoint import Checkpoint, step_bytes
+from .checkpoint import WhisperArchitecture, step_bytes
 from .info import WhisperInfo
 
 _MAX_WINDOWS_PER_PASS = 4
 """Full ones: bounds the activations. On CPUs 1 to 8 cost the same each (bench_engine.py's shape)."""
 
 _ALIGNMENT_BLOCK_SIZE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Attention:
-    """Self-attention: `qkv` is one projection to queries, keys and values."""
-
-    norm: LayerNorm
-    qkv: LinearWeight
-    out: LinearWeight
-
-
-@dataclass(frozen=True, slots=True)
-class _CrossAttention:
-    norm: LayerNorm
-    query: LinearWeight
-    out: LinearWeight
-
-
-@dataclass(frozen=True, slots=True)
-class _FeedForward:
-    norm: LayerNorm
-    up: LinearWeight
-    down: LinearWeight
-    activation: Activation
-
-    def __call__(self, x: Tensor) -> Tensor:
-        hidden = linear(x, self.up, activation=self.activation, before=self.norm)
-        return linear(hidden, self.down, residual=x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,90 +72,46 @@ class WhisperModel:
 
     rotary_axes = 1
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._tensors = checkpoint.tensors
-        self._a = a = checkpoint.architecture
-        self.info: WhisperInfo = checkpoint.text.info
-        self.dtype = checkpoint.dtype
-        self.device = checkpoint.device
-        self.kv_shape = checkpoint.kv_shape
-        self._codes_windows = checkpoint.kv_dtype == "int8"
-        self._grid = GRIDS[checkpoint.quantization]
-        self.weight_bytes = step_bytes(a, checkpoint.dtype, checkpoint.quantization)
-        self._alignment_heads = checkpoint.alignment_heads
-        self._conv1 = self._convolution("encoder.conv1")
-        self._conv2 = self._convolution("encoder.conv2")
-        self._encoder_positions = self._tensors["encoder.embed_positions.weight"]
-        self._encoder_layers = [
-            (self._attention(f"encoder.layers.{i}"), self._feed_forward(f"encoder.layers.{i}"))
-            for i in range(a.encoder_layers)
-        ]
-        self._encoder_norm = self._norm("encoder.layer_norm")
+    def __init__(
+        self,
+        info: WhisperInfo,
+        architecture: WhisperArchitecture,
+        alignment_heads: Sequence[tuple[int, int]],
+        tensors: TensorReader,
+        *,
+        codes_windows: bool = False,
+    ) -> None:
+        """`alignment_heads` are (layer, head) pairs whose cross-attention follows the audio. With
+        `codes_windows` the encodings that the decoder attends to are kept in 8 bits."""
+        self._a = a = architecture
+        self.info = info
+        self.device, self.dtype = tensors.device, tensors.dtype
+        self.kv_shape = a.kv_shape
+        self._codes_windows = codes_windows
+        self.weight_bytes = step_bytes(a, tensors.dtype, tensors.quantization)
+        self._alignment_heads = alignment_heads
+        self._conv1, self._conv2 = (_convolution(tensors, f"encoder.conv{number}") for number in (1, 2))
+        self._encoder_positions = tensors.take("encoder.embed_positions.weight")
+        self._encoder_layers = [take_layer(tensors, f"encoder.layers.{i}") for i in range(a.encoder_layers)]
+        self._encoder_norm = take_norm(tensors, "encoder.layer_norm")
         self._attention_choice = attention_choice(
             a.encoder_heads, a.d_model // a.encoder_heads, a.num_positions, self.dtype, self.device
         )
-        self._tokens = self._tensors["decoder.embed_tokens.weight"]
-        self._positions = self._tensors["decoder.embed_positions.weight"]
+        self._tokens = tensors.take("decoder.embed_tokens.weight")
+        self._positions = tensors.take("decoder.embed_positions.weight")
+        names = [f"decoder.layers.{i}" for i in range(a.decoder_layers)]
         self._decoder_layers = [
-            (
-                self._attention(f"decoder.layers.{i}"),
-                self._cross_attention(f"decoder.layers.{i}"),
-                self._feed_forward(f"decoder.layers.{i}"),
-            )
-            for i in range(a.decoder_layers)
+            take_layer(tensors, name, cross=_cross_attention(tensors, name)) for name in names
         ]
-        self._decoder_norm = self._norm("decoder.layer_norm")
-        self._few = self._few_rows()
-        self._cross = self._cross_projection()
-        self._head_rows = self._tokens if a.tied else self._tensors["proj_out.weight"]
-        self._head = arrange_linear(self._head_rows, None, HEAD_GRID if self._grid else None)
-        # What was rearranged is not kept twice, once the caller lets go of the checkpoint.
-        self._tensors = {}
-
-    def _norm(self, name: str) -> LayerNorm:
-        return LayerNorm.of(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
-
-    def _linear(self, name: str) -> LinearWeight:
-        return self._arrange(self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"])
-
-    def _arrange(self, weight: Tensor, bias: Tensor) -> LinearWeight:
-        return arrange_linear(weight, bias, self._grid)
-
-    def _convolution(self, name: str) -> LinearWeight:
-        """A width-3 convolution as a product over three neighbouring frames laid side by side."""
-        weight = self._tensors[f"{name}.weight"]
-        return pack_linear(weight.permute(0, 2, 1).flatten(1), self._tensors[f"{name}.bias"])
-
-    def _attention(self, layer: str) -> _Attention:
-        name = f"{layer}.self_attn"
-        weight = torch.cat([self._tensors[f"{name}.{part}_proj.weight"] for part in "qkv"])
-        query, value = (self._tensors[f"{name}.{part}_proj.bias"] for part in "qv")
-        bias = torch.cat([query, torch.zeros_like(query), value])
-        return _Attention(
-            self._norm(f"{name}_layer_norm"), self._arrange(weight, bias), self._linear(f"{name}.out_proj")
-        )
-
-    def _cross_attention(self, layer: str) -> _CrossAttention:
-        name = f"{layer}.encoder_attn"
-        return _CrossAttention(
-            self._norm(f"{name}_layer_norm"), self._linear(f"{name}.q_proj"), self._linear(f"{name}.out_proj")
-        )
-
-    def _feed_forward(self, layer: str) -> _FeedForward:
-        return _FeedForward(
-            self._norm(f"{layer}.final_layer_norm"),
-            self._linear(f"{layer}.fc1"),
-            self._linear(f"{layer}.fc2"),
-            self._a.activation,
-        )
-
-    def _cross_projection(self) -> LinearWeight:
-        """Keys and values of one decoder layer after the other, as one projection of the encoder's output."""
-        names = [f"decoder.layers.{i}.encoder_attn" for i in range(self._a.decoder_layers)]
-        weights = [self._tensors[f"{n}.{part}.weight"] for n in names for part in ("k_proj", "v_proj")]
-        values = [self._tensors[f"{n}.v_proj.bias"] for n in names]
-        biases = [bias for value in values for bias in (torch.zeros_like(value), value)]
-        return self._arrange(torch.cat(weights), torch.cat(biases))
+        self._decoder_norm = take_norm(tensors, "decoder.layer_norm")
+        heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
+        self._few = written_down(self._decoder_layers, heads, a.activation)
+        self._cross = _cross_projection(tensors, names)
+        self._head_rows = self._tokens if a.tied else tensors.take("proj_out.weight")
+        grid = None if tensors.quantization == "none" else HEAD_GRID
+        self._head = arrange_linear(self._head_rows, None, grid)
+        tensors.skip("proj_out.weight")  # may be stored beside the embedding it equals
+        tensors.finish()
 
     def check_features(self, features: Features) -> None:
         """Raise ValueError unless these are a window, or the beginning of one, of finite float32 log-mel
@@ -193,12 +122,12 @@ class WhisperModel:
             raise ValueError(
                 f"features of shape {features.shape} do not fit the model's {(a.num_mel_bins, a.num_frames)}"
             )
-        if len(features.data) != 4 * mels * frames:
+        if not is_whole(features):
             raise ValueError(f"features of shape {features.shape} cannot have {len(features.data)} bytes")
         if not 0 <= features.num_before < frames or features.num_before % 2:
             raise ValueError(f"{features.num_before} of {frames} frames cannot be heard in front")
         # A sum is not finite where any value is not.
-        if not bool(torch.isfinite(_to_tensor(features).sum())):
+        if not bool(torch.isfinite(values_of(features).sum())):
             raise ValueError("features hold values that are not finite")
 
     def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
@@ -218,15 +147,10 @@ class WhisperModel:
         a = self._a
         lengths = [item.shape[1] // 2 for item in items]
         x = torch.cat([self._positions_of(item) for item in items])
-        for attention, feed_forward in self._encoder_layers:
-            qkv = linear(x, attention.qkv, before=attention.norm)
-            split = qkv.view(qkv.shape[0], 3, a.encoder_heads, -1).unbind(1)
-            mixed = attend_items(split, lengths, self._attention_choice)
-            x = linear(mixed.flatten(1), attention.out, residual=x)
-            x = feed_forward(x)
-            if x.dtype is torch.float16:
-                limit = torch.finfo(torch.float16).max - 1000
-                x = x.clamp(-limit, limit)
+        for layer in self._encoder_layers:
+            qkv = projected(layer, x, a.encoder_heads)
+            x = attended(layer, x, attend_items(qkv.unbind(1), lengths, self._attention_choice))
+            x = in_range(fed_forward(layer, x, a.activation))
         normed = prepared(x, self._encoder_norm)
         keep = self._coded_key_values if self._codes_windows else self._cross_key_values
         parts = zip(items, torch.split(normed, lengths), strict=True)
@@ -254,7 +178,7 @@ class WhisperModel:
 
     def _positions_of(self, item: Features) -> Tensor:
         """One window's frames → [positions, d_model], what the layers begin with."""
-        frames = _to_tensor(item).to(device=self.device, dtype=self.dtype).t()
+        frames = values_of(item).to(device=self.device, dtype=self.dtype).t()
         x = _convolve(_convolve(frames, self._conv1, 1), self._conv2, 2)
         return x + self._encoder_positions[: x.shape[0]]
 
@@ -273,38 +197,20 @@ class WhisperModel:
         if few is not None and not scores and few.take(rows, cache, heard):
             few.run(x, cache, batch.paged, spans=heard)
             return x
-        for i, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
-            spans = [each.of_layer(i) for each in heard]
-            qkv = linear(x, attention.qkv, before=attention.norm)
-            query, key, value = qkv.view(rows, 3, heads, dim).unbind(1)
+        for i, layer in enumerate(self._decoder_layers):
+            cross, spans = layer.cross, [each.of_layer(i) for each in heard]
+            assert cross is not None, "each layer listens"
+            query, key, value = projected(layer, x, heads).unbind(1)
             write_kv(cache[i], batch.paged.write_slots, key, value)
-            mixed = paged_attention(query, cache[i], batch.paged)
-            x = linear(mixed.reshape(x.shape), attention.out, residual=x)
+            x = attended(layer, x, paged_attention(query, cache[i], batch.paged))
             query = linear(x, cross.query, before=cross.norm).view(rows, heads, dim)
             mixed = cross_attention(query, spans)
             if i in scores:
                 key, _ = spans[0].key_value()
                 scores[i] = cross_scores(query, key.to(query.dtype))
             x = linear(mixed.reshape(x.shape), cross.out, residual=x)
-            x = feed_forward(x)
+            x = fed_forward(layer, x, a.activation)
         return x
-
-    def _few_rows(self) -> Layers | None:
-        a = self._a
-        parts = [
-            LayerParts(
-                norm=attention.norm,
-                qkv=attention.qkv,
-                out=attention.out,
-                last_norm=feed_forward.norm,
-                up=feed_forward.up,
-                down=feed_forward.down,
-                cross=CrossParts(cross.norm, cross.query, cross.out),
-            )
-            for attention, cross, feed_forward in self._decoder_layers
-        ]
-        heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
-        return written_down(parts, heads, a.activation)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
@@ -346,8 +252,24 @@ class WhisperModel:
         return [scores[layer][head] for layer, head in self._alignment_heads]
 
 
-def _to_tensor(features: Features) -> Tensor:
-    return torch.frombuffer(bytearray(features.data), dtype=torch.float32).view(features.shape)
+def _convolution(tensors: TensorReader, name: str) -> LinearWeight:
+    """A width-3 convolution as a product over three neighbouring frames laid side by side."""
+    weight = tensors.take(f"{name}.weight").permute(0, 2, 1).flatten(1)
+    return pack_linear(weight, tensors.take(f"{name}.bias"))
+
+
+def _cross_attention(tensors: TensorReader, layer: str) -> CrossParts:
+    name = f"{layer}.encoder_attn"
+    query, out = (take_biased(tensors, f"{name}.{part}_proj") for part in ("q", "out"))
+    return CrossParts(take_norm(tensors, f"{name}_layer_norm"), query, out)
+
+
+def _cross_projection(tensors: TensorReader, layers: Sequence[str]) -> LinearWeight:
+    """Keys and values of one decoder layer after the other, as one projection of the encoder's output."""
+    weights = [f"{layer}.encoder_attn.{part}_proj.weight" for layer in layers for part in "kv"]
+    values = [tensors.take(f"{layer}.encoder_attn.v_proj.bias") for layer in layers]
+    biases = [bias for value in values for bias in (torch.zeros_like(value), value)]
+    return tensors.take_linear(*weights, bias=torch.cat(biases))
 
 
 def _heard(listeners: Sequence[Listener]) -> list[CrossSpan]:

@@ -1,4 +1,4 @@
-"""Reading a Whisper checkpoint: its config is checked, then its tensors are taken.
+"""Opening a Whisper checkpoint: its config and the names of its tensors are checked.
 
 What it must hold is `engine/models/whisper/checkpoint.py`; `engine/models/whisper/model.py` arranges it for
 speed, `engine/models/whisper/text.py` is the tokenizer's side.
@@ -9,60 +9,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from transformers import WhisperConfig
 
-from ....kernels.activation import Activation
 from ....kernels.codes import HEAD_GRID
 from ....kernels.kv_codes import CODED, MULTIPLE
 from ....kernels.linear_bits import num_packed_bytes
 from ....protocols.errors import ModelLoadError
-from ..base import Model
+from ..dense.config import parse_config
 from ..info import generation_config, misfit
-from ..source import ModelSource, Opening
-from ..weights import TensorReader, num_bytes, read_tensors
-from .checkpoint import Checkpoint, WhisperArchitecture, expected_tensors
+from ..layer import activation_of
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import num_bytes
+from .checkpoint import WhisperArchitecture, expected_tensors
 from .model import WhisperModel
 from .side import side_of
 from .text import WhisperText
-
-_ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "relu": "relu"}
 
 
 def open_source(opening: Opening) -> ModelSource:
     """Check configs, tokenizer and tensor names of a Whisper folder."""
     opening.refuse_published()
-    folder, architecture = opening.folder, _read_architecture(opening)
+    folder, a = opening.folder, _read_architecture(opening)
     text = WhisperText.from_folder(folder, name=opening.name)
-    heads = _alignment_heads(folder, architecture)
-    _reader(opening, architecture)
-
-    def load() -> Model:
-        tensors = _tensors(opening, architecture)
-        checkpoint = Checkpoint(
-            architecture,
-            tensors,
-            text,
-            heads,
-            opening.device,
-            opening.dtype,
-            opening.quantization,
-            opening.kv_dtype,
-        )
-        return WhisperModel(checkpoint)
-
-    a = architecture
+    heads = _alignment_heads(folder, a)
+    # A tied output projection may be stored beside the embedding it equals.
+    tied = {"proj_out.weight": "decoder.embed_tokens.weight"} if a.tied else None
+    tensors = tensor_reader(opening, expected_tensors(a), renames=(("model.", ""),), tied=tied)
+    codes_windows = opening.kv_dtype == "int8"
     window_bytes = a.num_positions * a.kv_shape.num_bytes(opening.dtype)
-    if opening.kv_dtype == "int8":
+    if codes_windows:
         window_bytes = -(-a.num_positions // MULTIPLE) * MULTIPLE * a.kv_shape.num_bytes(CODED)
     return ModelSource(
         info=text.info,
         device=opening.device,
         dtype=opening.dtype,
-        kv_shape=architecture.kv_shape,
-        weight_bytes=_loaded_bytes(architecture, opening),
+        kv_shape=a.kv_shape,
+        weight_bytes=_loaded_bytes(a, opening),
         side=side_of(text),
-        load=load,
+        load=lambda: WhisperModel(text.info, a, heads, tensors.read(), codes_windows=codes_windows),
         encoder_bytes=lambda _: window_bytes,
     )
 
@@ -76,42 +60,14 @@ def _loaded_bytes(a: WhisperArchitecture, opening: Opening) -> int:
     return num + (num_packed_bytes(a.vocab_size, a.d_model, HEAD_GRID) if a.tied else head)
 
 
-def _reader(opening: Opening, architecture: WhisperArchitecture) -> TensorReader:
-    # A tied output projection may be stored beside the embedding it equals.
-    tied = {"proj_out.weight": "decoder.embed_tokens.weight"} if architecture.tied else None
-    expected = expected_tensors(architecture)
-    return read_tensors(
-        opening.folder, expected, opening.device, opening.dtype, renames=(("model.", ""),), tied=tied
-    )
-
-
-def _tensors(opening: Opening, architecture: WhisperArchitecture) -> dict[str, Tensor]:
-    reader = _reader(opening, architecture)
-    tensors = {name: reader.take(name) for name in expected_tensors(architecture)}
-    reader.skip("proj_out.weight")
-    reader.finish()
-    return tensors
-
-
 def _read_architecture(opening: Opening) -> WhisperArchitecture:
-    folder, raw = opening.folder, opening.config
-    try:
-        config: Any = WhisperConfig.from_dict(raw)
-    except Exception as error:  # transformers checks with the exceptions of several libraries
-        reason = " ".join(str(error).split())
-        raise ModelLoadError(f"{folder / 'config.json'}: {reason or type(error).__name__}") from error
-    activation = _ACTIVATIONS.get(config.activation_function)
-    if activation is None:
-        raise ModelLoadError(
-            f"{folder / 'config.json'}: activation_function {config.activation_function!r} is not one of "
-            f"{', '.join(_ACTIVATIONS)}"
-        )
+    path, raw = opening.folder / "config.json", opening.config
+    config: Any = parse_config(raw, WhisperConfig.from_dict, path)
     for side in ("encoder", "decoder"):
         heads = getattr(config, f"{side}_attention_heads")
         if heads < 1 or config.d_model % heads:
             raise ModelLoadError(
-                f"{folder / 'config.json'}: d_model {config.d_model} is not a multiple of "
-                f"{side}_attention_heads {heads}"
+                f"{path}: d_model {config.d_model} is not a multiple of {side}_attention_heads {heads}"
             )
     return WhisperArchitecture(
         d_model=config.d_model,
@@ -125,7 +81,7 @@ def _read_architecture(opening: Opening) -> WhisperArchitecture:
         num_positions=config.max_source_positions,
         max_target_positions=config.max_target_positions,
         vocab_size=config.vocab_size,
-        activation=activation,
+        activation=activation_of(config, path),
         tied=bool(raw.get("tie_word_embeddings", True)),
         median_filter_width=config.median_filter_width,
     )

@@ -154,14 +154,12 @@ class WhisperText:
         ids = [*self.previous(previous_text, before), self.start_id]
         if language is not None:
             language = check_language(language, self.info.languages or ("en",))
+        if task not in (self.task_ids if self.is_multilingual else ("transcribe",)):
+            raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
         if self.is_multilingual:
             if language is None:
                 raise ValueError("a multilingual prompt needs a language; run `detection` first")
-            if task not in self.task_ids:
-                raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
             ids += [self.language_ids[language], self.task_ids[task]]
-        elif task != "transcribe":
-            raise BadRequestError(f"this model cannot {task}", param="task", code="unsupported_task")
         return (*ids, self.no_timestamps_id)
 
     def sampling(

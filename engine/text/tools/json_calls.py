@@ -83,12 +83,7 @@ def read_deepseek(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
     """A section of calls: `name<｜tool▁sep｜>{…}` (V3.1), or `function<｜tool▁sep｜>name` and fenced JSON
     (V3, R1)."""
     section, call, separator, end, section_end = DEEPSEEK
-    while mark := (yield from until(source, (section, call), sink.text, marks=True)):
-        if mark == section:
-            yield from skip_space(source)
-            if not (yield from literal(source, call)):
-                sink.text(source.go_back())
-                continue
+    while (yield from _next_of(source, sink, section, call)):
         name, mark = yield from collect(source, (separator, end))
         if name.strip() == "function" and mark == separator:
             name, mark = yield from collect(source, ("```json", end))
@@ -97,20 +92,13 @@ def read_deepseek(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
             continue
         source.let_go()
         sink.begin_call(name.strip())
-        yield from _read_until(source, sink, end)
-        yield from skip_space(source)
-        yield from literal(source, section_end)
+        yield from _read_until(source, sink, end, section_end)
 
 
 def read_kimi(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
     """A section of calls: an id as `functions.name:0`, a mark, and JSON."""
     section, call, arguments, end, section_end = KIMI
-    while mark := (yield from until(source, (section, call), sink.text, marks=True)):
-        if mark == section:
-            yield from skip_space(source)
-            if not (yield from literal(source, call)):
-                sink.text(source.go_back())
-                continue
+    while (yield from _next_of(source, sink, section, call)):
         call_id, mark = yield from collect(source, (arguments, end))
         found = _KIMI_ID.fullmatch(call_id.strip())
         if mark != arguments or found is None or not NAME.fullmatch(found["name"]):
@@ -118,13 +106,22 @@ def read_kimi(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
             continue
         source.let_go()
         sink.begin_call(found["name"], call_id.strip())
-        yield from _read_until(source, sink, end)
-        yield from skip_space(source)
-        yield from literal(source, section_end)
+        yield from _read_until(source, sink, end, section_end)
 
 
-def _read_until(source: Source, sink: EventSink, end: str) -> Steps[None]:
-    """A call's arguments and everything else up to its end."""
+def _next_of(source: Source, sink: EventSink, section: str, call: str) -> Steps[bool]:
+    """Up to behind the mark of the next call, which may be the first of its section."""
+    while mark := (yield from until(source, (section, call), sink.text, marks=True)):
+        if mark == section:
+            yield from skip_space(source)
+        if mark == call or (yield from literal(source, call)):
+            return True
+        sink.text(source.go_back())
+    return False
+
+
+def _read_until(source: Source, sink: EventSink, end: str, section_end: str) -> Steps[None]:
+    """A call's arguments and everything else up to its end, and that of its section if it is the last."""
     yield from skip_space(source)
     if (yield from peek(source)) == "{":
         yield from read_value(source, sink.arguments)
@@ -133,3 +130,5 @@ def _read_until(source: Source, sink: EventSink, end: str) -> Steps[None]:
         text, _ = yield from collect(source, (end,))
         sink.arguments(text.strip().removesuffix("```").rstrip())
     sink.end_call()
+    yield from skip_space(source)
+    yield from literal(source, section_end)

@@ -98,7 +98,7 @@ def test_bytes_are_counted_as_they_are_held(plain: Path, tmp_path: Path) -> None
     source = open_model(folder, device="cpu", dtype="bfloat16")
     decoder: Any = source.load()
     layers = decoder._decoder._layers
-    codes = [each for layer in layers for each in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    codes = [each for layer in layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
     assert all(isinstance(each, BitsWeight) for each in codes)
     rest = 2 * (2 * 330 * 128 + 5 * 128)
     assert source.weight_bytes == sum(each.nbytes for each in codes) + rest

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import spoken_utterances
 from speech_grammar import Language, normalised
-from spoken_clips import Clip, Frames, LogMel
+from spoken_clips import Clip, LogMel
 from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, nothing_said, said_until
 from tiny_qwen3_asr_model import feature_extractor
-from tiny_whisper_data import NUM_MELS
+from tiny_whisper_data import NUM_MELS, Frames
 
 WORDS = [("Good", 0.0, 0.4), ("morning,", 0.4, 1.0), ("Emma.", 1.1, 1.6)]
 

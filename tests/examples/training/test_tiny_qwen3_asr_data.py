@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -10,11 +9,11 @@ from checkpoint_files import MESSAGE_END
 from open_text import Kind, OpenText
 from speech_grammar import LANGUAGES, Language
 from speech_synthesis import VOICES
-from spoken_clips import SHARD_SIZE, Clip, shard_path
+from spoken_clips import Clip, shard_path
 from support.word_samples import open_text
 from tiny_qwen3_asr_data import FIRST_SHARDS, STEPS_PER_UNIT, Batches, Pool
 from tiny_qwen3_asr_model import LANGUAGE_NAMES, TEXT_TAG, AsrBatch, build_tokenizer
-from tiny_whisper_data import NUM_MELS
+from tiny_whisper_data import NUM_MELS, SHARD_SIZE, write_shard
 from tokenizers import Tokenizer
 
 FRAMES_PER_BATCH = 3_000
@@ -28,10 +27,8 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shard in range(2):
         languages = [LANGUAGES[index % 3] for index in range(SHARD_SIZE // 10)]
         made = [Clip(name, VOICES[name][i % 5], "words", 80 + i, WORDS) for i, name in enumerate(languages)]
-        path = shard_path(folder, shard)
-        frames = generator.uniform(-6, 1, (sum(clip.num_frames for clip in made), NUM_MELS))
-        path.write_bytes(frames.astype(np.float16).tobytes())
-        path.with_suffix(".json").write_bytes(msgspec.json.encode(made))
+        frames = [generator.uniform(-6, 1, (clip.num_frames, NUM_MELS)).astype(np.float16) for clip in made]
+        write_shard(shard_path(folder, shard), zip(made, frames, strict=True))
     return folder
 
 
