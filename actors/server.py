@@ -18,7 +18,6 @@ import trio
 from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
-from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
 from .config import ServerConfig
 from .engine.client import EngineClient
@@ -260,5 +259,4 @@ def _media_config(config: ServerConfig) -> MediaConfig:
         max_waiting=files.max_requests * FILES_AT_A_TIME,
         deadline_s=files.decode_timeout_s,
         cpu_s=files.decode_timeout_s,
-        limits=DecodeLimits(max_bytes=files.max_upload_bytes, max_seconds=files.max_audio_s),
     )
