@@ -17,6 +17,7 @@ import trio
 from ...protocols.errors import OverloadedError
 from ..call_config import CallConfig
 from ..callers import Caller, has_room
+from ..fetching.http_get import Connections
 from ..fetching.names import Names
 from .callbacks import Callback
 
@@ -38,7 +39,7 @@ class PostingActor:
         self, config: CallConfig, names: Names, *, most: int, on_end: Callable[[], None] = lambda: None
     ) -> None:
         self.config = config
-        self._names = names
+        self._connections = Connections(names, config.networks)
         self._most = most
         self._on_end = on_end
         self._callbacks: dict[Callback, Caller] = {}
@@ -75,7 +76,7 @@ class PostingActor:
                 code="too_many_callbacks",
             )
         whose = caller.name if is_shared else ""
-        callback = Callback(target, self.config, self._names, tell_problem, caller=whose)
+        callback = Callback(target, self.config, self._connections, tell_problem, caller=whose)
         self._callbacks[callback] = caller
         self._held[caller] += 1
         self._nursery.start_soon(self._keep, callback)
