@@ -19,6 +19,7 @@ from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
 from ..media.voice_activity import VoiceActivityModel
+from .collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .config import ServerConfig
 from .engine.client import EngineClient
 from .engines import Engines
@@ -109,12 +110,12 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     media = MediaActor(_media_config(config))
     budget = MediaBudget(max_bytes=config.files.media_bytes)
     cache = MediaCache(config.files.media_cache_bytes, media_bytes)
-    metrics.add_media_cache(cache.statistics)
+    metrics.add(MEDIA_CACHE, cache.statistics)
     await actors.start(media.run)
-    metrics.add_media(media.handle.statistics)
+    metrics.add(MEDIA, media.handle.statistics)
     names = Names()
     fetcher = Fetcher(config.fetch, names)
-    metrics.add_fetcher(fetcher.statistics)
+    metrics.add(FETCHES, fetcher.statistics)
     prompter = partial(
         Prompter,
         opener=media.handle,
@@ -137,7 +138,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     await actors.start(hearing.run)
     sound = SoundActor()
     await actors.start(sound.run)
-    metrics.add_sound(sound.statistics)
+    metrics.add(SOUND, sound.statistics)
     service = Service(
         config,
         models,
@@ -155,7 +156,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     actors.start_soon(keys.watch)
     await actors.start(service.sessions.run)
     await actors.start(service.posting.run)
-    metrics.add_posting(service.posting.statistics)
+    metrics.add(POSTING, service.posting.statistics)
     await actors.start(service.mcp.run)
     await actors.start(service.responses.run)
     return service
