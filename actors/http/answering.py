@@ -31,7 +31,7 @@ from ...protocols.generation import (
     usage,
 )
 from ...protocols.messages import Lane, SamplingParams, TextGenerated
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, Drafting, TextModel, answer_all
 from .event_stream import EventStream, Put, SlicedResponse, unless_gone
@@ -200,17 +200,16 @@ class Answering:
         on_piece: Callable[[int, int, TextGenerated], None] | None,
         on_accepted: Callable[[int, int], None] = lambda *_: None,
     ) -> list[list[Answer]]:
-        answers: dict[int, list[Answer]] = {}
         # Tools that must be called make a grammar of all their properties, which are in the prompt.
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         limits = await off_loop(partial(self._bounded, prompts), size=num_tokens, most_inline=_INLINE_TOKENS)
         drafting = await self._drafting()
 
-        async def run(place: int, prompt: Prompt, params: SamplingParams) -> None:
-            answers[place] = await answer_all(
+        async def run(place: int) -> list[Answer]:
+            return await answer_all(
                 self._model,
-                prompt,
-                [choice_params(params, index) for index in range(self._wish.num_choices)],
+                prompts[place],
+                [choice_params(limits[place], index) for index in range(self._wish.num_choices)],
                 lane=self._lane,
                 cache_salt=self._cache_salt,
                 drafting=drafting,
@@ -218,10 +217,7 @@ class Answering:
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )
 
-        async with open_work() as nursery:
-            for place, (prompt, params) in enumerate(zip(prompts, limits, strict=True)):
-                nursery.start_soon(run, place, prompt, params)
-        return [answers[place] for place in range(len(prompts))]
+        return await all_of(run, range(len(prompts)))
 
     async def _drafting(self) -> Drafting:
         """What the answers are guessed from. A prediction stands alone, so that what came of it is told."""

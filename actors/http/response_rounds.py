@@ -11,7 +11,6 @@ all of it. Read next: `actors/mcp/session.py`, `actors/http/response_writer.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,7 @@ from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
 from ...protocols.response_stream import ResponseEvent, event_frame
 from ...protocols.responses import FIELD_NAMES, AskedResponse
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of, open_work
 from ..mcp.client import McpClients, McpFailure
 from ..mcp.session import McpSession
 from ..text.generation import TextModel
@@ -164,21 +163,17 @@ class RoundAnswering(Answering):
     async def _call(self, put: Put, calls: Sequence[HostedCall]) -> list[CallOutcome]:
         """Make calls, and tell what each comes to when it does; outcomes in order."""
         most = min(self._asked.request.max_tool_calls or MAX_CALLS, MAX_CALLS)
-        outcomes: dict[int, CallOutcome] = {}
+        first, self._num_calls = self._num_calls, self._num_calls + len(calls)
 
-        async def one(call: HostedCall, *, is_allowed: bool) -> None:
-            if is_allowed:
-                outcome = await self._outcome(call)
+        async def one(number: int) -> CallOutcome:
+            if first + number < most:
+                outcome = await self._outcome(calls[number])
             else:
                 outcome = protocol_error(-32000, f"The response has made its {most} calls.")
-            outcomes[call.place] = outcome
-            _put(put, self._response.writer.end_call(call, outcome))
+            _put(put, self._response.writer.end_call(calls[number], outcome))
+            return outcome
 
-        async with open_work() as nursery:
-            for call in calls:
-                self._num_calls += 1
-                nursery.start_soon(partial(one, call, is_allowed=self._num_calls <= most))
-        return [outcomes[call.place] for call in calls]
+        return await all_of(one, range(len(calls)))
 
     async def _outcome(self, call: HostedCall) -> CallOutcome:
         if call.hosted is None:

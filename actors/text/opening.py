@@ -42,7 +42,7 @@ from ...protocols.errors import BadRequestError, MediaError, SensoriumError, Too
 from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
 from ...protocols.messages import EncoderItem, MediaItems
 from ..config import SAMPLE_BYTES_PER_S
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..media_budget import MediaBudget
 from ..media_cache import MediaCache, MediaKey, digest_of
@@ -304,18 +304,12 @@ def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | Non
 
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
     """Results in order; the first failure, which names its part, ends the others."""
-    found: dict[int, _T] = {}
-    places = trio.CapacityLimiter(FILES_AT_A_TIME)
 
-    async def one(index: int, each: _Given) -> None:
-        async with places:
-            with _naming(each.part.param):
-                found[index] = await work(each)
+    async def one(each: _Given) -> _T:
+        with _naming(each.part.param):
+            return await work(each)
 
-    async with open_work() as nursery:
-        for index, each in enumerate(given):
-            nursery.start_soon(one, index, each)
-    return [found[index] for index in range(len(given))]
+    return await all_of(one, given, at_once=FILES_AT_A_TIME)
 
 
 @contextmanager
