@@ -21,7 +21,7 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: Counter[str] = Counter()
-        self._left = trio.Event()
+        self._left = trio.lowlevel.ParkingLot()
         self.num_waiting = 0
 
     @property
@@ -43,7 +43,7 @@ class Places:
         self.num_waiting += 1
         try:
             while not self.take_nowait(caller):
-                await self._left.wait()
+                await self._left.park()
         finally:
             self.num_waiting -= 1
 
@@ -58,5 +58,4 @@ class Places:
         """Have one less."""
         self._held[caller] -= 1
         self._held += Counter()  # forgets who has none
-        self._left.set()
-        self._left = trio.Event()
+        self._left.unpark_all()

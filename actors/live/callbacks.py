@@ -83,7 +83,7 @@ class Callback:
         self._caller = caller
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0
-        self._stirred = trio.Event()
+        self._stirred = trio.lowlevel.ParkingLot()
         self._scope = trio.CancelScope()
         self._is_finished = False
         self.num_posted = 0
@@ -105,21 +105,20 @@ class Callback:
             return
         self._waiting.append(body)
         self._num_bytes += len(body)
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     def finish(self) -> None:
         """No more comes."""
         self._is_finished = True
         self._scope.deadline = trio.current_time() + _AFTER_S
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     async def run(self) -> None:
         """Post until everything is posted, or the time after the call is over."""
         with self._scope:
             while self._waiting or not self._is_finished:
                 if not self._waiting:
-                    self._stirred = trio.Event()
-                    await self._stirred.wait()
+                    await self._stirred.park()
                     continue
                 await self._deliver(self._waiting[0])
                 self._num_bytes -= len(self._waiting.popleft())

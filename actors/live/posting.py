@@ -36,7 +36,7 @@ class PostingActor:
     """The callbacks of a server's calls. `on_end` is called whenever one is done."""
 
     def __init__(
-        self, config: CallConfig, names: Names, *, most: int, on_end: Callable[[], None] = lambda: None
+        self, config: CallConfig, names: Names, *, most: int, on_end: Callable[[], object] = lambda: None
     ) -> None:
         self.config = config
         self._connections = Connections(names, config.networks)
