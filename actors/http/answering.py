@@ -30,12 +30,13 @@ from ...protocols.generation import (
     fitted,
     usage,
 )
-from ...protocols.messages import Lane, SamplingParams, TextGenerated
+from ...protocols.messages import SamplingParams, TextGenerated
+from ..callers import Caller
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, Drafting, TextModel, answer_all
 from .event_stream import EventStream, Put, SlicedResponse, unless_gone
-from .service import Hold
+from .service import Hold, Service
 from .text_requests import JSON
 
 _INLINE_ENTRIES: Final = 500
@@ -79,33 +80,33 @@ class Answering:
 
     def __init__(
         self,
+        service: Service,
+        caller: Caller,
         model: TextModel,
         wish: GenerationRequest,
         params: SamplingParams,
         shape: Shape,
         *,
         has_limit: bool,
-        lane: Lane,
-        cache_salt: str,
-        max_entries: int,
+        num_answers: int = 0,
         names: FieldNames = (),
-        answers: Hold = nullcontext,
     ) -> None:
-        """`has_limit`: the client named `max_tokens`, so that nothing less will do.
+        """`has_limit`: the client named `max_tokens`, so that nothing less will do. `names`: fields that are
+        named otherwise than in chat.
 
-        `max_entries`: log-probabilities that may be reported, alternatives included. `names`: fields that are
-        named otherwise than in chat. `answers`: counts them while they are made (`Service.answers`).
+        `num_answers`: those of a request that may ask for several; they are counted while they are made.
         """
         self._model = model
         self._wish = wish
         self._params = params
         self._shape = shape
         self._has_limit = has_limit
-        self._lane = lane
-        self._cache_salt = cache_salt
-        self._max_entries = max_entries
+        self._lane = service.lane(caller, priority=wish.priority or 0, num_answers=num_answers)
+        self._cache_salt = service.cache_salt(caller, wish.cache_salt)
+        self._max_entries = service.config.engine.max_logprob_entries
+        """Log-probabilities that may be reported, alternatives included."""
         self._names = names if wish.response_format is not None else (*_STRUCTURED, *names)
-        self._answers = answers
+        self._answers = partial(service.answers, caller, num_answers) if num_answers else nullcontext
         self._num_predicted = 0
 
     async def respond(

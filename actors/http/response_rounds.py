@@ -19,13 +19,14 @@ from ...protocols.errors import BadRequestError
 from ...protocols.generation import CompletionUsage, usage
 from ...protocols.mcp_results import CallOutcome, protocol_error
 from ...protocols.mcp_tools import HostedTool, hosted_tools
-from ...protocols.messages import Lane, SamplingParams
+from ...protocols.messages import SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
 from ...protocols.response_stream import ResponseEvent, event_frame
 from ...protocols.responses import FIELD_NAMES, AskedResponse
+from ..callers import Caller
 from ..kernel.nursery import all_of, open_work
-from ..mcp.client import McpClients, McpFailure
+from ..mcp.client import McpFailure
 from ..mcp.session import McpSession
 from ..text.generation import TextModel
 from .answering import Answering
@@ -33,6 +34,7 @@ from .event_stream import Put
 from .hosted_items import HostedCall
 from .response_rows import KeptResponse
 from .response_shape import ResponseShape
+from .service import Service
 
 MAX_ROUNDS: Final = 32
 """Of calls in one response."""
@@ -48,35 +50,22 @@ class RoundAnswering(Answering):
 
     def __init__(
         self,
+        service: Service,
+        caller: Caller,
         model: TextModel,
         asked: AskedResponse,
         params: SamplingParams,
         shape: ResponseShape,
-        clients: McpClients,
         approved: Sequence[ApprovedCall],
-        *,
-        lane: Lane,
-        cache_salt: str,
-        max_entries: int,
     ) -> None:
         """`approved`: from `approved_calls`. Raises BadRequestError for servers that are not allowed."""
-        has_limit = asked.chat.wanted_tokens is not None
-        super().__init__(
-            model,
-            asked.chat,
-            params,
-            shape,
-            has_limit=has_limit,
-            lane=lane,
-            cache_salt=cache_salt,
-            max_entries=max_entries,
-            names=FIELD_NAMES,
-        )
+        chat, clients = asked.chat, service.mcp
+        has_limit = chat.wanted_tokens is not None
+        super().__init__(service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES)
         clients.check(asked.servers)
         self._asked = asked
         self._response = shape
-        self._is_limited = has_limit
-        self._sessions = {each.label: McpSession(clients, each, lane.caller) for each in asked.servers}
+        self._sessions = {each.label: McpSession(clients, each, self._lane.caller) for each in asked.servers}
         self._approved = approved
         self._num_calls = 0
 
@@ -113,7 +102,7 @@ class RoundAnswering(Answering):
             shape.end_round()
             if shape.is_cut or not calls or waits:
                 break
-            if self._is_limited:
+            if self._has_limit:
                 num_left = self._params.max_tokens - found.completion_tokens
                 if num_left <= 0:
                     shape.is_cut = True
