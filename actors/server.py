@@ -47,7 +47,7 @@ from .text.addresses import AddressBook
 from .text.generation import TextModel
 from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
 from .text.prompts import Prompter
-from .wire.guard import ConnectionLimits, Guard, connection_limits
+from .wire.guard import Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
 from .wire.refusals import Refusals
 from .wire.websocket import AsgiApp
@@ -76,23 +76,36 @@ async def serve(
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = Engines(config, stop.set)
-    keys = ApiKeys(config.listen)
+    listen, keys = config.listen, ApiKeys(config.listen)
+    limits = connection_limits(
+        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
+    )
     listener = _listen(config)
     url, door = _url(listener), Door()
     try:
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
-                guard = Guard(_connection_limits(config))
-                refusals = Refusals(RefusalLog(config.logs))
-                connections.start_soon(_listen_until, closed, door, config, listener, guard, refusals)
+                guard, refusals = Guard(limits), Refusals(RefusalLog(config.logs))
+                listening = partial(
+                    serve_connections,
+                    AccessLog(door, config.logs),
+                    listener,
+                    guard=guard,
+                    max_message_bytes=config.realtime.max_message_bytes,
+                    send_timeout_s=listen.send_timeout_s,
+                    stop=closed,
+                    grace_s=_CLOSE_GRACE_S,
+                    refusals=refusals,
+                )
+                connections.start_soon(listening)
                 service = await _load(config, keys, engines, actors)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
                 on_ready(url)
                 await stop.wait()
-                await _drain(service, config.listen.drain_s)
+                await _drain(service, listen.drain_s)
                 service.give_up_requests()
                 closed.set()  # answers on their way have the grace time to arrive
             actors.cancel_scope.cancel()
@@ -178,26 +191,6 @@ def application(service: Service) -> AsgiApp:
     return Gate(router, service, frozenset(route.path for route in found))
 
 
-async def _listen_until(
-    closed: trio.Event,
-    app: AsgiApp,
-    config: ServerConfig,
-    listener: socket.socket,
-    guard: Guard,
-    refusals: Refusals,
-) -> None:
-    await serve_connections(
-        AccessLog(app, config.logs),
-        listener,
-        guard=guard,
-        max_message_bytes=config.realtime.max_message_bytes,
-        send_timeout_s=config.listen.send_timeout_s,
-        stop=closed,
-        grace_s=_CLOSE_GRACE_S,
-        refusals=refusals,
-    )
-
-
 def _media_limits(config: ServerConfig) -> MediaLimits:
     return MediaLimits(
         max_items=config.files.max_media_items,
@@ -239,13 +232,6 @@ def _listen(config: ServerConfig) -> socket.socket:
         return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def _connection_limits(config: ServerConfig) -> ConnectionLimits:
-    listen = config.listen
-    return connection_limits(
-        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
-    )
 
 
 def _url(listener: socket.socket) -> str:
