@@ -38,7 +38,6 @@ from ..live.line import Line, Socket
 from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..wire.websocket import BYTE_BOUND
-from .failures import error_response
 from .keys import sent_key
 from .service import Service
 from .websocket import RealtimeSocket, has_place, new_outbox, new_session
@@ -60,32 +59,17 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     """The routes of calls."""
 
     async def call(websocket: WebSocket) -> None:
-        if service.keys.are_needed and sent_key(websocket) is None:
-            await websocket.accept()
-            await _serve_call(service, websocket, None)
-            return
-        caller = await _admitted(service, websocket)
-        if caller is not None:
-            await _serve_call(service, websocket, caller)
+        is_stranger = service.keys.are_needed and sent_key(websocket) is None
+        caller = None if is_stranger else service.caller(websocket)
+        await websocket.accept()
+        await _serve_call(service, websocket, caller)
 
     async def events(websocket: WebSocket) -> None:
-        caller = await _admitted(service, websocket)
-        if caller is not None:
-            await _serve_events(service, websocket, caller)
+        caller = service.caller(websocket)
+        await websocket.accept()
+        await _serve_events(service, websocket, caller)
 
     return [WebSocketRoute("/v1/calls", call), WebSocketRoute("/v1/calls/events", events)]
-
-
-async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
-    """Who comes in, after the handshake; None: refused."""
-    key = sent_key(websocket)
-    try:
-        caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
-    except UnauthorizedError as error:
-        await websocket.send_denial_response(error_response(error, websocket.url.path))
-        return None
-    await websocket.accept()
-    return caller
 
 
 async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | None) -> None:

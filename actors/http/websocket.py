@@ -38,7 +38,6 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
-from .failures import error_response
 from .keys import sent_key
 from .service import Service
 
@@ -102,11 +101,7 @@ def realtime_route(service: Service) -> WebSocketRoute:
     """The route of live sessions."""
 
     async def endpoint(websocket: WebSocket) -> None:
-        try:
-            admission = _admit(service, websocket)
-        except UnauthorizedError as error:
-            await websocket.send_denial_response(error_response(error, websocket.url.path))
-            return
+        admission = _admit(service, websocket)
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
         await _serve(service, websocket, admission)
@@ -240,8 +235,7 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
         return _Admission(secret.owner, secret.patch, secret)
     if key is not None and is_secret(key) and not service.keys.are_needed:
         raise UnauthorizedError("The client secret has expired, or another server made it.")
-    caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
-    return _Admission(caller, SessionPatch())
+    return _Admission(service.caller(websocket), SessionPatch())
 
 
 def _used_up() -> UnauthorizedError:
