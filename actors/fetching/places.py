@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ..callers import has_room
+from ..callers import give_back, has_room
 
 
 class Places:
@@ -56,6 +56,5 @@ class Places:
 
     def leave(self, caller: str) -> None:
         """Have one less."""
-        self._held[caller] -= 1
-        self._held += Counter()  # forgets who has none
+        give_back(self._held, caller)
         self._left.unpark_all()

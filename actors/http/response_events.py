@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from ...protocols.errors import BadRequestError
-from ..callers import Caller, greediest
+from ..callers import Caller, give_back, greediest
 from .event_stream import Put
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -154,9 +154,7 @@ class EventBook:
             del self._logs[response_id]
 
     def _release(self, log: EventLog) -> None:
-        self._bytes[log.owner] -= log.clear()
-        if self._bytes[log.owner] <= 0:
-            del self._bytes[log.owner]
+        give_back(self._bytes, log.owner, log.clear())
 
 
 def _size(frame: bytes) -> int:

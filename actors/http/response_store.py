@@ -27,7 +27,7 @@ from ...engine.text.chat_size import message_strings
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
 from ...protocols.response_items import ResponseFault, ResponseObject
-from ..callers import Caller, greediest
+from ..callers import Caller, give_back, greediest
 from .response_events import EventBook
 from .response_file import ResponseFile
 from .response_rows import KeptResponse
@@ -238,10 +238,7 @@ class ResponseStore:
     def _drop(self, response_id: str) -> None:
         place = self._places.pop(response_id, None)
         if place is not None:
-            owner = place.kept.owner
-            self._bytes[owner] -= place.num_bytes
-            if self._bytes[owner] <= 0:
-                del self._bytes[owner]
+            give_back(self._bytes, place.kept.owner, place.num_bytes)
 
     def _forget_old(self) -> None:
         now = trio.current_time()

@@ -16,7 +16,7 @@ import trio
 
 from ...protocols.errors import OverloadedError
 from ..call_config import CallConfig
-from ..callers import Caller, has_room
+from ..callers import Caller, give_back, has_room
 from ..fetching.http_get import Connections
 from ..fetching.names import Names
 from .callbacks import Callback
@@ -97,7 +97,5 @@ class PostingActor:
         finally:
             self._done.num_posted += callback.num_posted
             self._done.num_dropped += callback.num_dropped
-            caller = self._callbacks.pop(callback)
-            self._held[caller] -= 1
-            self._held += Counter()  # forgets who has none
+            give_back(self._held, self._callbacks.pop(callback))
             self._on_end()
