@@ -76,6 +76,11 @@ class LiveTurns:
         self._is_parked = False
 
     @property
+    def num_held(self) -> int:
+        """Turns that something is kept for in the engine."""
+        return sum(turn.live is not None for turn in self._turns.values())
+
+    @property
     def num_tracked(self) -> int:
         """Turns that something is remembered of."""
         return len(self._turns)
