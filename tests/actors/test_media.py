@@ -285,7 +285,7 @@ async def test_shutdown_ends_requests_in_flight_and_waiting() -> None:
 )
 async def test_impossible_options_are_named(options: dict[str, int], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        MediaConfig(**options)  # type: ignore[arg-type]
+        MediaConfig(**options)
 
 
 async def test_images_and_videos_are_prepared_in_workers() -> None:
