@@ -5,14 +5,13 @@ Nowhere, unless an operator names hosts: a call's callback address is written by
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from .fetching.networks import Network, read_networks
 from .option_checks import ConfigError
+from .web_names import check_hosts, check_networks, is_named
 
-_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE)
 _MIN_SECRET_CHARS: Final = 16
 
 
@@ -36,20 +35,8 @@ class CallConfig:
     call_callback_secret: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        for name in self.call_callback_domains:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(
-                    f"--call-callback-domains is {name!r}; allowed: a name as hooks.example.com or "
-                    "*.example.com, without scheme and port"
-                )
-        for network in self.call_callback_networks:
-            try:
-                read_networks([network])
-            except ValueError:
-                raise ConfigError(
-                    f"--call-callback-networks is {network!r}; allowed: a network as 10.1.0.0/16 or "
-                    "fd00::/8, or an address"
-                ) from None
+        check_hosts("--call-callback-domains", self.call_callback_domains, "hooks")
+        check_networks("--call-callback-networks", self.call_callback_networks)
         if self.call_callback_domains and len(self.call_callback_secret) < _MIN_SECRET_CHARS:
             raise ConfigError(
                 f"--call-callback-secret has {len(self.call_callback_secret)} characters; allowed with "
@@ -63,5 +50,4 @@ class CallConfig:
 
     def is_allowed_name(self, host: str) -> bool:
         """Whether events may be posted to a host, in lower case, by its name alone."""
-        names = [name.lower() for name in self.call_callback_domains]
-        return any(host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in names)
+        return is_named(host, self.call_callback_domains)

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+_K = TypeVar("_K", bound=Hashable)
 
 GREED: Final = 7
 """So that one caller gets seven eighths, and two get seven fifteenths each. An eighth of fewer than eight
@@ -65,6 +68,13 @@ def has_room(num_held: int, num_taken: int, most: int, num: int = 1, *, is_share
     if num_free <= 0:
         return False
     return not is_shared or num_held == 0 or num_held + num <= GREED * num_free
+
+
+def give_back(held: Counter[_K], owner: _K, num: int = 1) -> None:
+    """Have an owner hold so many less; one that holds none is forgotten."""
+    held[owner] -= num
+    if held[owner] <= 0:
+        del held[owner]
 
 
 def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:

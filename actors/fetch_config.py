@@ -6,17 +6,15 @@ makes that safe is where they may not lead (`actors/fetching/networks.py`).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 from .fetching.networks import Network, read_networks
-from .option_checks import MIB, ConfigError, check
+from .option_checks import MIB, ConfigError, check, check_word
+from .web_names import check_hosts, check_networks, is_named
 
 FetchMedia = Literal["on", "off"]
-
-_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +48,9 @@ class FetchConfig:
     fetch_timeout_s: float = 20.0
 
     def __post_init__(self) -> None:
-        if self.fetch_media not in get_args(FetchMedia):
-            raise ConfigError(f"--fetch-media is {self.fetch_media!r}; allowed: on, off")
-        for name in self.allowed_media_domains:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(
-                    f"--allowed-media-domains is {name!r}; allowed: a name as images.example.com or "
-                    "*.example.com, without scheme and port"
-                )
-        for network in self.allowed_media_networks:
-            try:
-                read_networks([network])
-            except ValueError:
-                raise ConfigError(
-                    f"--allowed-media-networks is {network!r}; allowed: a network as 10.1.0.0/16 or "
-                    "fd00::/8, or an address"
-                ) from None
+        check_word("fetch_media", self.fetch_media, get_args(FetchMedia))
+        check_hosts("--allowed-media-domains", self.allowed_media_domains, "images")
+        check_networks("--allowed-media-networks", self.allowed_media_networks)
         for folder in self.allowed_media_folder:
             if not folder.is_dir():
                 raise ConfigError(f"--allowed-media-folder is '{folder}'; allowed: a folder that is there")
@@ -84,7 +69,4 @@ class FetchConfig:
 
     def is_allowed_name(self, host: str) -> bool:
         """Whether files of a host, in lower case, are fetched, by its name alone."""
-        if not self.allowed_media_domains:
-            return True
-        names = [name.lower() for name in self.allowed_media_domains]
-        return any(host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in names)
+        return not self.allowed_media_domains or is_named(host, self.allowed_media_domains)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .option_checks import ConfigError, check
-from .web_names import wrong_host, wrong_origin
+from .web_names import check_origins, check_own_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class ListenConfig:
         check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
             raise ConfigError("--api-key is ''; allowed: a text that is not empty")
-        if wrong := wrong_origin(self.allowed_origins) or wrong_host(self.allowed_hosts):
-            raise ConfigError(wrong)
+        check_origins(self.allowed_origins)
+        check_own_hosts(self.allowed_hosts)
 
     @property
     def needs_key(self) -> bool:

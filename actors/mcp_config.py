@@ -12,8 +12,10 @@ from urllib.parse import unquote
 
 import httpx
 
+from .fetching.http_get import has_port, host_of, read_url
 from .fetching.networks import Network, read_networks
 from .option_checks import ConfigError, check
+from .web_names import check_networks
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -45,24 +47,13 @@ class McpConfig:
                     f"--allowed-mcp-servers is {address!r}; allowed: an address as "
                     "https://mcp.example.com/mcp, without a user's name, ? and #"
                 )
-        for network in self.allowed_mcp_networks:
-            try:
-                read_networks([network])
-            except ValueError:
-                raise ConfigError(
-                    f"--allowed-mcp-networks is {network!r}; allowed: a network as 10.1.0.0/16 or fd00::/8, "
-                    "or an address"
-                ) from None
+        check_networks("--allowed-mcp-networks", self.allowed_mcp_networks)
         check("mcp_timeout_s", self.mcp_timeout_s, 0.1, 600)
 
     @property
     def networks(self) -> tuple[Network, ...]:
         """`allowed_mcp_networks`, read."""
         return read_networks(self.allowed_mcp_networks)
-
-    def is_allowed(self, address: httpx.URL) -> bool:
-        """Whether it is one of those named, or below one."""
-        return bool(self.allowed_as(address))
 
     def allowed_as(self, address: httpx.URL) -> str:
         """Which of those named it is, or is below; empty: none."""
@@ -74,15 +65,11 @@ class McpConfig:
 
 
 def read_mcp_address(text: str) -> httpx.URL | None:
-    """An http: or https: address in its parts, None if it is none that can be connected to. What is checked
-    is what is connected to: it is parsed once."""
-    try:
-        found = httpx.URL(text)
-    except (httpx.InvalidURL, ValueError, UnicodeError):
+    """An http: or https: address in its parts, None if it is none that can be connected to."""
+    found = read_url(text)
+    if found is None or found.scheme not in _PORTS or not found.raw_host or found.userinfo:
         return None
-    if found.scheme not in _PORTS or not found.raw_host or found.userinfo:
-        return None
-    return found if found.port is None or 0 < found.port < 1 << 16 else None
+    return found if has_port(found) else None
 
 
 def _is_below(address: httpx.URL, known: httpx.URL) -> bool:
@@ -97,5 +84,5 @@ def _is_below(address: httpx.URL, known: httpx.URL) -> bool:
 
 
 def _place(address: httpx.URL) -> tuple[str, str, int]:
-    host = address.raw_host.decode("ascii").rstrip(".").lower()
+    host = host_of(address).rstrip(".").lower()
     return address.scheme, host, address.port or _PORTS[address.scheme]

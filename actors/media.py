@@ -26,11 +26,6 @@ import trio_parallel
 from ..engine.control_groups import num_processors
 from ..media.confinement import Protections, confine, protections
 from ..media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
-from ..media.frames import SeenFrame, look_at_frame
-from ..media.images import ImageLimits, measure_image, prepare_image
-from ..media.video import measure_video, prepare_video
-from ..media.video_container import VideoLimits
-from ..media.vision_config import PixelConfig, VideoConfig
 from ..media.worker import (
     decode_to_file,
     measure,
@@ -53,6 +48,8 @@ _AFTER_DEATH_S: Final = 5.0
 """When to try again what killed its worker: a machine without memory may have some by then."""
 _GRACE_S: Final = 5.0
 """How long idle workers get to leave at shutdown before they are killed."""
+_UNTOLD: Final = DecodeLimits()
+"""Of who names no limits."""
 
 
 def _default_workers() -> int:
@@ -75,7 +72,6 @@ class MediaConfig:
     """Seconds after which an unused worker leaves."""
     max_worker_bytes: int = 4 * 1024**3
     """Address space of a worker. The result is copied once on its way, so allow 3 times the largest."""
-    limits: DecodeLimits = field(default_factory=DecodeLimits)
 
     def __post_init__(self) -> None:
         """Raise ValueError naming the option, its value and what is allowed."""
@@ -88,7 +84,7 @@ class MediaConfig:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MediaStatistics:
     """Counters since start, and gauges now."""
 
@@ -123,12 +119,8 @@ class MediaActor:
         # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
         self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
         self._requests: set[trio.CancelScope] = set()
-        self._num_jobs = 0
-        self._num_failed = 0
-        self._num_killed = 0
-        self._num_refused = 0
-        self._decoded_s = 0.0
-        self._busy_s = 0.0
+        self.counted = MediaStatistics()
+        """Without gauges."""
 
     async def run(self, *, task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then requests in flight get UnavailableError and all workers are gone."""
@@ -154,20 +146,10 @@ class MediaActor:
                 # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
                 return
 
-    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str = "") -> _T:
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str) -> _T:
         """What a file will come to, by its headers, read in a worker."""
         async with self._place(caller):
             return await self._work(data, partial(measure, measuring, what), what)
-
-    async def decode(
-        self, data: bytes, limits: DecodeLimits, caller: str = "", *, are_channels_kept: bool = False
-    ) -> DecodedAudio:
-        """See `MediaHandle.decode`."""
-        recognise(data, limits)
-        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
-        audio = await self.prepare_large(data, job, "file", _with_samples, caller=caller)
-        self._decoded_s += audio.duration_s
-        return audio
 
     async def prepare_large(
         self,
@@ -175,8 +157,7 @@ class MediaActor:
         job: Callable[..., _T | SensoriumError],
         what: str,
         read: Callable[[_T, str], _T],
-        *,
-        caller: str = "",
+        caller: str,
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
         async with self._place(caller):
@@ -210,7 +191,7 @@ class MediaActor:
         num_own = self._places.num_waiting_of(caller)
         if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
             return
-        self._num_refused += 1
+        self.counted.num_refused += 1
         whose = f"{num} files" if num >= most else f"{num_own} of your files"
         raise OverloadedError(f"{whose} are waiting to be decoded; the limit is {most}.")
 
@@ -242,27 +223,27 @@ class MediaActor:
     async def _run_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
         if self._context is None:
             raise UnavailableError("Decoding of files is not running.")
-        self._num_jobs += 1
+        self.counted.num_jobs += 1
         start = trio.current_time()
         outcome: _T | SensoriumError
         try:
             with trio.fail_after(self.config.deadline_s):
                 outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
         except trio.TooSlowError:
-            self._num_killed += 1
+            self.counted.num_killed += 1
             outcome = MediaError(f"Decoding the {what} took too long.", param=what)
         except (trio_parallel.BrokenWorkerError, trio.Cancelled):
-            self._num_killed += 1
+            self.counted.num_killed += 1
             raise
         except Exception as error:
-            self._num_failed += 1
+            self.counted.num_failed += 1
             if has_no_room(error):
                 raise
             raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
         finally:
-            self._busy_s += trio.current_time() - start
+            self.counted.busy_s += trio.current_time() - start
         if isinstance(outcome, SensoriumError):
-            self._num_failed += 1
+            self.counted.num_failed += 1
             raise outcome
         if not self._are_protections_known:
             await self._tell_protections()
@@ -280,16 +261,11 @@ class MediaActor:
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
         workers = self._context.statistics() if self._context is not None else None
-        return MediaStatistics(
-            num_jobs=self._num_jobs,
-            num_failed=self._num_failed,
-            num_killed=self._num_killed,
-            num_refused=self._num_refused,
+        return replace(
+            self.counted,
             num_waiting=self._places.num_waiting,
             num_running=self._places.num_held,
             num_workers=workers.idle_workers + workers.running_workers if workers else 0,
-            decoded_s=self._decoded_s,
-            busy_s=self._busy_s,
         )
 
 
@@ -336,64 +312,43 @@ class MediaHandle:
         """A handle for the files of one caller (`Lane.caller`)."""
         return MediaHandle(self._actor, caller)
 
-    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
-        """Bytes of the features an image file will make. Raises as `decode` does (param `image`)."""
-        return await self._measure(data, partial(measure_image, config=config, limits=limits), "image")
-
-    async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
-        """Bytes of the features a video file will make. Raises as `decode` does (param `video`)."""
-        return await self._measure(data, partial(measure_video, config=config, limits=limits), "video")
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
+        """What a file will come to, by its headers, read in a worker process. Raises as `decode` does (param
+        `what`)."""
+        return await self._actor.measure(data, measuring, what, self._caller)
 
     async def measure_audio(
-        self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
     ) -> float:
         """Seconds a file will decode to, as far as it can be told. Raises as `decode` does."""
-        limits = limits or self._actor.config.limits
         recognise(data, limits)
         measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept)
-        return await self._measure(data, measuring, "file")
+        return await self.measure(data, measuring, "file")
 
     async def decode(
-        self, data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
     ) -> DecodedAudio:
         """Decode a file in a worker process. Its format is read from its bytes, never from its name.
 
         Its channels are mixed unless they are kept, see `DecodedAudio`.
-        `limits` default to the actor's. Raises MediaError or TooLargeError (param `file`), OverloadedError
-        when too many requests wait, the disk is full or workers die, UnavailableError at shutdown,
-        InternalError for a defect of ours. Cancellation kills the worker at once.
+        Raises MediaError or TooLargeError (param `file`), OverloadedError when too many requests wait, the
+        disk is full or workers die, UnavailableError at shutdown, InternalError for a defect of ours.
+        Cancellation kills the worker at once.
         """
-        limits = limits or self._actor.config.limits
-        return await self._actor.decode(data, limits, self._caller, are_channels_kept=are_channels_kept)
+        recognise(data, limits)
+        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
+        audio = await self._actor.prepare_large(data, job, "file", _with_samples, self._caller)
+        self._actor.counted.decoded_s += audio.duration_s
+        return audio
 
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> MediaItems:
-        """Make an image file's features in a worker process. Raises as `decode` does (param `image`)."""
-        return await self._prepare(data, partial(prepare_image, config=config, limits=limits), "image")
-
-    async def prepare_video(
-        self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None
-    ) -> MediaItems:
-        """Make a video file's features in a worker process. Raises as `decode` does (param `video`)."""
-        video = await self._prepare(data, partial(prepare_video, config=config, limits=limits), "video")
-        if video.replaced:
-            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(video))
-        return video
-
-    async def _prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
+    async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
+        """Make an image's or a video's features in a worker process. Raises as `decode` does (param
+        `what`)."""
         job = partial(vision_to_file, prepare=prepare, param=what)
-        return await self._actor.prepare_large(data, job, what, with_features, caller=self._caller)
-
-    async def _measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
-        return await self._actor.measure(data, measuring, what, self._caller)
-
-    async def look_at_frame(
-        self, data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
-    ) -> SeenFrame:
-        """Open a frame of live video in a worker process. Raises as `decode` does (param `image`)."""
-        look = partial(look_at_frame, config=config, num_frames=num_frames, limits=limits)
-        return await self._measure(data, look, "image")
+        media = await self._actor.prepare_large(data, job, what, with_features, self._caller)
+        if media.replaced:
+            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(media))
+        return media
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""

@@ -35,26 +35,16 @@ from .collectors import (
     BY_SERVICE,
     CONNECTIONS,
     ENGINE,
-    FETCHES,
     INBOX,
-    MEDIA,
-    MEDIA_CACHE,
-    POSTING,
     PROCESS,
     REFUSED,
     SERVICES,
-    SOUND,
     Statistics,
     Times,
     of_service,
 )
-from .fetching.fetcher import FetchStatistics
 from .kernel.actor import InboxStatistics
-from .live.posting import PostingStatistics
-from .live.sound import SoundStatistics
 from .loop_hold import LoopHold
-from .media import MediaStatistics
-from .media_cache import MediaCacheStatistics
 from .wire.guard import ConnectionStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
@@ -229,35 +219,18 @@ class Metrics:
     def add_process(self, pid: Callable[[], int | None], num_restarts: Callable[[], int]) -> None:
         """Read memory, processor time and restarts of the engines' process at every scrape."""
         ProcessCollector("sensorium_engine", lambda: pid() or "none", registry=self.registry)
-        row = SimpleNamespace
-        self.registry.register(Statistics(PROCESS, [], lambda: [([], row(num_restarts=num_restarts()))]))
+        self.add(PROCESS, lambda: SimpleNamespace(num_restarts=num_restarts()))
 
-    def add_media(self, statistics: Callable[[], MediaStatistics]) -> None:
-        """Read `statistics` of the media actor at every scrape."""
-        self.registry.register(Statistics(MEDIA, [], lambda: [([], statistics())]))
-
-    def add_sound(self, statistics: Callable[[], SoundStatistics]) -> None:
-        """Read `statistics` of the actor that decodes live sound at every scrape."""
-        self.registry.register(Statistics(SOUND, [], lambda: [([], statistics())]))
-
-    def add_fetcher(self, statistics: Callable[[], FetchStatistics]) -> None:
-        """Read `statistics` of the fetcher at every scrape."""
-        self.registry.register(Statistics(FETCHES, [], lambda: [([], statistics())]))
-
-    def add_posting(self, statistics: Callable[[], PostingStatistics]) -> None:
-        """Read `statistics` of what is posted of calls at every scrape."""
-        self.registry.register(Statistics(POSTING, [], lambda: [([], statistics())]))
-
-    def add_media_cache(self, statistics: Callable[[], MediaCacheStatistics]) -> None:
-        """Read `statistics` of the cache of opened media at every scrape."""
-        self.registry.register(Statistics(MEDIA_CACHE, [], lambda: [([], statistics())]))
+    def add(self, names: Mapping[str, tuple[str, str]], statistics: Callable[[], object]) -> None:
+        """Read `statistics` at every scrape: the fields in `names`, a table of `actors/collectors.py`."""
+        self.registry.register(Statistics(names, [], lambda: [([], statistics())]))
 
     def add_connections(
         self, statistics: Callable[[], ConnectionStatistics], refused: Callable[[], Mapping[int, int]]
     ) -> None:
         """Read `statistics` of the listener's connections, and how often it answered itself by status, at
         every scrape."""
-        self.registry.register(Statistics(CONNECTIONS, [], lambda: [([], statistics())]))
+        self.add(CONNECTIONS, statistics)
         self.registry.register(
             Statistics(
                 REFUSED,
@@ -268,13 +241,9 @@ class Metrics:
             )
         )
 
-    def render(self) -> bytes:
-        """The exposition in Prometheus' text format."""
-        return b"".join(self.parts())
-
     def parts(self) -> Iterator[bytes]:
-        """The same in portions: all at once takes tens of milliseconds, one with many labels alone some of
-        them, and the loop is everybody's."""
+        """The exposition in Prometheus' text format, in portions: all at once takes tens of milliseconds, one
+        with many labels alone some of them, and the loop is everybody's."""
         for metric in self.registry.collect():
             samples = metric.samples
             for start in range(0, max(1, len(samples)), _PORTION):

@@ -36,48 +36,37 @@ from .remote.orders import Orders
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceChoices:
-    """What suits a kind of device, where the operator says nothing."""
-
-    max_running: int
-    max_tokens_per_step: int
-    """A step's tokens delay everybody's next token by their computing: on a CPU hundreds take a second."""
-    max_encoder_tokens_per_step: int
-    """On a CPU encoding takes its time however many are encoded together, and a step cannot be left: half a
-    Whisper window, so that who comes meanwhile waits no longer than for that, or for one whole item."""
-    max_batch_tokens_per_step: int | None
-    """On a CPU 128 a step are computed nearly as fast as 512, and are over in a third of the time."""
-    num_guest_tokens: int
-    """Beside a better class: on a CPU few rows are hardly slower than one."""
-    guest_interval: int
-    plans_in_flight: int
-    """On a CPU planning takes a core from the device, and there is nothing to hide it behind."""
-    max_rows_beside_live: int | None = None
-    """On a CPU a Whisper window takes as long as dozens of tokens, and the start of one as some."""
-
-
-_CHOICES: Final[dict[Literal["cpu", "cuda"], _DeviceChoices]] = {
-    "cpu": _DeviceChoices(
+_UNSHARED: Final = 1
+"""Blocks of a device's choices, until its memory is shared out."""
+_CHOICES: Final[dict[Literal["cpu", "cuda"], SchedulerConfig]] = {
+    "cpu": SchedulerConfig(
+        num_blocks=_UNSHARED,
         max_running=64,
+        # A step's tokens delay everybody's next token by their computing: hundreds take a second.
         max_tokens_per_step=512,
+        # Encoding takes its time however many are encoded together, and a step cannot be left: half a Whisper
+        # window, so that who comes meanwhile waits no longer than for that, or for one whole item.
         max_encoder_tokens_per_step=768,
+        # 128 a step are computed nearly as fast as 512, and are over in a third of the time.
         max_batch_tokens_per_step=128,
+        # Beside a better class few rows are hardly slower than one.
         num_guest_tokens=8,
         guest_interval=4,
-        plans_in_flight=1,
+        # Planning takes a core from the device, and there is nothing to hide it behind.
+        max_plans_in_flight=1,
+        # A Whisper window takes as long as dozens of tokens, and the start of one as some.
         max_rows_beside_live=384,
     ),
-    "cuda": _DeviceChoices(
+    "cuda": SchedulerConfig(
+        num_blocks=_UNSHARED,
         max_running=256,
         max_tokens_per_step=8192,
         max_encoder_tokens_per_step=8192,
-        max_batch_tokens_per_step=None,
         num_guest_tokens=256,
-        guest_interval=1,
-        plans_in_flight=2,
+        max_plans_in_flight=2,
     ),
 }
+"""What suits a kind of device, where the operator says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +134,16 @@ def open_engine(
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
-    choices = replace(
-        choices,
-        max_running=config.max_running or choices.max_running,
-        plans_in_flight=config.plans_in_flight or choices.plans_in_flight,
-    )
-    wish = _memory_wish(source, config, choices.max_running, max_pixels)
+    max_running = config.max_running or choices.max_running
+    wish = _memory_wish(source, config, max_running, max_pixels)
     memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
     grammars, text = _grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_processors())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
     if config.generation_config == "auto" and source.side.prompts is not None:
         info = replace(info, sampling=sampling_defaults(source.folder))
+    # An encode of Whisper's is long and a step short.
+    encodes_apart = is_cpu and num_threads > 1 and info.attended_shape is not None
     engine = Engine(
         name,
         _runner_maker(
@@ -166,15 +153,21 @@ def open_engine(
             memory,
             num_threads,
             grammars,
-            choices.max_running if records else 0,
+            max_running if records else 0,
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
-        config=_scheduler_config(
+        config=replace(
             choices,
-            config,
-            memory,
-            info.vocab_size,
-            encodes_apart=is_cpu and num_threads > 1 and info.attended_shape is not None,
+            num_blocks=memory.num_blocks,
+            block_size=memory.block_size,
+            max_context=memory.context,
+            max_running=max_running,
+            max_waiting=config.max_waiting,
+            max_tokens_per_step=max(choices.max_tokens_per_step, max_running),
+            encodes_apart=encodes_apart,
+            max_rows_beside_live=None if encodes_apart else choices.max_rows_beside_live,
+            max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
+            vocab_size=info.vocab_size,
         ),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),
@@ -185,28 +178,6 @@ def open_engine(
         presence=presence,
     )
     return OpenedModel(engine, info, memory, source.side)
-
-
-def _scheduler_config(
-    choices: _DeviceChoices, config: EngineConfig, memory: MemoryPlan, vocab_size: int, *, encodes_apart: bool
-) -> SchedulerConfig:
-    """`encodes_apart`: an encode is long and a step short, as Whisper's are."""
-    return SchedulerConfig(
-        num_blocks=memory.num_blocks,
-        block_size=memory.block_size,
-        max_context=memory.context,
-        max_running=choices.max_running,
-        max_waiting=config.max_waiting,
-        max_tokens_per_step=max(choices.max_tokens_per_step, choices.max_running),
-        max_encoder_tokens_per_step=choices.max_encoder_tokens_per_step,
-        encodes_apart=encodes_apart,
-        max_rows_beside_live=None if encodes_apart else choices.max_rows_beside_live,
-        max_batch_tokens_per_step=choices.max_batch_tokens_per_step,
-        num_guest_tokens=choices.num_guest_tokens,
-        guest_interval=choices.guest_interval,
-        max_plans_in_flight=choices.plans_in_flight,
-        vocab_size=vocab_size,
-    )
 
 
 def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:

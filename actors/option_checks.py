@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,12 @@ def check_bytes(option: str, value: str) -> None:
     if size is None or size.unit != "bytes":
         name = option.replace("_", "-")
         raise ConfigError(f"--{name} is {value!r}; allowed: a size as 2GiB or 512MiB")
+
+
+def check_word(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ConfigError unless the value is one of these."""
+    if value not in allowed:
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {', '.join(allowed)}")
 
 
 def check_file(option: str, value: str) -> None:

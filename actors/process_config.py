@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .option_checks import ConfigError, check
+from .option_checks import check, check_word
 
 Where = Literal["on", "off"]
 
@@ -31,6 +31,5 @@ class ProcessConfig:
     engine_silence_s: float = 20.0
 
     def __post_init__(self) -> None:
-        if self.engine_process not in get_args(Where):
-            raise ConfigError(f"--engine-process is {self.engine_process!r}; allowed: on, off")
+        check_word("engine_process", self.engine_process, get_args(Where))
         check("engine_silence_s", self.engine_silence_s, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ..protocols.realtime_session import Delay
-from .option_checks import MIB, ConfigError, check
+from .option_checks import MIB, check, check_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,7 @@ class RealtimeConfig:
         check("max_sessions", self.max_sessions, 1)
         check("max_append_mib", self.max_append_mib, 0.001, 64)
         check("max_backlog_ms", self.max_backlog_ms, 1_000)
-        if self.release_delay not in get_args(Delay):
-            allowed = ", ".join(get_args(Delay))
-            raise ConfigError(f"--release-delay is {self.release_delay!r}; allowed: {allowed}")
+        check_word("release_delay", self.release_delay, get_args(Delay))
         check("force_turn_s", self.force_turn_s, 2)
         check("max_turn_s", self.max_turn_s, 1)
         check("max_session_s", self.max_session_s, 1)
@@ -74,8 +72,7 @@ class RealtimeConfig:
         check("max_detached", self.max_detached, 1)
         check("outbox_events", self.outbox_events, 8)
         check("outbox_mib", self.outbox_mib, 0.01)
-        if self.audio_as_text not in ("on", "off"):
-            raise ConfigError(f"--audio-as-text is {self.audio_as_text!r}; allowed: on, off")
+        check_word("audio_as_text", self.audio_as_text, ("on", "off"))
 
     @property
     def max_append_bytes(self) -> int:

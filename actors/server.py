@@ -18,8 +18,8 @@ import trio
 from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
-from ..media.decode import DecodeLimits
 from ..media.voice_activity import VoiceActivityModel
+from .collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .config import ServerConfig
 from .engine.client import EngineClient
 from .engines import Engines
@@ -47,7 +47,7 @@ from .text.addresses import AddressBook
 from .text.generation import TextModel
 from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
 from .text.prompts import Prompter
-from .wire.guard import ConnectionLimits, Guard, connection_limits
+from .wire.guard import Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
 from .wire.refusals import Refusals
 from .wire.websocket import AsgiApp
@@ -76,23 +76,36 @@ async def serve(
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = Engines(config, stop.set)
-    keys = ApiKeys(config.listen)
+    listen, keys = config.listen, ApiKeys(config.listen)
+    limits = connection_limits(
+        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
+    )
     listener = _listen(config)
     url, door = _url(listener), Door()
     try:
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
-                guard = Guard(_connection_limits(config))
-                refusals = Refusals(RefusalLog(config.logs))
-                connections.start_soon(_listen_until, closed, door, config, listener, guard, refusals)
+                guard, refusals = Guard(limits), Refusals(RefusalLog(config.logs))
+                listening = partial(
+                    serve_connections,
+                    AccessLog(door, config.logs),
+                    listener,
+                    guard=guard,
+                    max_message_bytes=config.realtime.max_message_bytes,
+                    send_timeout_s=listen.send_timeout_s,
+                    stop=closed,
+                    grace_s=_CLOSE_GRACE_S,
+                    refusals=refusals,
+                )
+                connections.start_soon(listening)
                 service = await _load(config, keys, engines, actors)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
                 on_ready(url)
                 await stop.wait()
-                await _drain(service, config.listen.drain_s)
+                await _drain(service, listen.drain_s)
                 service.give_up_requests()
                 closed.set()  # answers on their way have the grace time to arrive
             actors.cancel_scope.cancel()
@@ -110,12 +123,12 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     media = MediaActor(_media_config(config))
     budget = MediaBudget(max_bytes=config.files.media_bytes)
     cache = MediaCache(config.files.media_cache_bytes, media_bytes)
-    metrics.add_media_cache(cache.statistics)
+    metrics.add(MEDIA_CACHE, cache.statistics)
     await actors.start(media.run)
-    metrics.add_media(media.handle.statistics)
+    metrics.add(MEDIA, media.handle.statistics)
     names = Names()
     fetcher = Fetcher(config.fetch, names)
-    metrics.add_fetcher(fetcher.statistics)
+    metrics.add(FETCHES, fetcher.statistics)
     prompter = partial(
         Prompter,
         opener=media.handle,
@@ -138,7 +151,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     await actors.start(hearing.run)
     sound = SoundActor()
     await actors.start(sound.run)
-    metrics.add_sound(sound.statistics)
+    metrics.add(SOUND, sound.statistics)
     service = Service(
         config,
         models,
@@ -156,7 +169,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     actors.start_soon(keys.watch)
     await actors.start(service.sessions.run)
     await actors.start(service.posting.run)
-    metrics.add_posting(service.posting.statistics)
+    metrics.add(POSTING, service.posting.statistics)
     await actors.start(service.mcp.run)
     await actors.start(service.responses.run)
     return service
@@ -176,26 +189,6 @@ def application(service: Service) -> AsgiApp:
     sockets = [realtime_route(service), *call_routes(service)]
     router = Router([*found, *sockets], default=not_found, redirect_slashes=False)
     return Gate(router, service, frozenset(route.path for route in found))
-
-
-async def _listen_until(
-    closed: trio.Event,
-    app: AsgiApp,
-    config: ServerConfig,
-    listener: socket.socket,
-    guard: Guard,
-    refusals: Refusals,
-) -> None:
-    await serve_connections(
-        AccessLog(app, config.logs),
-        listener,
-        guard=guard,
-        max_message_bytes=config.realtime.max_message_bytes,
-        send_timeout_s=config.listen.send_timeout_s,
-        stop=closed,
-        grace_s=_CLOSE_GRACE_S,
-        refusals=refusals,
-    )
 
 
 def _media_limits(config: ServerConfig) -> MediaLimits:
@@ -241,13 +234,6 @@ def _listen(config: ServerConfig) -> socket.socket:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
-def _connection_limits(config: ServerConfig) -> ConnectionLimits:
-    listen = config.listen
-    return connection_limits(
-        listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
-    )
-
-
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -260,5 +246,4 @@ def _media_config(config: ServerConfig) -> MediaConfig:
         max_waiting=files.max_requests * FILES_AT_A_TIME,
         deadline_s=files.decode_timeout_s,
         cpu_s=files.decode_timeout_s,
-        limits=DecodeLimits(max_bytes=files.max_upload_bytes, max_seconds=files.max_audio_s),
     )

@@ -16,7 +16,7 @@ import msgspec
 from ...engine.text.beam_search import Beam, BeamSearch
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Generate, RequestId, SessionKey, TextGenerated, TokensSampled
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from .detokenizer import TextStream
 from .scheduler import Part
 
@@ -103,23 +103,20 @@ async def _ask(
     asked: Generate, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
 ) -> list[TextGenerated]:
     """The next token of each beam, and what else is likely there."""
-    answers: dict[int, TextGenerated] = {}
 
-    async def ask(place: int, beam: Beam) -> None:
+    async def ask(place: int) -> TextGenerated:
+        token_ids = running[place].token_ids
         own = msgspec.structs.replace(
             asked,
-            request_id=RequestId(f"{asked.request_id}/{len(beam.token_ids)}/{place}"),
-            prompt_token_ids=asked.prompt_token_ids + beam.token_ids,
+            request_id=RequestId(f"{asked.request_id}/{len(token_ids)}/{place}"),
+            prompt_token_ids=asked.prompt_token_ids + token_ids,
             session=keys[place],
         )
-        async with submit(own, part="later" if beam.token_ids else "first") as stream:
-            answers[place] = await stream.receive()
+        async with submit(own, part="later" if token_ids else "first") as stream:
+            return await stream.receive()
 
     # Together, so that the scheduler sees all of them before it makes a plan.
-    async with open_work() as nursery:
-        for place, beam in enumerate(running):
-            nursery.start_soon(ask, place, beam)
-    return [answers[place] for place in range(len(running))]
+    return await all_of(ask, range(len(running)))
 
 
 def _handed_on(keys: Sequence[SessionKey], running: Sequence[Beam]) -> list[SessionKey]:

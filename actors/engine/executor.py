@@ -213,20 +213,6 @@ class _BusyTime:
         return replace(result, busy_s=busy_s)
 
 
-class ExecutorHandle:
-    """What the scheduler may ask of the executor."""
-
-    def __init__(self, handle: Handle[_Message]) -> None:
-        self._handle = handle
-
-    def execute(self, plan: Plan) -> None:
-        """Execute `plan` after those before it, or beside them if it is apart.
-
-        Its result goes to `on_result`.
-        """
-        self._handle.tell(plan)
-
-
 class ExecutorActor:
     """One task that owns the device's threads and the runner."""
 
@@ -241,7 +227,6 @@ class ExecutorActor:
     ) -> None:
         self.inbox: Inbox[_Message] = Inbox("executor", INBOX_CAPACITY)
         self._messages: Handle[_Message] = Handle(self.inbox)
-        self.handle = ExecutorHandle(self._messages)
         self.info: ModelInfo | None = None
         """Known once the actor has started, as are the two below."""
         self.num_blocks = 0
@@ -278,6 +263,13 @@ class ExecutorActor:
             async with trio.open_nursery() as nursery:  # one wait for all
                 for line in lines:
                     nursery.start_soon(partial(line.worker.aclose, grace_s=grace_s))
+
+    def execute(self, plan: Plan) -> None:
+        """Execute `plan` after those before it, or beside them if it is apart: the scheduler's way in.
+
+        Its result goes to `on_result`.
+        """
+        self._messages.tell(plan)
 
     def _make_line(self) -> _Line:
         return _Line(self._make_worker(), self._step_timeout_s)

@@ -49,7 +49,7 @@ class EngineGroup:
         )
         self.scheduler = SchedulerActor(
             make_scheduler=lambda: make_scheduler(self.executor),
-            execute=self.executor.handle.execute,
+            execute=self.executor.execute,
             decode=lambda tokens: self.detokenizer.handle.decode(tokens),
             report=lambda event: self.cache.handle.report(event),
         )

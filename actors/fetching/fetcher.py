@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import random
 import re
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +23,9 @@ import trio
 from ...protocols.errors import FetchError
 from ..fetch_config import FetchConfig
 from ..kernel.gathering import gathered, gathering
-from .http_get import BrokenError, Get, open_get
+from .http_get import BrokenError, Connections, Get, NoAddressError, has_port, host_of, read_url
 from .local_files import read_local_file
 from .names import Names
-from .networks import is_reachable
 from .places import Places
 
 logger = logging.getLogger(__name__)
@@ -73,10 +71,9 @@ class Fetcher:
     def __init__(self, config: FetchConfig, names: Names | None = None) -> None:
         """`names` resolves for others, too; one of its own if none is given."""
         self.config = config
-        self._names = names or Names()
+        self._connections = Connections(names or Names(), config.networks)
         self._places = Places(MAX_AT_ONCE)
         self._reading = trio.CapacityLimiter(MAX_AT_ONCE)  # threads of its own: a disk may hang
-        self._tls: ssl.SSLContext | None = None
         self._counted = FetchStatistics()
 
     async def fetch(self, url: str, take: Callable[[int], None], caller: str = "") -> bytes:
@@ -155,32 +152,30 @@ class Fetcher:
         raise FetchError(f"The address redirects more than {_MAX_REDIRECTS} times.", code="fetch_refused")
 
     def _read(self, url: str) -> httpx.URL:
-        """The address in its parts. What is checked here is what is connected to: it is parsed once."""
-        target = _parsed(url)
+        """The address in its parts. Raises FetchError."""
+        target = read_url(url)
+        if target is None:
+            raise FetchError("The address cannot be read.", code="url_refused")
         if target.scheme not in ("http", "https") or not target.raw_host:
             raise FetchError("Only http: and https: addresses are fetched.", code="url_refused")
-        if target.port is not None and not 0 < target.port < 1 << 16:
+        if not has_port(target):
             raise FetchError("The address has a port that there is not.", code="url_refused")
         if target.userinfo:
             raise FetchError("An address with a user's name is not fetched.", code="url_refused")
-        if not self.config.is_allowed_name(_name(target).rstrip(".").lower()):
+        if not self.config.is_allowed_name(host_of(target).rstrip(".").lower()):
             raise FetchError("Files of that host are not fetched here.", code="url_refused")
         return target
 
     async def _get(self, target: httpx.URL, take: Callable[[int], None], caller: str) -> bytes | str:
         """The body, or where it is said to be."""
-        addresses = await self._reachable(target, caller)
         try:
-            async with open_get(target, addresses, await self._security(target)) as get:
+            async with self._connections.open(target, caller) as get:
                 return await self._answer(get, take)
+        except NoAddressError as error:
+            raise FetchError(str(error), code="url_refused") from error
         except BrokenError as error:
-            logger.info("fetching from %s failed: %r", _name(target), error.__cause__ or error)
+            logger.info("fetching from %s failed: %r", host_of(target), error.__cause__ or error)
             raise _RetryableError(FetchError(str(error))) from error
-
-    async def _security(self, target: httpx.URL) -> ssl.SSLContext | None:
-        if target.scheme == "https" and self._tls is None:
-            self._tls = await trio.to_thread.run_sync(httpx.create_ssl_context)
-        return self._tls if target.scheme == "https" else None
 
     async def _answer(self, get: Get, take: Callable[[int], None]) -> bytes | str:
         head = await get.head()
@@ -214,28 +209,6 @@ class Fetcher:
             raise FetchError(
                 f"The file has more than {self.config.max_fetch_bytes:,} bytes.", code="file_too_large"
             )
-
-    async def _reachable(self, target: httpx.URL, caller: str) -> list[str]:
-        """Where a connection may go. What DNS knows of names inside is not told."""
-        port = target.port or (443 if target.scheme == "https" else 80)
-        found = await self._names.addresses(_name(target), port, caller)
-        allowed = [address for address in found if is_reachable(address, self.config.networks)]
-        if not allowed:
-            logger.info("%s is not fetched from: no public address among %s", _name(target), list(found))
-            raise FetchError("The host has no address that this server goes to.", code="url_refused")
-        return allowed
-
-
-def _parsed(url: str) -> httpx.URL:
-    try:
-        return httpx.URL(url)
-    except (httpx.InvalidURL, ValueError, UnicodeError):
-        raise FetchError("The address cannot be read.", code="url_refused") from None
-
-
-def _name(target: httpx.URL) -> str:
-    """The host as DNS has it. `.host` would read punycode back, and raise for names that IDNA refuses."""
-    return target.raw_host.decode("ascii")
 
 
 def _joined(target: httpx.URL, location: str) -> httpx.URL:

@@ -1,11 +1,13 @@
 """One request over a connection of its own, to a numeric address that was vetted: h11 on a trio stream.
 
-Nothing is kept, reused or unpacked; heads are bounded by h11, bodies by whoever takes the pieces. Knows no
-policy: which answers are good, and whether to try again, says `fetcher.py`.
+Nothing is kept, reused or unpacked; heads are bounded by h11, bodies by whoever takes the pieces. Which names
+may be asked for, which answers are good, and whether to try again, is said by whoever asks: `fetcher.py`,
+`actors/mcp/client.py`, `actors/live/callbacks.py`.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +19,10 @@ import httpx
 import trio
 
 from ..wire.heads import bound_heads
+from .names import Names
+from .networks import Network, is_reachable
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_S: Final = 5.0
 """To one address; a name may have others."""
@@ -34,6 +40,10 @@ bound_heads()
 
 class BrokenError(Exception):
     """The host could not be reached, broke off or does not speak HTTP; the message is fit for clients."""
+
+
+class NoAddressError(BrokenError):
+    """A name leads to nothing that may be connected to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +115,60 @@ class Get:
                 raise BrokenError("The connection broke off.")
 
 
-@asynccontextmanager
-async def open_get(
-    target: httpx.URL, addresses: Sequence[str], tls: ssl.SSLContext | None
-) -> AsyncIterator[Get]:
-    """Connect to the first of `addresses` that answers; with `tls`, to nobody but the name of `target`.
+class Connections:
+    """To hosts that clients name: each goes to an address that was vetted just now, and to no other one."""
 
-    Raises BrokenError. The connection ends with the context."""
-    port = target.port or (80 if tls is None else 443)
-    stream: trio.abc.Stream = await _connect(addresses, port)
+    def __init__(self, names: Names, networks: Sequence[Network]) -> None:
+        """`networks` may be gone to though they are not public."""
+        self._names = names
+        self._networks = networks
+        self._tls: ssl.SSLContext | None = None
+
+    @asynccontextmanager
+    async def open(self, target: httpx.URL, caller: str) -> AsyncIterator[Get]:
+        """Connect to the first address of `target` that answers; with TLS, to nobody but its name.
+
+        Raises BrokenError, and NoAddressError where none is allowed: what DNS knows of names inside is not
+        told. The connection ends with the context; `caller` is who asks, empty where all are one."""
+        is_tls, host = target.scheme == "https", host_of(target)
+        port = target.port or (443 if is_tls else 80)
+        found = await self._names.addresses(host, port, caller)
+        allowed = [address for address in found if is_reachable(address, self._networks)]
+        if not allowed:
+            logger.info("%s is not connected to: no address that is allowed among %s", host, list(found))
+            raise NoAddressError("The host has no address that this server goes to.")
+        if is_tls and self._tls is None:
+            self._tls = await trio.to_thread.run_sync(httpx.create_ssl_context)
+        stream: trio.abc.Stream = await _connect(allowed, port)
+        try:
+            if is_tls and self._tls is not None:
+                name = host.rstrip(".")
+                secure = trio.SSLStream(stream, self._tls, server_hostname=name, https_compatible=True)
+                stream = secure
+                with _telling():
+                    await secure.do_handshake()
+            yield Get(stream, target)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+
+def read_url(text: str) -> httpx.URL | None:
+    """An address in its parts, None if it cannot be read. What is checked is what is connected to: it is
+    parsed once."""
     try:
-        if tls is not None:
-            name = target.raw_host.decode("ascii").rstrip(".")
-            secure = trio.SSLStream(stream, tls, server_hostname=name, https_compatible=True)
-            stream = secure
-            with _telling():
-                await secure.do_handshake()
-        yield Get(stream, target)
-    finally:
-        await trio.aclose_forcefully(stream)
+        return httpx.URL(text)
+    except (httpx.InvalidURL, ValueError, UnicodeError):
+        return None
+
+
+def host_of(target: httpx.URL) -> str:
+    """The host as DNS has it. `.host` would read punycode back, and raise for names that IDNA refuses."""
+    return target.raw_host.decode("ascii")
+
+
+def has_port(target: httpx.URL) -> bool:
+    """Whether its port, if it names one, is one that there is."""
+    return target.port is None or 0 < target.port < 1 << 16
 
 
 async def _connect(addresses: Sequence[str], port: int) -> trio.SocketStream:

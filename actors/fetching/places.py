@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ..callers import has_room
+from ..callers import give_back, has_room
 
 
 class Places:
@@ -21,7 +21,7 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: Counter[str] = Counter()
-        self._left = trio.Event()
+        self._left = trio.lowlevel.ParkingLot()
         self.num_waiting = 0
 
     @property
@@ -43,7 +43,7 @@ class Places:
         self.num_waiting += 1
         try:
             while not self.take_nowait(caller):
-                await self._left.wait()
+                await self._left.park()
         finally:
             self.num_waiting -= 1
 
@@ -56,7 +56,5 @@ class Places:
 
     def leave(self, caller: str) -> None:
         """Have one less."""
-        self._held[caller] -= 1
-        self._held += Counter()  # forgets who has none
-        self._left.set()
-        self._left = trio.Event()
+        give_back(self._held, caller)
+        self._left.unpark_all()

@@ -30,12 +30,13 @@ from ...protocols.generation import (
     fitted,
     usage,
 )
-from ...protocols.messages import Lane, SamplingParams, TextGenerated
-from ..kernel.nursery import open_work
+from ...protocols.messages import SamplingParams, TextGenerated
+from ..callers import Caller
+from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, Drafting, TextModel, answer_all
 from .event_stream import EventStream, Put, SlicedResponse, unless_gone
-from .service import Hold
+from .service import Hold, Service
 from .text_requests import JSON
 
 _INLINE_ENTRIES: Final = 500
@@ -79,33 +80,33 @@ class Answering:
 
     def __init__(
         self,
+        service: Service,
+        caller: Caller,
         model: TextModel,
         wish: GenerationRequest,
         params: SamplingParams,
         shape: Shape,
         *,
         has_limit: bool,
-        lane: Lane,
-        cache_salt: str,
-        max_entries: int,
+        num_answers: int = 0,
         names: FieldNames = (),
-        answers: Hold = nullcontext,
     ) -> None:
-        """`has_limit`: the client named `max_tokens`, so that nothing less will do.
+        """`has_limit`: the client named `max_tokens`, so that nothing less will do. `names`: fields that are
+        named otherwise than in chat.
 
-        `max_entries`: log-probabilities that may be reported, alternatives included. `names`: fields that are
-        named otherwise than in chat. `answers`: counts them while they are made (`Service.answers`).
+        `num_answers`: those of a request that may ask for several; they are counted while they are made.
         """
         self._model = model
         self._wish = wish
         self._params = params
         self._shape = shape
         self._has_limit = has_limit
-        self._lane = lane
-        self._cache_salt = cache_salt
-        self._max_entries = max_entries
+        self._lane = service.lane(caller, priority=wish.priority or 0, num_answers=num_answers)
+        self._cache_salt = service.cache_salt(caller, wish.cache_salt)
+        self._max_entries = service.config.engine.max_logprob_entries
+        """Log-probabilities that may be reported, alternatives included."""
         self._names = names if wish.response_format is not None else (*_STRUCTURED, *names)
-        self._answers = answers
+        self._answers = partial(service.answers, caller, num_answers) if num_answers else nullcontext
         self._num_predicted = 0
 
     async def respond(
@@ -200,17 +201,16 @@ class Answering:
         on_piece: Callable[[int, int, TextGenerated], None] | None,
         on_accepted: Callable[[int, int], None] = lambda *_: None,
     ) -> list[list[Answer]]:
-        answers: dict[int, list[Answer]] = {}
         # Tools that must be called make a grammar of all their properties, which are in the prompt.
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         limits = await off_loop(partial(self._bounded, prompts), size=num_tokens, most_inline=_INLINE_TOKENS)
         drafting = await self._drafting()
 
-        async def run(place: int, prompt: Prompt, params: SamplingParams) -> None:
-            answers[place] = await answer_all(
+        async def run(place: int) -> list[Answer]:
+            return await answer_all(
                 self._model,
-                prompt,
-                [choice_params(params, index) for index in range(self._wish.num_choices)],
+                prompts[place],
+                [choice_params(limits[place], index) for index in range(self._wish.num_choices)],
                 lane=self._lane,
                 cache_salt=self._cache_salt,
                 drafting=drafting,
@@ -218,10 +218,7 @@ class Answering:
                 on_piece=None if on_piece is None else partial(on_piece, place),
             )
 
-        async with open_work() as nursery:
-            for place, (prompt, params) in enumerate(zip(prompts, limits, strict=True)):
-                nursery.start_soon(run, place, prompt, params)
-        return [answers[place] for place in range(len(prompts))]
+        return await all_of(run, range(len(prompts)))
 
     async def _drafting(self) -> Drafting:
         """What the answers are guessed from. A prediction stands alone, so that what came of it is told."""

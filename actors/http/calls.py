@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import trio
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -32,19 +31,16 @@ from ...protocols.errors import (
 from ...protocols.realtime import SessionUpdate
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.call import KEY_PARAMETER
-from ...realtime.replay import Replay
 from ..callers import Caller, caller_by_address
 from ..live.callbacks import read_address
 from ..live.calls import CallActor, OpenCallback, Terms
 from ..live.line import Line, Socket
-from ..live.meter import SessionMeter
-from ..live.outbox import Outbox, SlowReaderError
+from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..wire.websocket import BYTE_BOUND
-from .failures import error_response
 from .keys import sent_key
 from .service import Service
-from .websocket import RealtimeSocket, has_place
+from .websocket import RealtimeSocket, has_place, new_outbox, new_session
 
 _OPTIONS: Final = frozenset(
     {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
@@ -63,37 +59,22 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     """The routes of calls."""
 
     async def call(websocket: WebSocket) -> None:
-        if service.keys.are_needed and sent_key(websocket) is None:
-            await websocket.accept()
-            await _serve_call(service, websocket, None)
-            return
-        caller = await _admitted(service, websocket)
-        if caller is not None:
-            await _serve_call(service, websocket, caller)
+        is_stranger = service.keys.are_needed and sent_key(websocket) is None
+        caller = None if is_stranger else service.caller(websocket)
+        await websocket.accept()
+        await _serve_call(service, websocket, caller)
 
     async def events(websocket: WebSocket) -> None:
-        caller = await _admitted(service, websocket)
-        if caller is not None:
-            await _serve_events(service, websocket, caller)
+        caller = service.caller(websocket)
+        await websocket.accept()
+        await _serve_events(service, websocket, caller)
 
     return [WebSocketRoute("/v1/calls", call), WebSocketRoute("/v1/calls/events", events)]
 
 
-async def _admitted(service: Service, websocket: WebSocket) -> Caller | None:
-    """Who comes in, after the handshake; None: refused."""
-    key = sent_key(websocket)
-    try:
-        caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
-    except UnauthorizedError as error:
-        await websocket.send_denial_response(error_response(error, websocket.url.path))
-        return None
-    await websocket.accept()
-    return caller
-
-
 async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | None) -> None:
     """`caller` None: its key is to come by `start`."""
-    socket, outbox = RealtimeSocket(websocket), _outbox(service)
+    socket, outbox = RealtimeSocket(websocket), new_outbox(service)
     asked = dict(websocket.query_params)
     try:
         unknown = sorted(set(asked) - _OPTIONS)
@@ -201,7 +182,7 @@ def _callback(service: Service, asked: Mapping[str, str], caller: Caller) -> Ope
 def _open_track(
     service: Service, asked: Mapping[str, str], caller: Caller, socket: Socket, audio_format: AudioFormat
 ) -> Line:
-    return Line(socket, _outbox(service), _session(service, asked, audio_format, caller), caller=caller)
+    return Line(socket, new_outbox(service), _session(service, asked, audio_format, caller), caller=caller)
 
 
 def _session(
@@ -217,16 +198,8 @@ def _session(
             f"There is no room for a track: {num_taken} of {limits.max_sessions} sessions are taken.",
             code="too_many_sessions",
         )
-    return SessionActor(
-        service.session_config(asked.get("model"), _patch(asked, audio_format), None),
-        {name: served.transcriber for name, served in service.transcribing.items()},
-        service.open_ear,
-        service.open_sound,
-        SessionMeter(service.metrics),
-        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
-        caller=caller,
-        shares_as=service.lane(caller).caller,
-    )
+    config = service.session_config(asked.get("model"), _patch(asked, audio_format), None)
+    return new_session(service, caller, config)
 
 
 def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
@@ -252,38 +225,12 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
 
 async def _serve_events(service: Service, websocket: WebSocket, caller: Caller) -> None:
     """Tell all that is told of the caller's calls; what a supervisor sends is passed over."""
-    socket, outbox = RealtimeSocket(websocket), _outbox(service)
+    socket, outbox = RealtimeSocket(websocket), new_outbox(service)
     if service.audience.num_listening(caller) >= _MAX_SUPERVISORS:
         await socket.close(1013, f"{_MAX_SUPERVISORS} sockets listen to your calls already")
         return
     service.audience.join(caller, outbox)
     try:
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(_watch, outbox)
-            tasks.start_soon(_until_gone, socket, tasks.cancel_scope)
-            await outbox.run(socket.send, socket.close)
-            tasks.cancel_scope.cancel()
+        await Line(socket, outbox, None, caller=caller).run(service.sessions.resume)
     finally:
         service.audience.leave(caller, outbox)
-
-
-async def _until_gone(socket: RealtimeSocket, scope: trio.CancelScope) -> None:
-    while await socket.receive() is not None:
-        pass
-    scope.cancel()
-
-
-async def _watch(outbox: Outbox) -> None:
-    try:
-        await outbox.watch()
-    except SlowReaderError as error:
-        outbox.close(1008, str(error), drop=True)
-
-
-def _outbox(service: Service) -> Outbox:
-    limits = service.config.realtime
-    return Outbox(
-        max_events=limits.outbox_events,
-        max_bytes=limits.outbox_bytes,
-        send_timeout_s=service.config.listen.send_timeout_s / 2,
-    )

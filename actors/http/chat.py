@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from starlette.responses import Response
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.answer_body import answer_body
-from ...protocols.chat import ChatRequest, Conversation, chat_params, parse_chat
+from ...protocols.chat import ChatRequest, Conversation, parse_chat
 from ...protocols.chat_answers import ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse, stopped_by
@@ -33,7 +32,7 @@ from .answering import Answering, UsageSoFar
 from .chat_events import delta_of, finished_chat, message_of
 from .logprobs import chat_logprobs, prompt_logprob_list
 from .service import Service
-from .text_requests import admission, read_and_parse, text_model
+from .text_requests import admission, chat_params_for, read_and_parse, text_model
 
 
 class ChatRoutes:
@@ -49,22 +48,16 @@ class ChatRoutes:
         with hold():
             wish, conversation = await read_and_parse(self._service, request, parse_chat)
             model = text_model(self._service, wish.model)
-            # Before any media are opened: what is wrong with the fields needs no prompt to be seen.
-            info = model.prompter.builder.info
-            params = chat_params(
-                wish, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
-            )
             answering = Answering(
+                self._service,
+                caller,
                 model,
                 wish,
-                params,
+                chat_params_for(model, wish),
                 _ChatShape(model, wish, conversation),
                 has_limit=wish.wanted_tokens is not None,
-                lane=self._service.lane(caller, priority=wish.priority or 0, num_answers=wish.num_choices),
-                cache_salt=self._service.cache_salt(caller, wish.cache_salt),
-                max_entries=self._service.config.engine.max_logprob_entries,
+                num_answers=wish.num_choices,
                 names=(("logprobs", "top_logprobs"),) if wish.top_logprobs else (),
-                answers=partial(self._service.answers, caller, wish.num_choices),
             )
             return await answering.respond(request, hold)
 

@@ -23,7 +23,7 @@ from msgspec import UNSET
 from ...protocols.errors import OverloadedError
 from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_session import SessionPatch
-from ..callers import NOBODY, Caller, greediest
+from ..callers import NOBODY, Caller, give_back, greediest
 
 MAX_SECRETS: Final = 10_000
 """Kept at a time."""
@@ -127,10 +127,8 @@ class ClientSecrets:
 
     def _drop(self, key: bytes) -> None:
         gone = self._secrets.pop(key)
-        self._num[gone.owner] -= 1
-        self._num_bytes[gone.owner] -= len(gone.body)
-        if not self._num[gone.owner]:
-            del self._num[gone.owner], self._num_bytes[gone.owner]
+        give_back(self._num, gone.owner)
+        give_back(self._num_bytes, gone.owner, len(gone.body))
 
 
 def is_secret(value: str) -> bool:

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 from msgspec import UNSET
@@ -57,17 +56,16 @@ class CompletionRoutes:
         with hold():
             wish, asked = await read_and_parse(self._service, request, _parse)
             model = text_model(self._service, wish.model)
-            info, num_answers = model.prompter.builder.info, len(asked) * wish.num_choices
+            info = model.prompter.builder.info
             answering = Answering(
+                self._service,
+                caller,
                 model,
                 wish,
                 completion_params(wish, vocab_size=info.vocab_size, defaults=info.sampling),
                 _CompletionShape(model, wish, asked),
                 has_limit=True,
-                lane=self._service.lane(caller, priority=wish.priority or 0, num_answers=num_answers),
-                cache_salt=self._service.cache_salt(caller, wish.cache_salt),
-                max_entries=self._service.config.engine.max_logprob_entries,
-                answers=partial(self._service.answers, caller, num_answers),
+                num_answers=len(asked) * wish.num_choices,
             )
             return await answering.respond(request, hold)
 

@@ -64,7 +64,7 @@ class HostedItems:
             approval_request_id=request.id,
         )
         self.items.append(item)
-        self._keep_call(HostedCall(place, item, hosted))
+        self._to_call.append(HostedCall(place, item, hosted))
         return [
             OutputItemAdded(sequence_number=self._next(), output_index=place, item=item),
             McpCallInProgress(sequence_number=self._next(), item_id=item.id, output_index=place),
@@ -123,9 +123,6 @@ class HostedItems:
     def _next(self) -> int:
         self._number += 1
         return self._number - 1
-
-    def _keep_call(self, call: HostedCall) -> None:
-        self._to_call.append(call)
 
 
 def new_id(prefix: str) -> str:

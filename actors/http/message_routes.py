@@ -17,8 +17,6 @@ from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
-from ...protocols.body import renamed
-from ...protocols.chat import chat_params
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage
 from ...protocols.message_answer import (
@@ -36,7 +34,7 @@ from ..text.reading import AnswerReading
 from .answering import Answering, UsageSoFar
 from .message_writer import MessageWriter
 from .service import Service
-from .text_requests import JSON, admission, read_and_parse, text_model
+from .text_requests import admission, chat_params_for, json_response, read_and_parse, text_model
 
 _NOTHING: Final = MessageUsage(input_tokens=0, output_tokens=0)
 
@@ -55,20 +53,14 @@ class MessageRoutes:
         with hold():
             asked = await read_and_parse(service, request, parse_message)
             model = text_model(service, asked.request.model)
-            info = model.prompter.builder.info
-            with renamed(FIELD_NAMES):
-                params = chat_params(
-                    asked.chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
-                )
             answering = Answering(
+                service,
+                caller,
                 model,
                 asked.chat,
-                params,
+                chat_params_for(model, asked.chat, FIELD_NAMES),
                 _MessageShape(model, asked),
                 has_limit=True,
-                lane=service.lane(caller, priority=asked.chat.priority or 0),
-                cache_salt=service.cache_salt(caller, asked.chat.cache_salt),
-                max_entries=service.config.engine.max_logprob_entries,
                 names=FIELD_NAMES,
             )
             return await answering.respond(request, hold)
@@ -82,8 +74,7 @@ class MessageRoutes:
             AnswerReading(prompter.builder, asked.conversation)
             caller = service.lane(service.caller(request)).caller
             async with prompter.chat(asked.conversation, caller=caller) as prompt:
-                body = msgspec.json.encode(MessageTokenCount(len(prompt.token_ids)))
-            return Response(body, media_type=JSON)
+                return json_response(MessageTokenCount(len(prompt.token_ids)))
 
 
 class _MessageShape:

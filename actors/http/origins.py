@@ -21,6 +21,7 @@ from starlette.datastructures import Headers
 
 from ...protocols.errors import ForbiddenError
 from ..config import ListenConfig
+from ..web_names import is_named
 
 Fields = list[tuple[bytes, bytes]]
 """Header fields as ASGI has them."""
@@ -45,7 +46,7 @@ class Origins:
 
     def __init__(self, config: ListenConfig) -> None:
         self._allowed_origins = frozenset(each.lower() for each in config.allowed_origins)
-        self._allowed_hosts = tuple(each.lower() for each in config.allowed_hosts)
+        self._allowed_hosts = config.allowed_hosts
         self._takes_private_names = not is_loopback(config.host)
         self._machine = socket.gethostname().lower()
         if not self._allowed_hosts and self._takes_private_names and config.needs_key:
@@ -95,7 +96,7 @@ class Origins:
         if name == "localhost" or _is_address(name):
             return True
         if self._allowed_hosts:
-            return any(_matches(name, allowed) for allowed in self._allowed_hosts)
+            return "*" in self._allowed_hosts or is_named(name, self._allowed_hosts)
         if not self._takes_private_names:
             return name.endswith(".localhost")
         return "." not in name or name.endswith(_PRIVATE_ENDINGS) or name == self._machine
@@ -132,7 +133,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _matches(name: str, allowed: str) -> bool:
-    return allowed in ("*", name) or (allowed.startswith("*.") and name.endswith(allowed[1:]))

@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from ...protocols.errors import BadRequestError
-from ..callers import Caller, greediest
+from ..callers import Caller, give_back, greediest
 from .event_stream import Put
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -35,7 +35,7 @@ class EventLog:
         self._frames: deque[bytes] = deque()
         self._first = 0
         """The number of the first one that is kept."""
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
 
     async def follow(self, after: int, put: Put) -> None:
         """Put all events behind number `after`, until there are no more. Raises BadRequestError if some are
@@ -54,12 +54,12 @@ class EventLog:
                 number += 1
             if self.is_done:
                 return
-            await self._changed.wait()
+            await self._changed.park()
 
     def close(self) -> None:
         """There are no more."""
         self.is_done = True
-        self._tell()
+        self._changed.unpark_all()
 
     def append(self, frames: bytes, max_bytes: int) -> int:
         """Keep some more, and of all the latest of `max_bytes`; by how many bytes that grew."""
@@ -70,7 +70,7 @@ class EventLog:
         while self.num_bytes > max_bytes:
             self.num_bytes -= _size(self._frames.popleft())
             self._first += 1
-        self._tell()
+        self._changed.unpark_all()
         return self.num_bytes - before
 
     def clear(self) -> int:
@@ -79,10 +79,6 @@ class EventLog:
         self._first += len(self._frames)
         self._frames.clear()
         return size
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 class EventBook:
@@ -158,9 +154,7 @@ class EventBook:
             del self._logs[response_id]
 
     def _release(self, log: EventLog) -> None:
-        self._bytes[log.owner] -= log.clear()
-        if self._bytes[log.owner] <= 0:
-            del self._bytes[log.owner]
+        give_back(self._bytes, log.owner, log.clear())
 
 
 def _size(frame: bytes) -> int:

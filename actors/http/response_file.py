@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..callers import Caller, greediest
+from ..callers import Caller, give_back, greediest
 from .response_place import ResponsePlace, naming
 from .response_rows import ENDED, KeptResponse, Row, from_row, to_row
 
@@ -185,7 +185,7 @@ class ResponseFile:
             "DELETE FROM responses WHERE id = ? RETURNING owner, has_key, size", (name,)
         ).fetchall()
         for owner, has_key, size in found:
-            self._let_go(Caller(owner, bool(has_key)), size)
+            give_back(self._held, Caller(owner, bool(has_key)), size)
             self.num_kept -= 1
 
     def _forget_unused(self, places: list[int]) -> None:
@@ -196,12 +196,7 @@ class ResponseFile:
                 (place,),
             ).fetchall()
             for owner, has_key, size in found:
-                self._let_go(Caller(owner, bool(has_key)), size)
-
-    def _let_go(self, owner: Caller, size: int) -> None:
-        self._held[owner] -= size
-        if self._held[owner] <= 0:
-            del self._held[owner]
+                give_back(self._held, Caller(owner, bool(has_key)), size)
 
     def _counted(self) -> tuple[Counter[Caller], int]:
         held: Counter[Caller] = Counter()

@@ -11,7 +11,6 @@ all of it. Read next: `actors/mcp/session.py`, `actors/http/response_writer.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,13 +19,14 @@ from ...protocols.errors import BadRequestError
 from ...protocols.generation import CompletionUsage, usage
 from ...protocols.mcp_results import CallOutcome, protocol_error
 from ...protocols.mcp_tools import HostedTool, hosted_tools
-from ...protocols.messages import Lane, SamplingParams
+from ...protocols.messages import SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
 from ...protocols.response_stream import ResponseEvent, event_frame
 from ...protocols.responses import FIELD_NAMES, AskedResponse
-from ..kernel.nursery import open_work
-from ..mcp.client import McpClients, McpFailure
+from ..callers import Caller
+from ..kernel.nursery import all_of, open_work
+from ..mcp.client import McpFailure
 from ..mcp.session import McpSession
 from ..text.generation import TextModel
 from .answering import Answering
@@ -34,6 +34,7 @@ from .event_stream import Put
 from .hosted_items import HostedCall
 from .response_rows import KeptResponse
 from .response_shape import ResponseShape
+from .service import Service
 
 MAX_ROUNDS: Final = 32
 """Of calls in one response."""
@@ -49,35 +50,22 @@ class RoundAnswering(Answering):
 
     def __init__(
         self,
+        service: Service,
+        caller: Caller,
         model: TextModel,
         asked: AskedResponse,
         params: SamplingParams,
         shape: ResponseShape,
-        clients: McpClients,
         approved: Sequence[ApprovedCall],
-        *,
-        lane: Lane,
-        cache_salt: str,
-        max_entries: int,
     ) -> None:
         """`approved`: from `approved_calls`. Raises BadRequestError for servers that are not allowed."""
-        has_limit = asked.chat.wanted_tokens is not None
-        super().__init__(
-            model,
-            asked.chat,
-            params,
-            shape,
-            has_limit=has_limit,
-            lane=lane,
-            cache_salt=cache_salt,
-            max_entries=max_entries,
-            names=FIELD_NAMES,
-        )
+        chat, clients = asked.chat, service.mcp
+        has_limit = chat.wanted_tokens is not None
+        super().__init__(service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES)
         clients.check(asked.servers)
         self._asked = asked
         self._response = shape
-        self._is_limited = has_limit
-        self._sessions = {each.label: McpSession(clients, each, lane.caller) for each in asked.servers}
+        self._sessions = {each.label: McpSession(clients, each, self._lane.caller) for each in asked.servers}
         self._approved = approved
         self._num_calls = 0
 
@@ -114,7 +102,7 @@ class RoundAnswering(Answering):
             shape.end_round()
             if shape.is_cut or not calls or waits:
                 break
-            if self._is_limited:
+            if self._has_limit:
                 num_left = self._params.max_tokens - found.completion_tokens
                 if num_left <= 0:
                     shape.is_cut = True
@@ -164,21 +152,17 @@ class RoundAnswering(Answering):
     async def _call(self, put: Put, calls: Sequence[HostedCall]) -> list[CallOutcome]:
         """Make calls, and tell what each comes to when it does; outcomes in order."""
         most = min(self._asked.request.max_tool_calls or MAX_CALLS, MAX_CALLS)
-        outcomes: dict[int, CallOutcome] = {}
+        first, self._num_calls = self._num_calls, self._num_calls + len(calls)
 
-        async def one(call: HostedCall, *, is_allowed: bool) -> None:
-            if is_allowed:
-                outcome = await self._outcome(call)
+        async def one(number: int) -> CallOutcome:
+            if first + number < most:
+                outcome = await self._outcome(calls[number])
             else:
                 outcome = protocol_error(-32000, f"The response has made its {most} calls.")
-            outcomes[call.place] = outcome
-            _put(put, self._response.writer.end_call(call, outcome))
+            _put(put, self._response.writer.end_call(calls[number], outcome))
+            return outcome
 
-        async with open_work() as nursery:
-            for call in calls:
-                self._num_calls += 1
-                nursery.start_soon(partial(one, call, is_allowed=self._num_calls <= most))
-        return [outcomes[call.place] for call in calls]
+        return await all_of(one, range(len(calls)))
 
     async def _outcome(self, call: HostedCall) -> CallOutcome:
         if call.hosted is None:

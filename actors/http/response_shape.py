@@ -82,10 +82,11 @@ class ResponseShape:
         self.begin_round(is_first=not asked.servers)  # where there are servers, this checks the messages
         wish = asked.request
         self._has_logprobs = wish.wants_logprobs
-        self._writer = ResponseWriter(_begun(model.name, asked, params), has_logprobs=self._has_logprobs)
+        self.writer = ResponseWriter(_begun(model.name, asked, params), has_logprobs=self._has_logprobs)
         self._machine: AnswerMachine | None = None
         self._text_tokens: TextTokens
-        self._has_begun = False
+        self.has_begun = False
+        """Its first events were told."""
         self._thought = self._reading.count()
         self._num_thought = 0
         """In rounds that are over."""
@@ -96,7 +97,7 @@ class ResponseShape:
     @property
     def response(self) -> ResponseObject:
         """As far as it is there."""
-        return self._writer.response
+        return self.writer.response
 
     @property
     def is_over(self) -> bool:
@@ -106,23 +107,13 @@ class ResponseShape:
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """The conversation with its answer, without instructions."""
-        return (*self._messages, *said_in(self._writer.items[self._num_said :], self.hosted))
+        return (*self._messages, *said_in(self.writer.items[self._num_said :], self.hosted))
 
     @property
     def waits_for_client(self) -> bool:
         """Whether a call was made in this round that a client has to answer, or to agree to."""
-        said = self._writer.items[self._num_said :]
+        said = self.writer.items[self._num_said :]
         return any(isinstance(item, FunctionCall | McpApprovalRequest) for item in said)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether its first events were told."""
-        return self._has_begun
-
-    @property
-    def writer(self) -> ResponseWriter:
-        """Writes it."""
-        return self._writer
 
     def begin_round(self, *, is_first: bool, may_call: bool = True) -> None:
         """The conversation as far as it is there is answered next; `is_first` and `may_call` as in
@@ -138,7 +129,7 @@ class ResponseShape:
     def end_round(self) -> None:
         """What was said and called belongs to the conversation."""
         self._messages = self.messages
-        self._num_said = len(self._writer.items)
+        self._num_said = len(self.writer.items)
 
     def set_result(self, place: int, text: str) -> None:
         """What a call came to that the request has approved, at its place in the request's messages."""
@@ -146,7 +137,7 @@ class ResponseShape:
         at = len(messages) - len(self._asked.read.messages) + place
         messages[at] = replace(messages[at], content=text)
         self._messages = tuple(messages)
-        self._num_said = len(self._writer.items)
+        self._num_said = len(self.writer.items)
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
@@ -171,39 +162,39 @@ class ResponseShape:
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
         """See `Shape`."""
         answer = answers[0][0]
-        self._writer.begin()
+        self.writer.begin()
         self._thought.push(answer.token_ids)
-        self._writer.add(read_whole(self._machine, answer.text), self._logprobs(answer))
-        self._writer.finish(self._usage(found), is_cut=answer.finish_reason == "length", now=int(time.time()))
+        self.writer.add(read_whole(self._machine, answer.text), self._logprobs(answer))
+        self.writer.finish(self._usage(found), is_cut=answer.finish_reason == "length", now=int(time.time()))
         return msgspec.json.encode(self.response)
 
     def begin(self, _: int, __: UsageSoFar) -> bytes | None:
         """See `Shape`."""
-        return None if self._has_begun else self.begun()
+        return None if self.has_begun else self.begun()
 
     def begun(self) -> bytes:
         """The first events, which in the background come before there is a place in the engine's queue."""
-        self._has_begun = True
-        return _frames(self._writer.begin())
+        self.has_begun = True
+        return _frames(self.writer.begin())
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
         self._thought.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
-        return _frames(self._writer.add(events, self._logprobs(piece))) or None
+        return _frames(self.writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
-        told = self._writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
+        told = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
         if self._asked.request.stream:
             self._keep()
         return _frames(told)
 
     def fail(self, error: SensoriumError) -> bytes | None:
         """See `Shape`."""
-        told = self._writer.fail(ResponseFault(_fault_code(error.status), error.message))
-        if not self._has_begun:
+        told = self.writer.fail(ResponseFault(_fault_code(error.status), error.message))
+        if not self.has_begun:
             return None
         self._keep()
         return _frames(told)

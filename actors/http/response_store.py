@@ -27,7 +27,7 @@ from ...engine.text.chat_size import message_strings
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
 from ...protocols.response_items import ResponseFault, ResponseObject
-from ..callers import Caller, greediest
+from ..callers import Caller, give_back, greediest
 from .response_events import EventBook
 from .response_file import ResponseFile
 from .response_rows import KeptResponse
@@ -86,7 +86,7 @@ class ResponseStore:
         """As they are to be written; requests wait for theirs, so that there are no more than those."""
         self._is_away = False
         """The file could not be written when it was last tried."""
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._thread = trio.CapacityLimiter(1)
         self.events = EventBook()
         """Of those that are streamed while they are made in the background."""
@@ -127,7 +127,7 @@ class ResponseStore:
         if self._file is not None:
             # As it is now: what becomes of it is put again.
             self._unsaved[kept.response.id] = replace(kept)
-            self._tell()
+            self._changed.unpark_all()
 
     async def ready(self) -> None:
         """See that what is put can be written. Raises UnavailableError where it could not be."""
@@ -139,7 +139,7 @@ class ResponseStore:
     async def saved(self, response_id: str) -> None:
         """Wait until what was put is in the file, or could not be written: it stays in memory until it is."""
         while response_id in self._unsaved and not self._is_away:
-            await self._changed.wait()
+            await self._changed.park()
 
     async def get(self, caller: Caller, response_id: str) -> KeptResponse:
         """One of `caller`'s. Raises NotFoundError, and UnavailableError where the file cannot be read."""
@@ -163,7 +163,7 @@ class ResponseStore:
         if (making := self._made.pop(response_id, None)) is not None:
             making.scope.cancel()
         if self._unsaved.pop(response_id, None) is not None:
-            self._tell()
+            self._changed.unpark_all()
         if self._file is not None:
             await self._write(self._file, partial(self._file.delete, response_id))
             self._drop(response_id)  # somebody may have read it from the file meanwhile
@@ -238,10 +238,7 @@ class ResponseStore:
     def _drop(self, response_id: str) -> None:
         place = self._places.pop(response_id, None)
         if place is not None:
-            owner = place.kept.owner
-            self._bytes[owner] -= place.num_bytes
-            if self._bytes[owner] <= 0:
-                del self._bytes[owner]
+            give_back(self._bytes, place.kept.owner, place.num_bytes)
 
     def _forget_old(self) -> None:
         now = trio.current_time()
@@ -262,7 +259,7 @@ class ResponseStore:
             if self._is_away:
                 await trio.sleep(_RETRY_S)
             elif not self._unsaved:
-                await self._changed.wait()
+                await self._changed.park()
             with suppress(UnavailableError):  # it is logged, and in memory
                 if self._unsaved:
                     await self._save_next(self._file)
@@ -280,7 +277,7 @@ class ResponseStore:
             logger.exception("a response cannot be written to the store: it is in memory only")
         if self._unsaved.get(name) is kept:
             del self._unsaved[name]
-            self._tell()
+            self._changed.unpark_all()
 
     async def _write(self, file: ResponseFile, work: Callable[[], None]) -> None:
         """Do `work` on the file as it lies at its path now. Raises UnavailableError where that fails."""
@@ -295,7 +292,7 @@ class ResponseStore:
             logger.warning("the store of responses was removed or replaced: %d are in it now", file.num_kept)
             for name, place in self._places.items():
                 self._unsaved.setdefault(name, place.kept)
-            self._tell()
+            self._changed.unpark_all()
         elif self._is_away:
             logger.warning("the store of responses is written again")
         self._is_away = False
@@ -308,15 +305,11 @@ class ResponseStore:
             if not self._is_away:
                 logger.error("the store of responses failed: %r", error)
             self._is_away = True
-            self._tell()
+            self._changed.unpark_all()
             raise _away() from error
         except (msgspec.MsgspecError, KeyError) as error:
             logger.error("the store of responses holds what cannot be read: %r", error)
             raise InternalError("The store of responses failed.") from error
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 def _away() -> UnavailableError:

@@ -222,7 +222,7 @@ class ResponseWriter(HostedItems):
         self.items.append(written)
         self._open = None
         if isinstance(written, McpCall) and status == "completed":
-            self._keep_call(HostedCall(index, written, item.hosted))
+            self._to_call.append(HostedCall(index, written, item.hosted))
             return told
         told.append(OutputItemDone(sequence_number=self._next(), output_index=index, item=written))
         return told

@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.body import refuse, renamed
-from ...protocols.chat import chat_params
 from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
 from ...protocols.mcp_tools import hosted_tools
 from ...protocols.response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
@@ -32,7 +31,7 @@ from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
-from .text_requests import JSON, admission, read_and_parse, text_model
+from .text_requests import admission, chat_params_for, json_response, read_and_parse, text_model
 
 logger = logging.getLogger(__name__)
 
@@ -62,45 +61,21 @@ class ResponseRoutes:
             model = text_model(service, wish.model)
             before = await self._before(caller, wish.previous_response_id)
             approved = approved_calls(asked, before)
-            info = model.prompter.builder.info
-            with renamed(FIELD_NAMES):
-                params = chat_params(
-                    chat, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
-                )
+            params = chat_params_for(model, chat, FIELD_NAMES)
             shape = ResponseShape(service, model, asked, params, caller, before)
-            lane = service.lane(caller, priority=wish.priority or 0)
-            cache_salt = service.cache_salt(caller, wish.cache_salt)
-            max_entries = service.config.engine.max_logprob_entries
             answering: Answering
             if asked.servers:
                 check_calls(model.prompter.builder)
-                answering = RoundAnswering(
-                    model,
-                    asked,
-                    params,
-                    shape,
-                    service.mcp,
-                    approved,
-                    lane=lane,
-                    cache_salt=cache_salt,
-                    max_entries=max_entries,
-                )
+                answering = RoundAnswering(service, caller, model, asked, params, shape, approved)
             else:
+                has_limit = chat.wanted_tokens is not None
                 answering = Answering(
-                    model,
-                    chat,
-                    params,
-                    shape,
-                    has_limit=chat.wanted_tokens is not None,
-                    lane=lane,
-                    cache_salt=cache_salt,
-                    max_entries=max_entries,
-                    names=FIELD_NAMES,
+                    service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES
                 )
             if wish.background:
                 begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
                 await service.responses.saved(begun.id)
-                return self._followed(begun.id, _NOTHING_READ) if wish.stream else _json(begun)
+                return self._followed(begun.id, _NOTHING_READ) if wish.stream else json_response(begun)
             return await answering.respond(request, hold, shape.settle)
 
     async def input_tokens(self, request: Request) -> Response:
@@ -120,7 +95,7 @@ class ResponseRoutes:
             AnswerReading(prompter.builder, conversation)
             with renamed(FIELD_NAMES):
                 async with prompter.chat(conversation, caller=service.lane(caller).caller) as prompt:
-                    return _json(InputTokenCount(input_tokens=len(prompt.token_ids)))
+                    return json_response(InputTokenCount(input_tokens=len(prompt.token_ids)))
 
     async def one(self, request: Request) -> Response:
         """A kept response, as far as it is there; or forget it."""
@@ -128,9 +103,9 @@ class ResponseRoutes:
         if request.method != "DELETE":
             check_include(_included(request))
             after = _starting_after(request)
-            return _json(kept.response) if after is None else self._followed(kept.response.id, after)
+            return json_response(kept.response) if after is None else self._followed(kept.response.id, after)
         await self._service.responses.forget(kept.response.id)
-        return _json(DeletedResponse(id=kept.response.id))
+        return json_response(DeletedResponse(id=kept.response.id))
 
     async def cancel(self, request: Request) -> Response:
         """Give up a response that is made in the background."""
@@ -138,7 +113,7 @@ class ResponseRoutes:
         if not kept.response.background:
             raise BadRequestError("Only a response with `background` can be cancelled.", param="background")
         self._service.responses.give_up(kept)
-        return _json(kept.response)
+        return json_response(kept.response)
 
     async def input_items(self, request: Request) -> Response:
         """What a kept response was asked with."""
@@ -147,7 +122,7 @@ class ResponseRoutes:
         found = await off_loop(
             partial(_page, request.query_params, items), size=sum(len(memoryview(item)) for item in items)
         )
-        return _json(found)
+        return json_response(found)
 
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
@@ -242,10 +217,6 @@ def _included(request: Request) -> list[str]:
     """By both names that lists have in a query."""
     asked = request.query_params
     return [*asked.getlist("include"), *asked.getlist("include[]")]
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type=JSON)
 
 
 class _Named(msgspec.Struct):

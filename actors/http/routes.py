@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 from uuid import uuid4
 
-import msgspec
 import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -47,6 +46,7 @@ from .message_routes import MessageRoutes
 from .origins import Fields, Origins, is_preflight
 from .responses import ResponseRoutes
 from .service import ServedModel, Service
+from .text_requests import JSON, json_response
 from .transcriptions import TranscriptionRoutes
 from .uploads import read_json_body
 
@@ -55,7 +55,6 @@ logger = logging.getLogger(__name__)
 LIVE_PATHS: Final = frozenset({"/live", "/ping"})
 """Answered with 200 for as long as the process is worth keeping."""
 _OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
-_JSON: Final = "application/json"
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
 
@@ -248,26 +247,26 @@ class Api:
     async def health(self, _: Request) -> Response:
         """200 only when every model can take work now."""
         if self._service.is_ready:
-            return _json({"status": "ok"})
+            return json_response({"status": "ok"})
         status = "draining" if self._service.is_draining else "unavailable"
         models = {name: model.engine.health for name, model in self._service.models.items()}
         status = "failed" if "failed" in models.values() else status
-        return _json({"status": status, "models": models}, status=503)
+        return json_response({"status": status, "models": models}, 503)
 
     async def live(self, _: Request) -> Response:
         """200 as long as the process answers: while it loads, drains, or starts a model again, too. Not where
         nothing but another process can serve anything again."""
         if all(model.engine.health == "failed" for model in self._service.models.values()):
-            return _json({"status": "failed"}, status=503)
-        return _json({"status": "ok"})
+            return json_response({"status": "failed"}, 503)
+        return json_response({"status": "ok"})
 
     async def version(self, _: Request) -> Response:
         """The package's version."""
-        return _json({"version": self._version})
+        return json_response({"version": self._version})
 
     async def load(self, _: Request) -> Response:
         """Requests and live sessions in hand."""
-        return _json({"server_load": self._service.num_requests + len(self._service.sessions)})
+        return json_response({"server_load": self._service.num_requests + len(self._service.sessions)})
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""
@@ -288,12 +287,12 @@ class Api:
         """Every served model, by each of its names."""
         names = (*self._service.models, *self._service.aliases)
         cards = (_card(self._service.model(name), name) for name in names)
-        return Response(rest.models_body(cards), media_type=_JSON)
+        return Response(rest.models_body(cards), media_type=JSON)
 
     async def get_model(self, request: Request) -> Response:
         """One served model."""
         name = request.path_params["id"]
-        return Response(msgspec.json.encode(_card(self._service.model(name), name)), media_type=_JSON)
+        return json_response(_card(self._service.model(name), name))
 
     async def client_secrets(self, request: Request) -> Response:
         """A short-lived key for live sessions that begin as the body says."""
@@ -304,7 +303,7 @@ class Api:
         value, expires_at = self._service.secrets.issue(
             patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
         )
-        return Response(msgspec.json.encode(ClientSecret(value, expires_at, session)), media_type=_JSON)
+        return json_response(ClientSecret(value, expires_at, session))
 
 
 def _card(model: ServedModel, name: str) -> rest.ModelCard:
@@ -324,7 +323,3 @@ def _card(model: ServedModel, name: str) -> rest.ModelCard:
         display_name=name,
         created_at=datetime.fromtimestamp(model.created, UTC),
     )
-
-
-def _json(value: Mapping[str, object], *, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type=_JSON)

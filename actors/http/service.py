@@ -140,7 +140,7 @@ class Service:
     """Requests in hand with a small body and no media."""
     _answers: Shares = field(init=False)
     """That requests in hand ask for, where one may ask for several."""
-    _quiet: trio.Event = field(default_factory=trio.Event)
+    _quiet: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     _answering: set[trio.CancelScope] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -155,10 +155,10 @@ class Service:
             self.metrics,
             grace_s=limits.resume_grace_s,
             max_detached=limits.max_detached,
-            on_end=lambda: self._quiet.set(),
+            on_end=self._quiet.unpark_all,
         )
         self.posting = PostingActor(
-            self.config.calls, self.names, most=limits.max_sessions, on_end=lambda: self._quiet.set()
+            self.config.calls, self.names, most=limits.max_sessions, on_end=self._quiet.unpark_all
         )
 
         self.mcp = McpClients(self.config.mcp, self.names, self.metrics)
@@ -356,7 +356,7 @@ class Service:
             ):
                 yield
         finally:
-            self._quiet.set()
+            self._quiet.unpark_all()
 
     def lane(self, caller: Caller, *, priority: int = 0, num_answers: int = 1, audio_s: float = 0.0) -> Lane:
         """The class of a request in hand, which depends on how many more its caller has open."""
@@ -391,8 +391,7 @@ class Service:
     async def wait_quiet(self) -> None:
         """Return when no session and no request is left, and nothing to post of calls."""
         while self.sessions or self.num_requests or self.posting:
-            self._quiet = trio.Event()
-            await self._quiet.wait()
+            await self._quiet.park()
 
     def _check_admission(self, caller: Caller, *, is_light: bool) -> None:
         if self.is_draining:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...protocols.errors import OverloadedError
-from ..callers import Caller, has_room
+from ..callers import Caller, give_back, has_room
 
 
 class Shares:
@@ -42,6 +42,4 @@ class Shares:
         try:
             yield
         finally:
-            self._held[caller] -= num
-            if not self._held[caller]:
-                del self._held[caller]
+            give_back(self._held, caller, num)

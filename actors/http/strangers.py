@@ -8,6 +8,7 @@ they may send, is in `calls.py` and `realtime/call.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ..callers import Caller
@@ -26,7 +27,7 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, address: Caller, give_way: Callable[[], None]) -> Callable[[], None]:
+    def enter(self, address: Caller, give_way: Callable[[], None]) -> Callable[[], object]:
         """One more waits. `give_way` closes it; call what is given back where it waits no longer."""
         of_address = [each for each, (whose, _) in self._waiting.items() if whose == address]
         if len(of_address) >= MAX_OF_ADDRESS:
@@ -35,11 +36,8 @@ class Strangers:
             self._remove(next(iter(self._waiting)))
         stranger = object()
         self._waiting[stranger] = (address, give_way)
-        return lambda: self._forget(stranger)
+        return partial(self._waiting.pop, stranger, None)
 
     def _remove(self, stranger: object) -> None:
         _, give_way = self._waiting.pop(stranger)
         give_way()
-
-    def _forget(self, stranger: object) -> None:
-        self._waiting.pop(stranger, None)

@@ -6,9 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
+from ...protocols.body import FieldNames, renamed
+from ...protocols.chat import ChatRequest, chat_params
 from ...protocols.errors import BadRequestError
+from ...protocols.messages import SamplingParams
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.generation import TextModel
@@ -37,6 +42,21 @@ async def read_and_parse(service: Service, request: Request, parse: Callable[[by
     max_bytes = service.config.files.max_upload_bytes * 4 // 3 + _TEXT_BODY_BYTES
     body = await read_json_body(request, max_bytes=max_bytes)
     return await off_loop(partial(parse, body), size=len(body), most_inline=_INLINE_BYTES)
+
+
+def chat_params_for(model: TextModel, wish: ChatRequest, names: FieldNames = ()) -> SamplingParams:
+    """How a conversation's answers are sampled, before any media are opened: what is wrong with the fields
+    needs no prompt to be seen. Raises BadRequestError that calls fields by `names`."""
+    info = model.prompter.builder.info
+    with renamed(names):
+        return chat_params(
+            wish, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+        )
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """A value as the body."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
 def text_model(service: Service, name: str | None) -> TextModel:

@@ -47,27 +47,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
 
     Raises starlette's ClientDisconnect if the client leaves meanwhile.
     """
-    return await _parse(request, _Body(request, max_bytes), max_bytes)
-
-
-async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
-    """Read a whole JSON body. Raises as `read_upload` does."""
-    body = _Body(request, max_bytes, what="body")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in ("", _JSON):
-        raise _not_json(kind)
-    length = request.headers.get("content-length", "")
-    body.check_announced(length)
-    whole = gathering(length)
-    async for chunk in body:
-        # A page of anybody's may send bytes without a type, but not JSON, unless it is asked for.
-        if chunk and not kind:
-            raise _not_json("of no type")
-        whole.write(chunk)
-    return gathered(whole)
-
-
-async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
+    body = _Body(request, max_bytes)
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise BadRequestError("The request must be multipart/form-data with a `file` or `url`.", param="file")
     body.check_announced(request.headers.get("content-length", ""))
@@ -98,6 +78,23 @@ async def _parse(request: Request, body: _Body, max_bytes: int) -> Upload:
         return Upload(fields, await file.read())
     finally:
         await form.close()
+
+
+async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
+    """Read a whole JSON body. Raises as `read_upload` does."""
+    body = _Body(request, max_bytes, what="body")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", _JSON):
+        raise _not_json(kind)
+    length = request.headers.get("content-length", "")
+    body.check_announced(length)
+    whole = gathering(length)
+    async for chunk in body:
+        # A page of anybody's may send bytes without a type, but not JSON, unless it is asked for.
+        if chunk and not kind:
+            raise _not_json("of no type")
+        whole.write(chunk)
+    return gathered(whole)
 
 
 class _Parser(MultiPartParser):

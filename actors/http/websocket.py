@@ -8,7 +8,7 @@ event and a close, because that is all a WebSocket client can read. The session 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -38,7 +38,6 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
-from .failures import error_response
 from .keys import sent_key
 from .service import Service
 
@@ -102,11 +101,7 @@ def realtime_route(service: Service) -> WebSocketRoute:
     """The route of live sessions."""
 
     async def endpoint(websocket: WebSocket) -> None:
-        try:
-            admission = _admit(service, websocket)
-        except UnauthorizedError as error:
-            await websocket.send_denial_response(error_response(error, websocket.url.path))
-            return
+        admission = _admit(service, websocket)
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
         await _serve(service, websocket, admission)
@@ -115,7 +110,8 @@ def realtime_route(service: Service) -> WebSocketRoute:
 
 
 async def _serve(service: Service, websocket: WebSocket, admission: _Admission) -> None:
-    socket, line = _open_line(service, websocket, admission.caller)
+    socket = RealtimeSocket(websocket)
+    line = Line(socket, new_outbox(service), None, caller=admission.caller)
     try:
         line.session = _begin(service, websocket.query_params, admission)
     except SensoriumError as error:
@@ -130,16 +126,42 @@ async def _serve(service: Service, websocket: WebSocket, admission: _Admission) 
         await service.sessions.serve(line)
 
 
-def _open_line(service: Service, websocket: WebSocket, caller: Caller) -> tuple[RealtimeSocket, Line]:
+def new_outbox(service: Service) -> Outbox:
+    """For what one socket is told."""
     limits = service.config.realtime
-    socket = RealtimeSocket(websocket)
-    outbox = Outbox(
+    return Outbox(
         max_events=limits.outbox_events,
         max_bytes=limits.outbox_bytes,
         # Before the connection itself is cut, so that the close frame may still arrive.
         send_timeout_s=service.config.listen.send_timeout_s / 2,
     )
-    return socket, Line(socket, outbox, None, caller=caller)
+
+
+def new_session(
+    service: Service,
+    caller: Caller,
+    config: SessionConfig,
+    *,
+    open_answers: OpenAnswers | None = None,
+    resume_token: str | None = None,
+    has_room: Callable[[int], bool] = lambda _: True,
+) -> SessionActor:
+    """A session that nobody has begun yet; see `SessionActor`."""
+    limits = service.config.realtime
+    return SessionActor(
+        config,
+        {name: served.transcriber for name, served in service.transcribing.items()},
+        service.open_ear,
+        service.open_sound,
+        SessionMeter(service.metrics),
+        # Half of what may wait for a slow reader, for a resumed client is sent it at once.
+        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
+        open_answers=open_answers,
+        resume_token=resume_token,
+        caller=caller,
+        shares_as=service.lane(caller).caller,
+        has_room=has_room,
+    )
 
 
 def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) -> SessionActor:
@@ -164,18 +186,12 @@ def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) ->
         model, intent = model or admission.initial.model or None, intent or "realtime"
     answering = service.answering_model(model, intent)
     config = service.session_config(model, admission.initial, answering)
-    session = SessionActor(
+    session = new_session(
+        service,
+        caller,
         config,
-        {name: served.transcriber for name, served in service.transcribing.items()},
-        service.open_ear,
-        service.open_sound,
-        SessionMeter(service.metrics),
-        # Half of what may wait for a slow reader, for a resumed client is sent it at once.
-        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
         open_answers=None if answering is None else _open_answers(service, answering, caller, config),
         resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
-        caller=caller,
-        shares_as=service.lane(caller).caller,
         has_room=partial(has_place, service, caller),
     )
     if admission.secret is not None:
@@ -219,8 +235,7 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
         return _Admission(secret.owner, secret.patch, secret)
     if key is not None and is_secret(key) and not service.keys.are_needed:
         raise UnauthorizedError("The client secret has expired, or another server made it.")
-    caller = service.keys.check(key) if service.keys.are_needed else service.caller(websocket)
-    return _Admission(caller, SessionPatch())
+    return _Admission(service.caller(websocket), SessionPatch())
 
 
 def _used_up() -> UnauthorizedError:

@@ -17,7 +17,6 @@ import hashlib
 import hmac
 import logging
 import random
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -28,9 +27,7 @@ import trio
 
 from ...protocols.errors import BadRequestError
 from ..call_config import CallConfig
-from ..fetching.http_get import BrokenError, open_get
-from ..fetching.names import Names
-from ..fetching.networks import is_reachable
+from ..fetching.http_get import BrokenError, Connections, NoAddressError, has_port, host_of, read_url
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +44,14 @@ _SIGNATURE: Final = "Sensorium-Signature"
 
 def read_address(text: str, config: CallConfig) -> httpx.URL:
     """The callback that a call names. Raises BadRequestError (param `callback`) where it may not be one."""
-    try:
-        target = httpx.URL(text)
-    except (httpx.InvalidURL, ValueError, UnicodeError):
-        raise _refused("cannot be read") from None
+    target = read_url(text)
+    if target is None:
+        raise _refused("cannot be read")
     if target.scheme not in ("http", "https") or not target.raw_host or target.userinfo:
         raise _refused("is no http: or https: address without a user's name")
-    if target.port is not None and not 0 < target.port < 1 << 16:
+    if not has_port(target):
         raise _refused("has a port that there is not")
-    if not config.is_allowed_name(target.raw_host.decode("ascii").rstrip(".").lower()):
+    if not config.is_allowed_name(host_of(target).rstrip(".").lower()):
         raise _refused("is of a host that is not allowed here (--call-callback-domains)")
     return target
 
@@ -73,24 +69,23 @@ class Callback:
         self,
         target: httpx.URL,
         config: CallConfig,
-        names: Names,
+        connections: Connections,
         tell_problem: Callable[[str, str], None],
         *,
         caller: str = "",
     ) -> None:
-        """`tell_problem` gets a code and a message, once for each kind; `caller` is who waits for `names`."""
+        """`tell_problem` gets a code and a message, once for each kind; `caller` is who waits for names."""
         self._target = target
         self._config = config
         self._tell_problem = tell_problem
         self._told: set[str] = set()
-        self._names = names
+        self._connections = connections
         self._caller = caller
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0
-        self._stirred = trio.Event()
+        self._stirred = trio.lowlevel.ParkingLot()
         self._scope = trio.CancelScope()
         self._is_finished = False
-        self._tls: ssl.SSLContext | None = None
         self.num_posted = 0
         self.num_dropped = 0
 
@@ -110,21 +105,20 @@ class Callback:
             return
         self._waiting.append(body)
         self._num_bytes += len(body)
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     def finish(self) -> None:
         """No more comes."""
         self._is_finished = True
         self._scope.deadline = trio.current_time() + _AFTER_S
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     async def run(self) -> None:
         """Post until everything is posted, or the time after the call is over."""
         with self._scope:
             while self._waiting or not self._is_finished:
                 if not self._waiting:
-                    self._stirred = trio.Event()
-                    await self._stirred.wait()
+                    await self._stirred.park()
                     continue
                 await self._deliver(self._waiting[0])
                 self._num_bytes -= len(self._waiting.popleft())
@@ -147,24 +141,13 @@ class Callback:
 
     async def _post(self, body: bytes) -> str:
         """Why it was not taken; empty if it was."""
-        target = self._target
-        port = target.port or (443 if target.scheme == "https" else 80)
-        host = target.raw_host.decode("ascii")
-        found = await self._names.addresses(host, port, self._caller)
-        allowed = [address for address in found if is_reachable(address, self._config.networks)]
-        if not allowed:
-            logger.info("no callback to %s: no address that is allowed among %s", host, list(found))
-            return "its host has no address that this server goes to"
-        if target.scheme == "https" and self._tls is None:
-            self._tls = await trio.to_thread.run_sync(httpx.create_ssl_context)
-        fields = (
-            ("Content-Type", "application/json"),
-            (_SIGNATURE, signature(body, self._config.call_callback_secret, now=int(time.time()))),
-        )
         try:
-            tls = self._tls if target.scheme == "https" else None
-            async with open_get(target, allowed, tls) as exchange:
+            async with self._connections.open(self._target, self._caller) as exchange:
+                signed = signature(body, self._config.call_callback_secret, now=int(time.time()))
+                fields = (("Content-Type", "application/json"), (_SIGNATURE, signed))
                 head = await exchange.head(body=body, fields=fields)
+        except NoAddressError:
+            return "its host has no address that this server goes to"
         except BrokenError as error:
             return str(error)
         return "" if 200 <= head.status < 300 else f"it answered with status {head.status}"

@@ -157,7 +157,7 @@ class CallActor:
         self._callback = None if open_callback is None else open_callback(self._problem)
         self._tracks: dict[str, TrackSocket] = {}
         self._work: trio.Nursery | None = None
-        self._stirred = trio.Event()
+        self._stirred = trio.lowlevel.ParkingLot()
         """The machine's deadline may have moved."""
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class CallActor:
         for effect in self.machine.drain(now=trio.current_time()):
             assert isinstance(effect, Tell | Hang), "a call without tracks has nothing to wait for"
             self._say(effect)
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     async def track_gone(self, name: str, code: str, message: str) -> None:
         """A track's session is no more."""
@@ -198,7 +198,7 @@ class CallActor:
                     await self._send(track, audio)
                 case EndTrack(track):
                     await self._send(track, _FLUSH)
-        self._stirred.set()
+        self._stirred.unpark_all()
 
     async def _read(self) -> None:
         """The provider's frames, until it leaves."""
@@ -214,9 +214,8 @@ class CallActor:
 
     async def _watch_time(self) -> None:
         while True:
-            self._stirred = trio.Event()
             with trio.move_on_at(self.machine.deadline):
-                await self._stirred.wait()
+                await self._stirred.park()
                 continue
             await self.perform(self.machine.on_deadline(now=trio.current_time()))
 

@@ -69,7 +69,7 @@ class Line:
         self._waiting: deque[str | bytes] = deque()
         """Frames that were read and not taken in; the first one may be just being taken."""
         self._num_waiting_bytes = 0
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         """A frame began or ceased to wait."""
         self.said_goodbye = False
         """The client left on purpose, or answered our close: it has read all that there was to say."""
@@ -103,25 +103,21 @@ class Line:
     async def _wait_in_line(self, frame: str | bytes) -> None:
         """Put a frame behind those that wait, once there is room."""
         while self._num_waiting_bytes > MAX_WAITING_BYTES:
-            await self._change()
+            await self._changed.park()
         self._waiting.append(frame)
         self._num_waiting_bytes += sys.getsizeof(frame)
-        self._changed.set()
+        self._changed.unpark_all()
 
     async def _feed(self, resume: Callable[[SessionResume, Line], Awaitable[None]]) -> None:
         """Waiting frames → session, as it finds room for them."""
         while True:
             while not self._waiting:
-                await self._change()
+                await self._changed.park()
             if self.session is not None:
                 await self.session.keep_pace()
             await self._take(self._waiting[0], resume)
             self._num_waiting_bytes -= sys.getsizeof(self._waiting.popleft())
-            self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed = trio.Event()
-        await self._changed.wait()
+            self._changed.unpark_all()
 
     async def _take(
         self, frame: str | bytes, resume: Callable[[SessionResume, Line], Awaitable[None]]

@@ -26,8 +26,8 @@ class Outbox:
         self._frames: deque[str] = deque()
         self._num_bytes = 0
         self._close: tuple[int, str] | None = None
-        self._wake = trio.Event()
-        self._less = trio.Event()
+        self._wake = trio.lowlevel.ParkingLot()
+        self._less = trio.lowlevel.ParkingLot()
         self._is_open = True
         self._sending_since = float("inf")
         self.close_code: int | None = None
@@ -38,7 +38,7 @@ class Outbox:
 
         Returns, too, when nothing will be sent any more."""
         while self._is_open and self._close is None and self._num_bytes > self._max_bytes // 4:
-            await self._less.wait()
+            await self._less.park()
 
     def put(self, frame: str) -> None:
         """Queue one frame. Raises SlowReaderError at a bound; after `close` it does nothing."""
@@ -48,7 +48,7 @@ class Outbox:
             raise SlowReaderError(f"{len(self._frames)} events are waiting to be read")
         self._frames.append(frame)
         self._num_bytes += len(frame)
-        self._wake.set()
+        self._wake.unpark_all()
 
     def close(self, code: int, reason: str, *, drop: bool = False) -> None:
         """Send what is queued (unless `drop`), then close. The first call decides."""
@@ -58,8 +58,8 @@ class Outbox:
             self._frames.clear()
         self._close = (code, reason)
         self.close_code = code
-        self._wake.set()
-        self._less.set()
+        self._wake.unpark_all()
+        self._less.unpark_all()
 
     async def run(
         self, send: Callable[[str], Awaitable[None]], close: Callable[[int, str], Awaitable[None]]
@@ -70,19 +70,17 @@ class Outbox:
                 while self._frames:
                     frame = self._frames.popleft()
                     self._num_bytes -= len(frame)
-                    self._less.set()
-                    self._less = trio.Event()
+                    self._less.unpark_all()
                     self._sending_since = trio.current_time()
                     await send(frame)
                     self._sending_since = float("inf")
                 if self._close is not None:
                     await close(*self._close)
                     return
-                self._wake = trio.Event()
-                await self._wake.wait()
+                await self._wake.park()
         finally:
             self._is_open = False
-            self._less.set()
+            self._less.unpark_all()
 
     async def watch(self) -> None:
         """Raise SlowReaderError when one send has taken too long; runs until then."""

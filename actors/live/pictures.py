@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -98,9 +98,9 @@ class SessionMedia:
                 media = {part.param: known.get(part.param) or given[part.param] for part in parts}
                 prompt = await prompter.build(conversation, [media[part.param] for part in parts])
                 _check_tokens(prompt, max_tokens)
-                sources = _Sources(self._opened, self._hot, parts, media, self.video, seen)
+                fetch = partial(self._fetch, [(part, media[part.param]) for part in parts], seen)
                 keys = tuple(item.key for item in prompt.items)
-                await stack.enter_async_context(self._model.engine.held(keys, sources.fetch, lane=lane))
+                await stack.enter_async_context(self._model.engine.held(keys, fetch, lane=lane))
             self.video.was_read()
             for wait, names in tuple(self._waiting.items()):
                 if not media.keys().isdisjoint(names):
@@ -110,6 +110,24 @@ class SessionMedia:
     def _found(self, part: MediaPart, seen: Seen) -> MediaItems | None:
         data, found = self._known.get(part.param, (b"", None))
         return seen.items.get(part.param) or (found if data == part.data else None)
+
+    async def _fetch(
+        self, media: Sequence[tuple[MediaPart, MediaItems]], seen: Seen, missing: Sequence[ContentHash]
+    ) -> Sequence[Features]:
+        """The features of a prompt's items: what is at hand, or else is opened again."""
+        places = {item.content_hash: (part, item) for part, each in media for item in each.items}
+        found: dict[ContentHash, Features] = {}
+        for content_hash in missing:
+            part, item = places[content_hash]
+            features = item.features if item.features.data else self._hot.get(content_hash, item.features)
+            if features.data:
+                found[content_hash] = features
+            elif content_hash in seen.files:
+                found[content_hash] = await self.video.features(content_hash, seen.files[content_hash])
+            elif content_hash not in found:
+                async with self._opened([part]) as (again,):
+                    found |= {each.content_hash: each.features for each in again.items}
+        return [found[content_hash] for content_hash in missing]
 
     async def _open(self, effect: OpenMedia, scope: trio.CancelScope) -> None:
         outcome: MediaOutcome | None = None
@@ -154,45 +172,6 @@ class SessionMedia:
                 for content_hash, features in hot.items():
                     if self._hot.get(content_hash) is features:
                         del self._hot[content_hash]
-
-
-class _Sources:
-    """Where the features of one prompt's items come from."""
-
-    def __init__(
-        self,
-        opened: Callable[[Sequence[MediaPart]], AbstractAsyncContextManager[list[MediaItems]]],
-        hot: dict[ContentHash, Features],
-        parts: Sequence[MediaPart],
-        media: dict[str, MediaItems],
-        video: SessionVideo,
-        seen: Seen,
-    ) -> None:
-        self._opened = opened
-        self._hot = hot
-        self._video = video
-        self._frames = seen.files
-        self._fresh = {item.content_hash: item for each in media.values() for item in each.items}
-        self._part_of = {item.content_hash: part for part in parts for item in media[part.param].items}
-
-    async def fetch(self, missing: Sequence[ContentHash]) -> Sequence[Features]:
-        """What is at hand, or else is opened again."""
-        found: dict[ContentHash, Features] = {}
-        for content_hash in missing:
-            features = self._fresh[content_hash].features
-            if not features.data:
-                features = self._hot.get(content_hash, features)
-            if features.data:
-                found[content_hash] = features
-            elif content_hash in self._frames:
-                found[content_hash] = await self._video.features(content_hash, self._frames[content_hash])
-            elif content_hash not in found:
-                found |= await self._open_again(self._part_of[content_hash])
-        return [found[content_hash] for content_hash in missing]
-
-    async def _open_again(self, part: MediaPart) -> dict[ContentHash, Features]:
-        async with self._opened([part]) as (media,):
-            return {item.content_hash: item.features for item in media.items}
 
 
 def _check_tokens(prompt: Prompt, most: int | None) -> None:

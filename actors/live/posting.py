@@ -16,7 +16,8 @@ import trio
 
 from ...protocols.errors import OverloadedError
 from ..call_config import CallConfig
-from ..callers import Caller, has_room
+from ..callers import Caller, give_back, has_room
+from ..fetching.http_get import Connections
 from ..fetching.names import Names
 from .callbacks import Callback
 
@@ -35,10 +36,10 @@ class PostingActor:
     """The callbacks of a server's calls. `on_end` is called whenever one is done."""
 
     def __init__(
-        self, config: CallConfig, names: Names, *, most: int, on_end: Callable[[], None] = lambda: None
+        self, config: CallConfig, names: Names, *, most: int, on_end: Callable[[], object] = lambda: None
     ) -> None:
         self.config = config
-        self._names = names
+        self._connections = Connections(names, config.networks)
         self._most = most
         self._on_end = on_end
         self._callbacks: dict[Callback, Caller] = {}
@@ -75,7 +76,7 @@ class PostingActor:
                 code="too_many_callbacks",
             )
         whose = caller.name if is_shared else ""
-        callback = Callback(target, self.config, self._names, tell_problem, caller=whose)
+        callback = Callback(target, self.config, self._connections, tell_problem, caller=whose)
         self._callbacks[callback] = caller
         self._held[caller] += 1
         self._nursery.start_soon(self._keep, callback)
@@ -96,7 +97,5 @@ class PostingActor:
         finally:
             self._done.num_posted += callback.num_posted
             self._done.num_dropped += callback.num_dropped
-            caller = self._callbacks.pop(callback)
-            self._held[caller] -= 1
-            self._held += Counter()  # forgets who has none
+            give_back(self._held, self._callbacks.pop(callback))
             self._on_end()

@@ -34,7 +34,7 @@ class SessionRegistry:
     """Sessions by id. `on_end` is called whenever one is gone."""
 
     def __init__(
-        self, metrics: Metrics, *, grace_s: float, max_detached: int, on_end: Callable[[], None]
+        self, metrics: Metrics, *, grace_s: float, max_detached: int, on_end: Callable[[], object]
     ) -> None:
         self._metrics = metrics
         self._grace_s = grace_s

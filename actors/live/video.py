@@ -16,7 +16,6 @@ from typing import Final
 
 import trio
 
-from ...media.frames import SeenFrame
 from ...media.images import PixelArray
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.messages import ContentHash, EncoderItem, Features, MediaItems
@@ -124,7 +123,7 @@ class SessionVideo:
         """Of a pair: those that wait, or made again of its files."""
         if content_hash in self._hot:
             return self._hot[content_hash]
-        frames = [(await self._look(each)).pixels for each in data]
+        frames = [(await self._look_at_frame(each)).pixels for each in data]
         async with self._paired(frames) as item:
             return item.features
 
@@ -133,16 +132,13 @@ class SessionVideo:
         self._used.set()
         self._used = trio.Event()
 
-    async def _look(self, data: bytes) -> SeenFrame:
-        return await self._look_at_frame(data)
-
     async def _open_all(self) -> None:
         try:
             while self._to_open:
                 effect = self._to_open[0]
                 outcome: VideoOutcome
                 try:
-                    seen = await self._look(effect.data)
+                    seen = await self._look_at_frame(effect.data)
                 except SensoriumError as error:
                     outcome = FrameRefused(effect.frame_id, error)
                 except Exception:

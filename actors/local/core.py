@@ -17,7 +17,7 @@ from ...engine.models.prompts import Prompt as EnginePrompt
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.generation import fitted
-from ...protocols.messages import Lane, TextGenerated
+from ...protocols.messages import Lane, SamplingParams, TextGenerated
 from ...protocols.transcript import TimedSegment, Transcript
 from ..kernel.nursery import open_work
 from ..kernel.supervisor import RunActor
@@ -128,13 +128,11 @@ class LocalCore:
         def on_piece(_: int, piece: TextGenerated) -> None:
             put(Delta(piece.text, piece.token_ids, piece.finish_reason))
 
-        async with self._build(prompt, template_kwargs) as built:
-            info = model.prompter.builder.info
-            params = options.params(info.vocab_size, info.sampling)
+        async with self._build(prompt, options, template_kwargs) as (built, params):
             await answer_all(
                 model,
                 built,
-                [fitted(params, model.prompter.builder.num_room(built))],
+                [params],
                 lane=lane_of(priority=options.priority),
                 cache_salt=options.cache_salt,
                 on_piece=on_piece,
@@ -144,16 +142,17 @@ class LocalCore:
         self, prompt: Prompt, options: SamplingOptions, lane: Lane, template_kwargs: dict[str, object]
     ) -> Completion:
         model = self.model
-        info = model.prompter.builder.info
-        params = options.params(info.vocab_size, info.sampling)
-        async with self._build(prompt, template_kwargs) as built:
-            params = fitted(params, model.prompter.builder.num_room(built))
+        async with self._build(prompt, options, template_kwargs) as (built, params):
             answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt)
         return _completion(built, answer, has_logprobs=params.logprobs is not None)
 
     @asynccontextmanager
-    async def _build(self, prompt: Prompt, template_kwargs: dict[str, object]) -> AsyncIterator[EnginePrompt]:
+    async def _build(
+        self, prompt: Prompt, options: SamplingOptions, template_kwargs: dict[str, object]
+    ) -> AsyncIterator[tuple[EnginePrompt, SamplingParams]]:
         prompter = self.model.prompter
+        info = prompter.builder.info
+        params = options.params(info.vocab_size, info.sampling)
         check_template(template_kwargs)
         asked: Asked = (
             read_prompt(prompt)
@@ -162,10 +161,11 @@ class LocalCore:
         )
         if asked.conversation is not None:
             async with prompter.chat(asked.conversation, asked.sources) as built:
-                yield built
+                yield built, fitted(params, prompter.builder.num_room(built))
             return
         assert asked.raw is not None, "a prompt is one or the other"
-        yield await prompter.completion(asked.raw)
+        built = await prompter.completion(asked.raw)
+        yield built, fitted(params, prompter.builder.num_room(built))
 
 
 def _completion(prompt: EnginePrompt, answer: Answer, *, has_logprobs: bool) -> Completion:

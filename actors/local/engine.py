@@ -211,8 +211,8 @@ class AsyncLocalEngine(_LocalModel):
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = None, **template_kwargs: object
     ) -> list[Completion]:
         """See `LocalEngine.generate`."""
-        listed = as_prompts(prompts)
-        return await self._running.complete_all(listed, spread(sampling, listed), template_kwargs)
+        listed, shell = as_prompts(prompts), self._running
+        return await shell.call(shell.core.complete_all, listed, spread(sampling, listed), template_kwargs)
 
     async def chat(
         self,
@@ -232,7 +232,8 @@ class AsyncLocalEngine(_LocalModel):
 
     async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
         """See `LocalEngine.transcribe`."""
-        return await self._running.transcribe(recording, options)
+        shell = self._running
+        return await shell.call(shell.core.transcribe, recording, options)
 
     def segments(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Pieces[TimedSegment]:
         """See `LocalEngine.segments`; `async for`, as `stream`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -235,9 +235,7 @@ def _with_media(messages: tuple[ChatMessage, ...], parts: list[Part]) -> tuple[C
         if messages[index].role == "user":
             content = messages[index].content
             own: tuple[Part, ...] = (TextPart(content),) if isinstance(content, str) else content or ()
-            changed = ChatMessage(
-                role="user", content=(*parts, *own), extra=messages[index].extra, param=messages[index].param
-            )
+            changed = replace(messages[index], content=(*parts, *own))
             return (*messages[:index], changed, *messages[index + 1 :])
     raise BadRequestError("Media need a user message to lie in.", param="messages")
 

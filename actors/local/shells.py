@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import math
 import queue
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Generic, Self, TypeAlias, TypeVar
@@ -18,11 +18,8 @@ import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ...protocols.errors import UnavailableError
-from ...protocols.transcript import Transcript
 from ..kernel.nursery import open_work
 from .core import LocalCore
-from .options import Completion, Prompt, SamplingOptions
-from .speech import Recording
 
 _T = TypeVar("_T")
 _P = TypeVar("_P")
@@ -134,13 +131,8 @@ class TrioShell:
         self._nursery.cancel_scope.cancel()
         await self._stack.aclose()
 
-    async def complete_all(
-        self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
-    ) -> list[Completion]:
-        return await self.core.complete_all(prompts, options, kwargs)
-
-    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
-        return await self.core.transcribe(recording, options)
+    async def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
+        return await function(*args)
 
     def stream(self, work: Work[_P]) -> Pieces[_P]:
         send, receive = trio.open_memory_channel[_P](math.inf)
@@ -197,16 +189,9 @@ class AsyncioShell:
     async def leave(self) -> None:
         await self.close()
 
-    async def complete_all(
-        self, prompts: Sequence[Prompt], options: Sequence[SamplingOptions], kwargs: dict[str, object]
-    ) -> list[Completion]:
+    async def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
         assert self._threaded is not None, "opened"
-        future = self._threaded.start(self.core.complete_all, prompts, options, kwargs)
-        return await asyncio.wrap_future(future)
-
-    async def transcribe(self, recording: Recording, options: Mapping[str, object]) -> Transcript:
-        assert self._threaded is not None, "opened"
-        return await asyncio.wrap_future(self._threaded.start(self.core.transcribe, recording, options))
+        return await asyncio.wrap_future(self._threaded.start(function, *args))
 
     def stream(self, work: Work[_P]) -> Pieces[_P]:
         loop = asyncio.get_running_loop()

@@ -9,7 +9,6 @@ redirects are not followed, because what is sent may hold a key. Read next: `ses
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Literal
@@ -20,9 +19,8 @@ import trio
 from ...protocols.errors import BadRequestError
 from ...protocols.mcp_results import CallOutcome, http_error
 from ...protocols.mcp_tools import McpServer
-from ..fetching.http_get import BrokenError, Get, open_get
+from ..fetching.http_get import BrokenError, Connections, Get, NoAddressError
 from ..fetching.names import Names
-from ..fetching.networks import is_reachable
 from ..fetching.places import Places
 from ..mcp_config import McpConfig, read_mcp_address
 from ..metrics import Metrics
@@ -53,12 +51,11 @@ class McpClients:
 
     def __init__(self, config: McpConfig, names: Names, metrics: Metrics) -> None:
         self.config = config
-        self._names = names
+        self._connections = Connections(names, config.networks)
         self._metrics = metrics
         self._places = Places(MAX_AT_ONCE)
         self._goodbyes = Places(MAX_GOODBYES)
         self._nursery: trio.Nursery | None = None
-        self._tls: ssl.SSLContext | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the tasks that `tell_later` begins; cancelling ends them."""
@@ -116,7 +113,7 @@ class McpClients:
                     param=server.param,
                     code="url_refused",
                 )
-            if not self.config.is_allowed(address):
+            if not self.config.allowed_as(address):
                 raise BadRequestError(
                     f"`{server.param}`: MCP servers at that address are not called here; the operator names "
                     "those that are (--allowed-mcp-servers).",
@@ -127,20 +124,12 @@ class McpClients:
     @asynccontextmanager
     async def exchange(self, target: httpx.URL, caller: str) -> AsyncIterator[Get]:
         """A connection to an address that was vetted. Raises McpFailure."""
-        port = target.port or (443 if target.scheme == "https" else 80)
-        host = target.raw_host.decode("ascii")
-        found = await self._names.addresses(host, port, caller)
-        allowed = [address for address in found if is_reachable(address, self.config.networks)]
-        if not allowed:
-            logger.info("no MCP server at %s: no address that is allowed in %s", host, list(found))
-            told = "The MCP server has no address that this server goes to."
-            raise McpFailure(http_error(502, told), "unreachable")
-        if target.scheme == "https" and self._tls is None:
-            self._tls = await trio.to_thread.run_sync(httpx.create_ssl_context)
         try:
-            tls = self._tls if target.scheme == "https" else None
-            async with open_get(target, allowed, tls) as get:
+            async with self._connections.open(target, caller) as get:
                 yield get
+        except NoAddressError as error:
+            told = "The MCP server has no address that this server goes to."
+            raise McpFailure(http_error(502, told), "unreachable") from error
         except BrokenError as error:
             told = f"The MCP server cannot be asked: {error}"
             raise McpFailure(http_error(502, told), "unreachable") from error

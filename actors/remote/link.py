@@ -51,8 +51,8 @@ class Link:
         self._large: OrderedDict[int, _UnderWay] = OrderedDict()
         self._large_bytes = 0
         self._is_lost = False
-        self._has_work = trio.Event()
-        self._has_room = trio.Event()
+        self._has_work = trio.lowlevel.ParkingLot()
+        self._has_room = trio.lowlevel.ParkingLot()
 
     def tell(self, call: int, head: bytes) -> None:
         """Send a parcel that is a head only, behind what its call has under way. Does not wait.
@@ -69,7 +69,7 @@ class Link:
         else:
             self._small.append(frame)
             self._small_bytes += len(frame)
-        self._has_work.set()
+        self._has_work.unpark_all()
 
     async def send(self, call: int, head: bytes, buffers: Sequence[Buffer]) -> None:
         """Send a parcel with buffers, once there is room for it; returns before it is gone.
@@ -78,16 +78,16 @@ class Link:
         cancelled while it waits, nothing goes.
         """
         while self._large_bytes >= _MAX_LARGE_BYTES and not self._is_lost:
-            await self._has_room.wait()
+            await self._has_room.park()
         if self._is_lost:
             raise LinkLostError("the other process is gone")
         self._add(call, large_frames(call, head, buffers), len(head) + sum(map(len, buffers)))
-        self._has_work.set()
+        self._has_work.unpark_all()
 
     async def settled(self) -> None:
         """Wait as long as much that is small has not gone: for who makes more and more of it."""
         while self._small_bytes >= _MAX_SMALL_BYTES and not self._is_lost:
-            await self._has_room.wait()
+            await self._has_room.park()
 
     def abandon(self, call: int) -> bool:
         """Send no more of what a call has under way, if it has. Then it must tell something: until it does,
@@ -96,7 +96,7 @@ class Link:
         if under_way is None:
             return False
         self._large_bytes -= under_way.num_bytes
-        self._wake_waiting()
+        self._has_room.unpark_all()
         return True
 
     async def run_sending(self) -> None:
@@ -106,14 +106,13 @@ class Link:
                 while self._small or self._large:
                     for each in self._next_small() if self._small else self._next_large():
                         await self._stream.send_all(each)
-                    self._wake_waiting()
-                self._has_work = trio.Event()
-                await self._has_work.wait()
+                    self._has_room.unpark_all()
+                await self._has_work.park()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # the reader sees the end behind what there still is to read
         finally:
             self._is_lost = True
-            self._wake_waiting()
+            self._has_room.unpark_all()
 
     async def run_receiving(self, take: Callable[[int, list[bytes]], Awaitable[None]]) -> None:
         """Give `take` number, head and buffers of every parcel, one after the other.
@@ -135,7 +134,7 @@ class Link:
             raise LinkLostError(f"what the other process says makes no sense: {error}") from error
         finally:
             self._is_lost = True
-            self._wake_waiting()
+            self._has_room.unpark_all()
         raise LinkLostError("the other process is gone")
 
     def _add(self, call: int, frames: Iterator[tuple[Buffer, ...]], num_bytes: int) -> None:
@@ -164,11 +163,6 @@ class Link:
         else:
             self._large_bytes -= under_way.num_bytes
         return ()
-
-    def _wake_waiting(self) -> None:
-        if self._has_room.statistics().tasks_waiting:
-            self._has_room.set()
-            self._has_room = trio.Event()
 
 
 async def _joined(parcel: Parcel) -> list[bytes]:

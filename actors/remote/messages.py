@@ -228,7 +228,7 @@ def detached(value: T) -> tuple[T, tuple[Long, ...], list[tuple[object, ...]]]:
     for path, members in found:
         size = _slice_size(members)
         cut = [members[start : start + size] for start in range(0, len(members), size)]
-        value = _replaced(value, path, ())
+        value = replaced(value, path, ())
         places.append(Long(path, len(cut)))
         slices += cut
     return value, tuple(places), slices
@@ -243,11 +243,6 @@ def decode_slice(data: bytes, kind: type[msgspec.Struct], path: tuple[str, ...])
     """A slice of the field at `path` of a `kind`."""
     members: tuple[object, ...] = _slice_decoder(kind, path).decode(data)
     return members
-
-
-def attached(value: T, path: tuple[str, ...], members: tuple[object, ...]) -> T:
-    """`value` with a long tuple where it belongs."""
-    return _replaced(value, path, members)
 
 
 def _long_tuples(
@@ -266,9 +261,10 @@ def _slice_size(members: tuple[object, ...]) -> int:
     return _NESTED if isinstance(members[0], tuple | msgspec.Struct) else _FLAT
 
 
-def _replaced(value: T, path: tuple[str, ...], members: tuple[object, ...]) -> T:
+def replaced(value: T, path: tuple[str, ...], members: tuple[object, ...]) -> T:
+    """`value` with other members of the tuple at `path`."""
     name, *deeper = path
-    new = _replaced(getattr(value, name), tuple(deeper), members) if deeper else members
+    new = replaced(getattr(value, name), tuple(deeper), members) if deeper else members
     return msgspec.structs.replace(value, **{name: new})
 
 

@@ -46,5 +46,5 @@ async def read_message(parts: Sequence[bytes]) -> tuple[Message, Sequence[bytes]
         for _ in range(long.num_slices):
             members += messages.decode_slice(next(left), type(body), long.path)
             await trio.lowlevel.checkpoint()
-        body = messages.attached(body, long.path, tuple(members))
+        body = messages.replaced(body, long.path, tuple(members))
     return msgspec.structs.replace(message, body=body, long=()), ()

@@ -21,7 +21,7 @@ from ...media.speech_gate import SPEECH_PROBABILITY
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
-from ...protocols.transcript import TranscriptionOptions, Word
+from ...protocols.transcript import Segment, TranscriptionOptions, Word
 from ..kernel.off_loop import off_loop
 from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
@@ -32,6 +32,7 @@ from .joining import Part, shifted
 from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
+from .sentences import sentences
 from .unheard import silences, without_unheard
 from .word_probabilities import tokens_of_text, with_probabilities
 
@@ -192,9 +193,8 @@ class Asker:
         if not quiet:
             return answer
         words = await self._words(part, language, answer)
-        request = self._request(part, language)
-        sentences = self.family.segments(answer, words, request, offset_s=0.0)
-        kept, self.memory.words[part, language] = without_unheard(answer, words, sentences, quiet)
+        said = self._sentences(part, answer, words, offset_s=0.0)
+        kept, self.memory.words[part, language] = without_unheard(answer, words, said, quiet)
         return kept
 
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
@@ -218,17 +218,29 @@ class Asker:
         key = (part, language, (part, language) in self.memory.words)
         if key not in self.memory.parts:
             answer, words = self.memory.answers[key[:2]], self.memory.words.get(key[:2], ())
-            request = self._request(part, language)
             named = answer.language.code if answer.language is not None else language
             if self.is_in_digits:
                 answer, words = answer_in_digits(answer, words, self._written_in(named))
             segments = tuple(
                 msgspec.structs.replace(segment, language=named or UNSET)
-                for segment in self.family.segments(answer, words, request, offset_s=offset_s)
+                for segment in self._sentences(part, answer, words, offset_s=offset_s)
             )
             timed = shifted(words, offset_s) if self.options.word_timestamps else ()
             self.memory.parts[key] = Part(answer, segments, timed, named)
         return self.memory.parts[key]
+
+    def _sentences(
+        self, part: Range, answer: RangeAnswer, words: Sequence[Word], *, offset_s: float
+    ) -> tuple[Segment, ...]:
+        """The answer in pieces, by the times of its words, which count from the range's start."""
+        return sentences(
+            answer,
+            words,
+            token_ids=self.family.text_tokens(answer),
+            bytes_of=self.family.facts.bytes_of,
+            start_s=offset_s,
+            duration_s=(part[1] - part[0]) / INTERNAL_RATE,
+        )
 
     @property
     def is_in_digits(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from ...protocols.generation import MAX_SEED
 from ...protocols.messages import EncoderItem
 from ...protocols.transcript import TranscriptionOptions
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from .family import RangeAnswer, RangeRequest, SpeechFamily
 from .plausibility import MAX_COMPRESSION, compression_ratio, is_trustworthy, mean_logprob
 
@@ -57,16 +57,12 @@ async def _drawn(
     """The likeliest of the answers at one temperature; at 0 there is but one."""
     options = request.options
     count = options.best_of if temperature > 0 else 1
-    answers: list[RangeAnswer] = []
 
-    async def draw(number: int) -> None:
+    async def draw(number: int) -> RangeAnswer:
         seed = None if options.seed is None else (options.seed + number) & MAX_SEED
         own = msgspec.structs.replace(options, temperature=temperature, seed=seed)
-        answers.append(await family.answer(items, replace(request, options=own), on_text))
+        return await family.answer(items, replace(request, options=own), on_text)
 
-    await draw(0)
-    async with open_work() as nursery:
-        for number in range(1, count):
-            nursery.start_soon(draw, number)
+    answers = [await draw(0), *await all_of(draw, range(1, count))]
     # Not by which came first: the same request is answered alike.
     return max(answers, key=lambda answer: (bool(answer.text), mean_logprob(answer), answer.text))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from .joining import separator
 from .model import Samples
 
@@ -27,15 +27,11 @@ async def transcribe_channels(
     Its segments and words are all of theirs, by when they begin, and say which channel they are of.
     """
     timed = msgspec.structs.replace(options, multichannel=False, segment_timestamps=True)
-    found: dict[int, Transcript] = {}
 
-    async def one(channel: int) -> None:
-        found[channel] = await transcribe(samples[channel], timed)
+    async def one(channel: int) -> Transcript:
+        return _marked(await transcribe(samples[channel], timed), channel)
 
-    async with open_work() as nursery:
-        for channel in range(len(samples)):
-            nursery.start_soon(one, channel)
-    return together([_marked(found[channel], channel) for channel in range(len(samples))])
+    return together(await all_of(one, range(len(samples))))
 
 
 def together(channels: Sequence[Transcript]) -> Transcript:

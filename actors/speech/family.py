@@ -17,7 +17,7 @@ from ...media.segments import find_cut, split
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import InternalError, OverloadedError
 from ...protocols.messages import EncoderItem, Lane, SamplingParams, SessionKey, TextGenerated
-from ...protocols.transcript import Segment, Task, TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import Task, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from .model import Samples
 
@@ -219,14 +219,8 @@ class SpeechFamily(Protocol):
         """When each word of the answer was said, from the range's start; somebody speaks in `speech`."""
         ...
 
-    def segments(
-        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
-    ) -> tuple[Segment, ...]:
-        """The answer in pieces, by the times of its words if there are any.
-
-        `words` count from the range's start, which is at `offset_s` of the recording; segments count from the
-        recording's.
-        """
+    def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+        """The tokens of the answer's text, which are not those that were said if a loop was cut."""
         ...
 
 

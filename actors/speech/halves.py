@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from .family import DetectedLanguage
 
 Positions = tuple[int, int]
@@ -20,15 +20,6 @@ async def language_with_halves(
 ) -> DetectedLanguage:
     """The language of a range of so many positions, and how sure that is in either half of it."""
     middle = num_positions // 2
-    spans = (None, (0, middle), (middle, num_positions))
-    found: dict[Positions | None, DetectedLanguage] = {}
-
-    async def find(span: Positions | None) -> None:
-        found[span] = await ask(span)
-
-    async with open_work() as nursery:
-        for span in spans:
-            nursery.start_soon(find, span)
-    whole = found.pop(None)
-    sure = (half.probability if half.code == whole.code else 0.0 for half in found.values())
+    whole, *halves = await all_of(ask, (None, (0, middle), (middle, num_positions)))
+    sure = (half.probability if half.code == whole.code else 0.0 for half in halves)
     return replace(whole, in_halves=min(sure))

@@ -35,7 +35,7 @@ from ...media.word_times import time_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
-from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, token_budget
@@ -52,7 +52,7 @@ from .family import (
     with_beams,
 )
 from .model import Samples
-from .sentences import sentences, spoken_tokens
+from .sentences import spoken_tokens
 
 RANGE_S: Final = 64
 """Longest range. The models take more at once, but an update of a live turn costs what its range does."""
@@ -216,24 +216,13 @@ class Qwen3Asr:
         """By the audio alone."""
         return await trio.to_thread.run_sync(time_words, answer.text, samples, speech)
 
-    def segments(
-        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
-    ) -> tuple[Segment, ...]:
-        """The answer's sentences."""
-        token_ids = spoken_tokens(
+    def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+        """Those behind the header, unless a loop was cut."""
+        return spoken_tokens(
             answer,
             answer.token_ids[answer.num_header :],
             decode=self.text.tokenizer.decode,
             encode=partial(self.text.tokenizer.encode, allow_special=False),
-        )
-        return sentences(
-            answer,
-            words,
-            token_ids=token_ids,
-            bytes_of=self.facts.bytes_of,
-            temperature=answer.temperature,
-            start_s=offset_s,
-            duration_s=request.num_samples / INTERNAL_RATE,
         )
 
     def _answer(

@@ -34,7 +34,6 @@ def sentences(
     *,
     token_ids: Sequence[int],
     bytes_of: Callable[[int], bytes],
-    temperature: float,
     start_s: float,
     duration_s: float,
 ) -> tuple[Segment, ...]:
@@ -58,7 +57,7 @@ def sentences(
             end=round(start_s + text.end, 3),
             text=text.text,
             tokens=tuple(token_ids[first:last]),
-            temperature=temperature,
+            temperature=answer.temperature,
             avg_logprob=sum(logprobs[first:last]) / max(1, last - first),
             compression_ratio=compression_ratio(text.text),
             no_speech_prob=answer.no_speech_prob,

@@ -27,7 +27,7 @@ from ...media.word_times import refine_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import InternalError
 from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
-from ...protocols.transcript import Segment, TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
@@ -47,7 +47,7 @@ from .family import (
 from .halves import Positions, language_with_halves
 from .languages import MIN_RANGE, ODD_FOR_WHISPER
 from .model import Samples, is_first
-from .sentences import sentences, spoken_tokens
+from .sentences import spoken_tokens
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
 
 NO_SPEECH_PROBABILITY: Final = 0.6
@@ -258,7 +258,7 @@ class Whisper:
         speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """The decoder's cross-attention says roughly when, the features where words begin and end."""
-        token_ids = self._text_tokens(answer)
+        token_ids = self.text_tokens(answer)
         asked = self.text.alignment(token_ids, language=request.language, task=request.options.task)
         if not asked.text_token_ids:
             return ()
@@ -280,21 +280,7 @@ class Whisper:
         is_rough = self.text.info.alignment_is_rough
         return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech, is_rough)
 
-    def segments(
-        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
-    ) -> tuple[Segment, ...]:
-        """The answer's sentences."""
-        return sentences(
-            answer,
-            words,
-            token_ids=self._text_tokens(answer),
-            bytes_of=self.facts.bytes_of,
-            temperature=answer.temperature,
-            start_s=offset_s,
-            duration_s=request.num_samples / INTERNAL_RATE,
-        )
-
-    def _text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+    def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""
         said = self.text.text_token_ids(answer.token_ids)
         return spoken_tokens(

@@ -11,14 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-import trio
-
 from ...engine.models.prompts import media_parts
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from ...protocols.errors import BadRequestError, FetchError, SensoriumError
 from ..fetching.fetcher import Fetcher
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from ..media_budget import MediaBudget, Reservation
 
 _AT_A_TIME: Final = 8
@@ -52,18 +50,12 @@ class AddressBook:
         self, addresses: Iterable[MediaAddress], caller: str = ""
     ) -> AsyncIterator[Mapping[str, bytes]]:
         """What is at the addresses, by URL. Raises as `fetched` does."""
-        found: dict[str, bytes] = {}
-        places = trio.CapacityLimiter(_AT_A_TIME)
         async with self.budget.reserved(0, caller) as held:
 
-            async def one(address: MediaAddress) -> None:
-                async with places:
-                    found[address.url] = await self._fetch(address, held, caller)
+            async def one(address: MediaAddress) -> tuple[str, bytes]:
+                return address.url, await self._fetch(address, held, caller)
 
-            async with open_work() as nursery:
-                for address in addresses:
-                    nursery.start_soon(one, address)
-            yield found
+            yield dict(await all_of(one, addresses, at_once=_AT_A_TIME))
 
     async def _fetch(self, address: MediaAddress, held: Reservation, caller: str) -> bytes:
         fetcher = self.fetcher

@@ -21,9 +21,16 @@ from ...engine.models.prompts import PromptBuilder
 from ...media.decode import DecodeLimits, FloatArray
 from ...media.embeds import embeds_item
 from ...media.features import FeatureConfig
-from ...media.frames import SeenFrame
-from ...media.images import ImageLimits, PixelArray, image_bytes, patch_item, prepare_picture
-from ...media.video import prepare_frames, video_bytes
+from ...media.frames import SeenFrame, look_at_frame
+from ...media.images import (
+    PixelArray,
+    image_bytes,
+    measure_image,
+    patch_item,
+    prepare_image,
+    prepare_picture,
+)
+from ...media.video import measure_video, prepare_frames, prepare_video, video_bytes
 from ...media.video_container import VideoLimits
 from ...media.vision_config import WHITE, Background, VisionConfig, read_vision_config
 from ...media.vision_wish import low_detail, wished_vision
@@ -35,7 +42,7 @@ from ...protocols.errors import BadRequestError, MediaError, SensoriumError, Too
 from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
 from ...protocols.messages import EncoderItem, MediaItems
 from ..config import SAMPLE_BYTES_PER_S
-from ..kernel.nursery import open_work
+from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..media_budget import MediaBudget
 from ..media_cache import MediaCache, MediaKey, digest_of
@@ -115,7 +122,6 @@ class MediaOpening:
         self._cache = cache
         self._audio_limits = DecodeLimits(max_seconds=limits.max_clip_s)
         self._video_limits = VideoLimits(max_seconds=limits.max_clip_s)
-        self._image_limits = ImageLimits()
         self._vision: VisionConfig | None = None
         self._audio: FeatureConfig | None = None
         if builder.media.pixels is not None:
@@ -168,9 +174,8 @@ class MediaOpening:
     async def look_at_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> SeenFrame:
         """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
         assert self._vision is not None, "kinds are checked"
-        return await self._opener.of(caller).look_at_frame(
-            data, self._vision.video, num_frames=num_frames, limits=self._image_limits
-        )
+        look = partial(look_at_frame, config=self._vision.video, num_frames=num_frames)
+        return await self._opener.of(caller).measure(data, look, "image")
 
     @asynccontextmanager
     async def paired(self, frames: Sequence[PixelArray], *, caller: str = "") -> AsyncIterator[EncoderItem]:
@@ -225,11 +230,12 @@ class MediaOpening:
         assert vision is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await opener.measure_image(source, vision.image, self._image_limits)
+                return await opener.measure(source, partial(measure_image, config=vision.image), "image")
             case "image", np.ndarray():
                 return image_bytes(source.shape[0], source.shape[1], vision.image)
             case "video", bytes():
-                return await opener.measure_video(source, vision.video, self._video_limits)
+                measure = partial(measure_video, config=vision.video, limits=self._video_limits)
+                return await opener.measure(source, measure, "video")
             case "video", Frames(pictures) if pictures:
                 height, width, _ = pictures[0].shape
                 return video_bytes(len(pictures), height, width, vision.video)
@@ -254,11 +260,12 @@ class MediaOpening:
         assert vision is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await opener.prepare_image(source, vision.image, self._image_limits)
+                return await opener.prepare(source, partial(prepare_image, config=vision.image), "image")
             case "image", np.ndarray():
                 return await trio.to_thread.run_sync(prepare_picture, source, vision.image)
             case "video", bytes():
-                return await opener.prepare_video(source, vision.video, self._video_limits)
+                prepare = partial(prepare_video, config=vision.video, limits=self._video_limits)
+                return await opener.prepare(source, prepare, "video")
             case "video", Frames(pictures, times_s):
                 return await trio.to_thread.run_sync(prepare_frames, pictures, times_s, vision.video)
         raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
@@ -297,18 +304,12 @@ def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | Non
 
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:
     """Results in order; the first failure, which names its part, ends the others."""
-    found: dict[int, _T] = {}
-    places = trio.CapacityLimiter(FILES_AT_A_TIME)
 
-    async def one(index: int, each: _Given) -> None:
-        async with places:
-            with _naming(each.part.param):
-                found[index] = await work(each)
+    async def one(each: _Given) -> _T:
+        with _naming(each.part.param):
+            return await work(each)
 
-    async with open_work() as nursery:
-        for index, each in enumerate(given):
-            nursery.start_soon(one, index, each)
-    return [found[index] for index in range(len(given))]
+    return await all_of(one, given, at_once=FILES_AT_A_TIME)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ..callers import give_back
 from .allowance import Allowance
 
 _MAX_AUTO: Final = 4096
@@ -122,9 +123,7 @@ class Guard:
         if seat.is_spare:
             self._num_spare -= 1
             return
-        self._num_of[seat.address] -= 1
-        if not self._num_of[seat.address]:
-            del self._num_of[seat.address]
+        give_back(self._num_of, seat.address)
 
     def idle(self, seat: Seat, *, is_lingering: bool = False) -> None:
         """The connection waits for a request, and may be closed meanwhile to make room."""

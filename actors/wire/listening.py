@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import trio
 
+from ..callers import caller_by_address
 from .guard import Guard, Seat
 from .http11 import HttpConnection
 from .refusals import Refusals
@@ -126,7 +127,7 @@ class _Entrance:
             connected.close()
             return
         client = _plain(peer[0]), peer[1]
-        seat = self.guard.admit(_block_of(client[0]))
+        seat = self.guard.admit(caller_by_address(client[0]).name)
         if seat is None:
             connected.close()
             return
@@ -166,10 +167,3 @@ def _plain(address: str) -> str:
     """An IPv4 client is called so also where one socket listens to both kinds (`::`)."""
     mapped = ipaddress.IPv6Address(address).ipv4_mapped if ":" in address else None
     return str(mapped or address)
-
-
-def _block_of(address: str) -> str:
-    """What counts as one address: of IPv6 the 64 bits that one customer has to himself."""
-    if ":" not in address:
-        return address
-    return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))

@@ -34,14 +34,10 @@ class Wire:
         self._send_timeout_s = send_timeout_s
         self._unsent = bytearray()
         self._sending = trio.Lock()
-        self._is_broken = False
+        self.is_broken = False
+        """Nothing can be sent any more."""
         self.has_ended = False
         """The peer sends nothing more."""
-
-    @property
-    def is_broken(self) -> bool:
-        """Nothing can be sent any more."""
-        return self._is_broken
 
     async def receive(self, max_bytes: int = SLICE_BYTES) -> bytes:
         """Bytes from the peer, empty at its end of stream; cancelling loses none.
@@ -51,7 +47,7 @@ class Wire:
         try:
             data = await self._socket.recv(max_bytes)
         except (OSError, trio.ClosedResourceError) as error:
-            self._is_broken = True
+            self.is_broken = True
             raise trio.BrokenResourceError("the connection is broken") from error
         self.has_ended = not data
         return data
@@ -70,7 +66,7 @@ class Wire:
                 while self._unsent:
                     del self._unsent[: await self._send_some(bytes(self._unsent[:SLICE_BYTES]))]
             except (OSError, trio.ClosedResourceError) as error:
-                self._is_broken = True
+                self.is_broken = True
                 raise trio.BrokenResourceError("the connection is broken") from error
 
     async def _send_some(self, part: bytes) -> int:
@@ -100,16 +96,16 @@ class Wire:
         The kernel knows once it has sent the peer something and was told that nobody is there. No event tells
         that apart from the end of the stream, which is long known; so this asks now and then.
         """
-        if self._is_broken:  # closed here, for a standstill
+        if self.is_broken:  # closed here, for a standstill
             await trio.lowlevel.checkpoint()
             return
         poll = select.poll()
         poll.register(self._socket.fileno(), 0)
         pause_s = _POLL_S
-        while not (self._is_broken or poll.poll(0)):
+        while not (self.is_broken or poll.poll(0)):
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_POLL_S)
-        self._is_broken = True
+        self.is_broken = True
 
     async def finish(self, *, silence_s: float, total_s: float) -> None:
         """Close so that the peer can read our last words.
@@ -138,5 +134,5 @@ class Wire:
 
     def close(self) -> None:
         """Close. What waits in the kernel is still sent."""
-        self._is_broken = True
+        self.is_broken = True
         self._socket.close()

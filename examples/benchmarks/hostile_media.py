@@ -19,6 +19,7 @@ import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names as Resolver
 from sensorium.actors.live.sound import Sound, SoundActor, SoundConfig
 from sensorium.actors.media import MediaActor, MediaConfig, MediaHandle
+from sensorium.media.images import measure_image, prepare_image
+from sensorium.media.video import measure_video, prepare_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.errors import ClientError, FetchError
 from support.file_host import file_host
@@ -78,11 +81,12 @@ async def outcome(media: MediaHandle, file: Hostile) -> str:
     try:
         match file.kind:
             case "image":
-                await media.measure_image(file.data, PIXELS)
-                await media.prepare_image(file.data, PIXELS)
+                await media.measure(file.data, partial(measure_image, config=PIXELS), "image")
+                await media.prepare(file.data, partial(prepare_image, config=PIXELS), "image")
             case "video":
-                await media.measure_video(file.data, VideoConfig(pixels=PIXELS))
-                await media.prepare_video(file.data, VideoConfig(pixels=PIXELS))
+                config = VideoConfig(pixels=PIXELS)
+                await media.measure(file.data, partial(measure_video, config=config), "video")
+                await media.prepare(file.data, partial(prepare_video, config=config), "video")
             case "audio":
                 await media.decode(file.data)
     except ClientError as error:

@@ -51,5 +51,5 @@ async def test_the_longest_hold_is_exported_once() -> None:
 
 
 def value(metrics: Metrics) -> float:
-    lines = metrics.render().decode().splitlines()
+    lines = b"".join(metrics.parts()).decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("sensorium_loop_hold_seconds "))

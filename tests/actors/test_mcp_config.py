@@ -9,7 +9,7 @@ from sensorium.actors.option_checks import ConfigError
 
 def is_allowed(url: str, *allowed: str) -> bool:
     address = read_mcp_address(url)
-    return address is not None and McpConfig(allowed).is_allowed(address)
+    return address is not None and bool(McpConfig(allowed).allowed_as(address))
 
 
 @pytest.mark.parametrize(

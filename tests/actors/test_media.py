@@ -40,6 +40,7 @@ PIXELS = PixelConfig(
     mean=(0.5, 0.5, 0.5),
     std=(0.5, 0.5, 0.5),
 )
+AS_IMAGE = partial(prepare_image, config=PIXELS)
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +135,7 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
 async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tried_again() -> None:
     async with running(MediaConfig(max_workers=1, cpu_s=0.5)) as (actor, handle):
         with trio.fail_after(120), pytest.raises(MediaError, match="too much processor time") as refused:
-            await actor.measure(b"x", partial(operator.countOf, itertools.repeat(0)), "video")
+            await handle.measure(b"x", partial(operator.countOf, itertools.repeat(0)), "video")
         assert refused.value.param == "video"
         assert actor.statistics().num_jobs == actor.statistics().num_killed == 1
         assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2, "the next file goes on"
@@ -284,7 +285,7 @@ async def test_shutdown_ends_requests_in_flight_and_waiting() -> None:
 )
 async def test_impossible_options_are_named(options: dict[str, int], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        MediaConfig(**options)  # type: ignore[arg-type]
+        MediaConfig(**options)
 
 
 async def test_images_and_videos_are_prepared_in_workers() -> None:
@@ -293,16 +294,19 @@ async def test_images_and_videos_are_prepared_in_workers() -> None:
     Image.fromarray(pixels).save(buffer, "PNG")
     film = io.BytesIO()
     Image.fromarray(pixels).save(film, "GIF", save_all=True, append_images=[Image.fromarray(255 - pixels)])
+    as_video = partial(prepare_video, config=VideoConfig(pixels=PIXELS))
     async with running() as (_, handle):
-        item = await handle.prepare_image(buffer.getvalue(), PIXELS)
+        item = await handle.prepare(buffer.getvalue(), AS_IMAGE, "image")
         assert item == prepare_image(buffer.getvalue(), PIXELS)
-        video = await handle.prepare_video(film.getvalue(), VideoConfig(pixels=PIXELS))
-        assert video == prepare_video(film.getvalue(), VideoConfig(pixels=PIXELS))
+        video = await handle.prepare(film.getvalue(), as_video, "video")
+        assert video == as_video(film.getvalue())
         with pytest.raises(MediaError) as caught:
-            await handle.prepare_image(b"no image", PIXELS)
+            await handle.prepare(b"no image", AS_IMAGE, "image")
         assert caught.value.param == "image"
         with pytest.raises(TooLargeError):
-            await handle.prepare_image(buffer.getvalue(), PIXELS, ImageLimits(max_bytes=10))
+            await handle.prepare(
+                buffer.getvalue(), partial(AS_IMAGE, limits=ImageLimits(max_bytes=10)), "image"
+            )
         assert handle.statistics().num_jobs == 4
 
 
@@ -312,10 +316,10 @@ async def test_a_large_image_does_not_hold_the_loop() -> None:
     Image.new("RGB", (2048, 2048)).save(buffer, "PNG")
     config = replace(PIXELS, max_pixels=2048 * 2048)
     async with running(MediaConfig(max_workers=1)) as (_, handle):
-        await handle.prepare_image(buffer.getvalue(), PIXELS)
+        await handle.prepare(buffer.getvalue(), AS_IMAGE, "image")
         hold = LoopHold()
         trio.lowlevel.add_instrument(hold)
-        item = await handle.prepare_image(buffer.getvalue(), config)
+        item = await handle.prepare(buffer.getvalue(), partial(prepare_image, config=config), "image")
         trio.lowlevel.remove_instrument(hold)
     assert len(item.items[0].features.data) == 24 * 2048 * 2048
     assert hold.longest.seconds < 0.02, hold.longest

@@ -14,7 +14,17 @@ import trio
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from sensorium.actors.collectors import BY_SERVICE, ENGINE, INBOX, MEDIA, SOUND, TIMES
+from sensorium.actors.collectors import (
+    BY_SERVICE,
+    ENGINE,
+    FETCHES,
+    INBOX,
+    MEDIA,
+    MEDIA_CACHE,
+    POSTING,
+    SOUND,
+    TIMES,
+)
 from sensorium.actors.fetching.fetcher import FetchStatistics
 from sensorium.actors.kernel.actor import InboxStatistics
 from sensorium.actors.live.posting import PostingStatistics
@@ -51,7 +61,7 @@ def test_gauges_are_gauges_and_counters_count() -> None:
     assert not {"num_steps", "busy_s", "num_restarts"} & GAUGES
     metrics = Metrics()
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
-    metrics.add_media(MediaStatistics)
+    metrics.add(MEDIA, MediaStatistics)
     kinds = {metric.name.removeprefix("sensorium_"): metric.type for metric in collected(metrics)}
     for field, (name, _) in ENGINE.items():
         assert kinds[name] == ("gauge" if field in GAUGES else "counter")
@@ -65,7 +75,7 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
 ) -> None:
     engine, metrics = make_fake_engine(), Metrics()
     metrics.add_engine("fake", engine.statistics, engine.inboxes, kv_dtype="int8")
-    metrics.add_media(MediaActor().handle.statistics)
+    metrics.add(MEDIA, MediaActor().handle.statistics)
     assert value(metrics, "sensorium_inbox_depth", model="fake", actor="scheduler") is None, "not running yet"
     await nursery.start(engine.run)
     await engine.complete(request("a", max_tokens=5))
@@ -79,7 +89,7 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
         assert taken > 0
         assert value(metrics, "sensorium_inbox_refused_total", model="fake", actor=actor) == 0
     assert value(metrics, "sensorium_media_files_total") == 0
-    assert b"sensorium_inbox_depth" in metrics.render()
+    assert b"sensorium_inbox_depth" in b"".join(metrics.parts())
 
 
 async def test_a_scrape_tells_how_long_requests_took(
@@ -124,7 +134,7 @@ def test_a_metric_of_many_labels_comes_in_portions() -> None:
 
 def test_names_are_as_promtool_would_have_them() -> None:
     """The rules of `promtool check metrics`, over everything a server can export."""
-    text = full().render().decode()
+    text = b"".join(full().parts()).decode()
     families = list(text_string_to_metric_families(text))
     for family in families:
         exported = f"{family.name}_total" if family.type == "counter" else family.name
@@ -158,13 +168,13 @@ def test_the_manual_names_every_metric() -> None:
 def full() -> Metrics:
     """With one of everything, counted at least once."""
     metrics = Metrics()
-    metrics.add_sound(SoundStatistics)
-    metrics.add_posting(PostingStatistics)
-    metrics.add_fetcher(FetchStatistics)
-    metrics.add_media_cache(MediaCacheStatistics)
+    metrics.add(SOUND, SoundStatistics)
+    metrics.add(POSTING, PostingStatistics)
+    metrics.add(FETCHES, FetchStatistics)
+    metrics.add(MEDIA_CACHE, MediaCacheStatistics)
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
     metrics.add_process(os.getpid, lambda: 1)
-    metrics.add_media(MediaStatistics)
+    metrics.add(MEDIA, MediaStatistics)
     metrics.add_connections(ConnectionStatistics, lambda: {431: 1})
     metrics.requests.labels("/health", "200").inc()
     metrics.request_duration.labels("/health").observe(0.1)

@@ -21,7 +21,7 @@ from sensorium.engine.models.info import ModelInfo
 from sensorium.media.features import FeatureConfig, IncrementalLogMel
 from sensorium.media.hashing import encoder_item
 from sensorium.protocols.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
-from sensorium.protocols.transcript import Segment, Word
+from sensorium.protocols.transcript import Word
 from support.ctc.text import BLANK, END, CtcText
 
 
@@ -127,24 +127,6 @@ class CtcSpeech:
                 words.append(Word(text, round(start * frame_s, 3), round(end * frame_s, 3)))
         return tuple(words)
 
-    def segments(
-        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
-    ) -> tuple[Segment, ...]:
-        """All of it."""
-        if not answer.text:
-            return ()
-        end_s = offset_s + request.num_samples / self._features.sampling_rate
-        return (
-            Segment(
-                id=0,
-                seek=round(offset_s * 100),
-                start=offset_s,
-                end=end_s,
-                text=answer.text,
-                tokens=answer.token_ids,
-                temperature=0.0,
-                avg_logprob=0.0,
-                compression_ratio=1.0,
-                no_speech_prob=0.0,
-            ),
-        )
+    def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+        """All of them."""
+        return answer.token_ids

@@ -20,9 +20,8 @@ from sensorium.actors.speech.family import (
     RangeRequest,
 )
 from sensorium.actors.speech.model import Samples
-from sensorium.actors.speech.sentences import sentences
 from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Lane, SessionKey
-from sensorium.protocols.transcript import Segment, Word
+from sensorium.protocols.transcript import Word
 
 RANGE_SAMPLES = 16_000
 
@@ -166,18 +165,8 @@ class ScriptedFamily:
         self.timed.append(len(samples))
         return (Word(answer.text, 0.0, len(samples) / 16_000),)
 
-    def segments(
-        self, answer: RangeAnswer, words: Sequence[Word], request: RangeRequest, *, offset_s: float
-    ) -> tuple[Segment, ...]:
-        return sentences(
-            answer,
-            words,
-            token_ids=answer.token_ids,
-            bytes_of=self.facts.bytes_of,
-            temperature=0.0,
-            start_s=offset_s,
-            duration_s=request.num_samples / 16_000,
-        )
+    def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
+        return answer.token_ids
 
     def _place(self, items: Sequence[EncoderItem]) -> int:
         return int(items[0].content_hash) - 1

@@ -18,7 +18,7 @@ class Waiting:
         self.gone: list[int] = []
         self.num = 0
 
-    def come(self, address: Caller) -> Callable[[], None]:
+    def come(self, address: Caller) -> Callable[[], object]:
         number, self.num = self.num, self.num + 1
         return self.strangers.enter(address, lambda: self.gone.append(number))
 

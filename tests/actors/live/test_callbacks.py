@@ -13,6 +13,7 @@ import httpx
 import pytest
 import trio
 from sensorium.actors.call_config import CallConfig
+from sensorium.actors.fetching.http_get import Connections
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.live import callbacks
 from sensorium.actors.live.callbacks import Callback, read_address, signature
@@ -61,7 +62,9 @@ async def posting(
         port = listeners[0].socket.getsockname()[1]
         target = read_address(f"http://hooks.example:{port}/calls?x=1", config)
         names = Names(lambda *_: [host])
-        callback = Callback(target, config, names, lambda code, _: problems.append(code))
+        callback = Callback(
+            target, config, Connections(names, config.networks), lambda code, _: problems.append(code)
+        )
         async with trio.open_nursery() as running:
             running.start_soon(callback.run)
             yield callback, problems

@@ -3,8 +3,10 @@ what was encoded elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -16,8 +18,6 @@ from sensorium.actors.text.opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
-from sensorium.media.images import ImageLimits
-from sensorium.media.vision_config import PixelConfig
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from sensorium.protocols.embeds import Embeds
@@ -28,6 +28,8 @@ from support.text_folder import make_qwen3_folder
 from support.vision_files import grey_steps, movie, png
 from support.vl_folder import make_vl_folder
 from trio.testing import wait_all_tasks_blocked
+
+T = TypeVar("T")
 
 PICTURE = MediaPart("image", png(64, 80), "messages[0].content[0]")
 CLIP = MediaPart("video", movie(grey_steps(16)), "messages[0].content[0]")
@@ -201,12 +203,12 @@ class CrowdedOpener(ThreadOpener):
         self.callers.append(caller)
         return self
 
-    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+    async def measure(self, data: bytes, measuring: Callable[[bytes], T], what: str) -> T:
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
         await wait_all_tasks_blocked()
         self.num_open -= 1
-        return await super().measure_image(data, config, limits)
+        return await super().measure(data, measuring, what)
 
 
 async def test_one_request_opens_a_few_files_at_a_time_in_its_callers_name(vision: PromptBuilder) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -19,9 +21,6 @@ from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.media.decode import DecodedAudio, DecodeLimits
-from sensorium.media.images import ImageLimits
-from sensorium.media.video_container import VideoLimits
-from sensorium.media.vision_config import PixelConfig, VideoConfig
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from sensorium.protocols.errors import (
@@ -34,6 +33,8 @@ from sensorium.protocols.errors import (
 from sensorium.protocols.messages import MediaItems, MediaKind
 from support.asr_folder import make_asr_folder
 from support.vl_folder import make_vl_folder
+
+T = TypeVar("T")
 
 RATE = 16_000
 
@@ -162,11 +163,9 @@ class WatchingOpener(ThreadOpener):
         self.budget = budget
         self.seen: list[int] = []
 
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> MediaItems:
+    async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
         self.seen.append(self.budget.num_bytes)
-        return await super().prepare_image(data, config, limits)
+        return await super().prepare(data, prepare, what)
 
 
 async def test_memory_is_reserved_before_anything_is_decoded(vision: PromptBuilder) -> None:
@@ -248,25 +247,22 @@ class StuckOpener(ThreadOpener):
     def __init__(self) -> None:
         self.num_cancelled = 0
 
-    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
-        return 1
+    async def measure(self, data: bytes, measuring: Callable[[bytes], T], what: str) -> T:
+        return cast(T, 1)
 
-    async def measure_video(self, data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> int:
-        return 1
-
-    async def measure_audio(self, data: bytes, *, limits: DecodeLimits | None = None) -> float:
+    async def measure_audio(self, data: bytes, *, limits: DecodeLimits) -> float:
         return 1.0
 
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> MediaItems:
+    async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
+        if what == "video":
+            return await super().prepare(data, prepare, what)
         try:
             await trio.sleep_forever()
         finally:
             self.num_cancelled += 1
         raise AssertionError
 
-    async def decode(self, data: bytes, *, limits: DecodeLimits | None = None) -> DecodedAudio:
+    async def decode(self, data: bytes, *, limits: DecodeLimits) -> DecodedAudio:
         raise InternalError("ours")
 
 
@@ -310,15 +306,13 @@ class CountingOpener(ThreadOpener):
         self.num_measured = 0
         self.num_opened = 0
 
-    async def measure_image(self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None) -> int:
+    async def measure(self, data: bytes, measuring: Callable[[bytes], T], what: str) -> T:
         self.num_measured += 1
-        return await super().measure_image(data, config, limits)
+        return await super().measure(data, measuring, what)
 
-    async def prepare_image(
-        self, data: bytes, config: PixelConfig, limits: ImageLimits | None = None
-    ) -> MediaItems:
+    async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
         self.num_opened += 1
-        return await super().prepare_image(data, config, limits)
+        return await super().prepare(data, prepare, what)
 
 
 def remembering(vision: PromptBuilder) -> tuple[Prompter, CountingOpener]:

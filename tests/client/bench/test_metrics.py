@@ -66,7 +66,7 @@ def test_the_servers_own_names_are_the_ones_read() -> None:
         busy_s=1.0,
     )
     metrics.add_engine("m", lambda: counted)
-    after = parse_metrics(metrics.render().decode())
+    after = parse_metrics(b"".join(metrics.parts()).decode())
     work = work_between({}, after, 1.0)
     assert work is not None
     assert len(work.per_audio_s) == 8
