@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from .body import Encoded, check_range, decoder, refuse, renamed, unsupported
+from .body import Encoded, check_range, decoder, missing, refuse, renamed, unsupported
 from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
 from .chat_content import ChatMessage
 from .errors import BadRequestError
@@ -231,7 +231,7 @@ def parse_response(body: Encoded) -> AskedResponse:
     check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if isinstance(request.input, UnsetType):
-        raise BadRequestError("`input` is missing.", param="input", code="missing_required_parameter")
+        raise missing("input")
     check_include(request.include or ())
     effort = None if request.reasoning is None else request.reasoning.effort
     if effort not in (None, *EFFORTS):
@@ -328,11 +328,7 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
         case TextFormat(type="json_schema", schema=Raw()):
             return ResponseFormat("json_schema", JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
         case TextFormat(type="json_schema"):
-            raise BadRequestError(
-                "`text.format.schema` is missing.",
-                param="text.format.schema",
-                code="missing_required_parameter",
-            )
+            raise missing("text.format.schema")
     raise refuse("text.format.type", wanted.type, "text, json_object, json_schema")
 
 
