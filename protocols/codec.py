@@ -26,7 +26,6 @@ from .realtime import (
     InputAudioBufferFlush,
     InvalidEvent,
     ServerEvent,
-    SessionResume,
     SessionUpdate,
 )
 from .realtime_dialogue import (
@@ -37,7 +36,7 @@ from .realtime_dialogue import (
 )
 from .realtime_dialogue_session import DialoguePatch
 from .realtime_items import ClientItemId, read_input, read_item
-from .realtime_lifecycle import SentEvent
+from .realtime_lifecycle import SentEvent, SessionResume
 from .realtime_responses import ResponseCancel, ResponseCreate, ResponseWish
 from .realtime_session import SessionPatch
 from .realtime_video import VideoClientEvent

@@ -28,7 +28,7 @@ from .realtime_lifecycle import (
 from .realtime_responses import ResponseCancel, ResponseCreate, ResponseEvent
 from .realtime_session import SessionPatch, SessionView
 from .realtime_video import VideoClientEvent, VideoEvent
-from .transcript import Segment, Word
+from .transcript import Word
 from .transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 
 DIALOGUE_CLIENT_EVENTS: Final = frozenset(
@@ -306,44 +306,3 @@ ServerEvent = (
     | VideoEvent
     | Error
 )
-
-__all__ = [
-    "DIALOGUE_CLIENT_EVENTS",
-    "UNSUPPORTED_CLIENT_EVENTS",
-    "ClientEvent",
-    "ConversationItemAdded",
-    "ConversationItemDone",
-    "ConversationItemInputAudioTranscriptionCompleted",
-    "ConversationItemInputAudioTranscriptionDelta",
-    "ConversationItemInputAudioTranscriptionFailed",
-    "ConversationItemInputAudioTranscriptionSegment",
-    "DetectedLanguage",
-    "DurationUsage",
-    "Error",
-    "ErrorDetail",
-    "InputAudioBufferAppend",
-    "InputAudioBufferBackpressure",
-    "InputAudioBufferClear",
-    "InputAudioBufferCleared",
-    "InputAudioBufferCommit",
-    "InputAudioBufferCommitted",
-    "InputAudioBufferFlush",
-    "InputAudioBufferFlushed",
-    "InputAudioBufferSpeechStarted",
-    "InputAudioBufferSpeechStopped",
-    "InputAudioBufferUtteranceEnded",
-    "InvalidEvent",
-    "LogProb",
-    "Segment",
-    "ServerEvent",
-    "SessionCreated",
-    "SessionExpiring",
-    "SessionPatch",
-    "SessionResume",
-    "SessionResumed",
-    "SessionUpdate",
-    "SessionUpdated",
-    "SessionView",
-    "TokenUsage",
-    "Word",
-]

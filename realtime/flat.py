@@ -43,7 +43,6 @@ from ..protocols.realtime import (
     ServerEvent,
     SessionUpdate,
     SessionUpdated,
-    TokenUsage,
 )
 from ..protocols.realtime_session import (
     AudioPatch,
@@ -53,6 +52,7 @@ from ..protocols.realtime_session import (
     SessionPatch,
     TranscriptionPatch,
 )
+from ..protocols.transcript_view import TokenUsage
 from .continuation import continuation, joint
 from .effects import Effect, Send
 from .events import SessionEvent

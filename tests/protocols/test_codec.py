@@ -35,12 +35,17 @@ from sensorium.protocols.realtime import (
     InputAudioBufferCommit,
     InputAudioBufferFlush,
     InvalidEvent,
-    SessionPatch,
     SessionUpdate,
 )
 from sensorium.protocols.realtime_dialogue_session import DialoguePatch
 from sensorium.protocols.realtime_responses import ResponseWish
-from sensorium.protocols.realtime_session import AudioPatch, InputPatch, ServerVadPatch, TranscriptionPatch
+from sensorium.protocols.realtime_session import (
+    AudioPatch,
+    InputPatch,
+    ServerVadPatch,
+    SessionPatch,
+    TranscriptionPatch,
+)
 
 
 def update(audio_input: dict[str, Any]) -> dict[str, Any]:
