@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, given, refuse, unsupported
-from .chat import ChatRequest, Conversation, chat_conversation
+from .chat import ChatRequest, Conversation, chat_conversation, check_forced
 from .chat_content import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -34,6 +34,7 @@ from .media_wish import ProcessorKwargs
 from .message_config import OutputConfig, check_context_management, effort_of, form_of
 from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
+from .unserved import check_unserved
 
 _MAX_TOKENS: Final = 2**31 - 1
 UNSERVED: Final = ("container", "mcp_servers", "output_format", "thread")
@@ -189,19 +190,12 @@ def parse_message_count(body: Encoded) -> AskedMessage:
 
 
 def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
-    for name in UNSERVED:
-        asked = getattr(request, name)
-        if isinstance(asked, Raw) and bytes(asked) != b"null":
-            raise unsupported(name, "is not served")
+    check_unserved(request, dict.fromkeys(UNSERVED, ()))
     check_context_management(request.context_management)
     tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
     with _own_names():
         use = _tool_use(tools, request.tool_choice)
-    if use.is_forced and chat.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
-        )
+    check_forced(chat, is_forced=use.is_forced)
     messages = (*_system(request.system), *_read_messages(request.messages))
     last = messages[-1]
     if last.role == "assistant" and last.content and "tool_calls" not in last.extra:

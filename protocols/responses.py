@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from .body import Encoded, check_range, decoder, missing, refuse, renamed, unsupported
-from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
+from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation, check_forced
 from .chat_content import ChatMessage
 from .errors import BadRequestError
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
@@ -32,7 +32,7 @@ from .media_wish import ProcessorKwargs
 from .response_input import ReadInput, read_input
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from .tools import Tool, nested, read_functions
-from .unserved import SERVICE_TIERS
+from .unserved import SERVICE_TIERS, check_unserved
 
 MAX_METADATA: Final = 16
 _MAX_METADATA_NAME: Final = 64
@@ -40,21 +40,19 @@ _MAX_METADATA_VALUE: Final = 512
 _MAX_TOKENS: Final = 2**31 - 1
 INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
 """Of these the second changes nothing: what is thought is sent as it is."""
-_DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
+_UNSERVED: Final[dict[str, tuple[str, ...]]] = {
+    "access_programs": (),
+    "context_management": (),
+    "conversation": (),
+    "image": (),
+    "moderation": (),
+    "prompt": (),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": (),
     "truncation": ('"disabled"',),
     "service_tier": SERVICE_TIERS,
 }
-_UNSERVED: Final = (
-    "access_programs",
-    "context_management",
-    "conversation",
-    "image",
-    "moderation",
-    "prompt",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    *_DONE_ANYWAY,
-)
+"""Fields, and what they may say all the same."""
 _Field = Raw | UnsetType
 _NO_HOSTED: Final[Mapping[str, HostedTool]] = {}
 
@@ -227,7 +225,7 @@ def parse_response(body: Encoded) -> AskedResponse:
     """Read and check a body, as far as that needs no model and no other response. Raises BadRequestError
     naming the field."""
     request = _decode(body, "")
-    _check_unserved(request)
+    check_unserved(request, _UNSERVED)
     check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if isinstance(request.input, UnsetType):
@@ -248,12 +246,7 @@ def parse_response(body: Encoded) -> AskedResponse:
     chat = _as_chat(request, effort)
     with renamed(FIELD_NAMES):
         check_common(chat)
-    is_forced = request.tool_choice not in (None, "none", "auto")
-    if is_forced and chat.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
-        )
+    check_forced(chat, is_forced=request.tool_choice not in (None, "none", "auto"))
     read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []
     return AskedResponse(request, _said(request), read, items, chat, functions, servers)
@@ -264,19 +257,6 @@ def check_include(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name not in INCLUDES:
             raise refuse(f"include[{index}]", name, ", ".join(INCLUDES))
-
-
-def _check_unserved(request: ResponsesRequest) -> None:
-    for name in _UNSERVED:
-        asked = getattr(request, name)
-        if isinstance(asked, Raw) and bytes(asked).decode(errors="replace").strip() not in (
-            "null",
-            *_DONE_ANYWAY.get(name, ()),
-        ):
-            allowed = _DONE_ANYWAY.get(name)
-            raise unsupported(
-                name, f"is not served here, but as {allowed[0]}" if allowed else "is not served"
-            )
 
 
 def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
