@@ -155,7 +155,7 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     try:
         event = decoder.decode(frame)
     except MALFORMED as error:
-        return explain(frame, error, decoder.type, answers=answers)
+        return explain(frame, error, decoder.type)
     return _openai_event(event, frame, answers=answers)
 
 
