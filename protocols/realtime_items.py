@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .body import decoder, given, missing, refuse
-from .chat_content import read_arguments
+from .chat_content import TextPart, read_arguments
 from .data_uri import read_base64, read_data_uri
 from .errors import BadRequestError
 
@@ -97,15 +97,8 @@ ConversationItem = Message | FunctionCallItem | FunctionCallOutputItem
 
 
 @dataclass(frozen=True, slots=True)
-class TextGiven:
-    """A part that is text."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageGiven:
-    """A part that is an encoded picture."""
+class Picture:
+    """An encoded image."""
 
     data: bytes
     detail: ImageDetail = "auto"
@@ -120,23 +113,23 @@ class AudioGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class CallGiven:
-    """A call of a tool, made earlier; `arguments` are a JSON object."""
+class Call:
+    """A call of a tool; `arguments` are a JSON object, and there once the model has written them."""
 
     call_id: str
     name: str
-    arguments: str
+    arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OutputGiven:
+class CallOutput:
     """What a call gave."""
 
     call_id: str
     output: str
 
 
-PartGiven = TextGiven | ImageGiven | AudioGiven | CallGiven | OutputGiven
+PartGiven = TextPart | Picture | AudioGiven | Call | CallOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +216,10 @@ def _new_item(item: _Item, param: str, allowed: str) -> NewItem:
             call_id = _short(item.call_id, f"{param}.call_id")
             arguments = given(item.arguments, f"{param}.arguments")
             read_arguments(arguments, f"{param}.arguments")
-            call = CallGiven(call_id, _short(item.name, f"{param}.name"), arguments)
+            call = Call(call_id, _short(item.name, f"{param}.name"), arguments)
             return NewItem("assistant", (call,), _id(item.id, param), param)
         case "function_call_output":
-            output = OutputGiven(
+            output = CallOutput(
                 _short(item.call_id, f"{param}.call_id"), given(item.output, f"{param}.output")
             )
             return NewItem("user", (output,), _id(item.id, param), param)
@@ -272,12 +265,12 @@ def _part(raw: Raw, role: ItemRole, param: str) -> PartGiven:
     match part.type:
         case "input_image":
             data = read_data_uri(_file(part.image_url, f"{param}.image_url"), f"{param}.image_url")
-            return ImageGiven(data, part.detail or "auto")
+            return Picture(data, part.detail or "auto")
         case "input_audio":
             audio = _file(part.audio, f"{param}.audio")
             return AudioGiven(read_base64(audio, f"{param}.audio"), part.transcript or None)
         case _:
-            return TextGiven(given(part.text, f"{param}.text"))
+            return TextPart(given(part.text, f"{param}.text"))
 
 
 def _file(value: Raw | UnsetType, param: str) -> Raw:

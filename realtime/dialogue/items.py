@@ -16,6 +16,8 @@ from ...protocols.errors import BadRequestError
 from ...protocols.messages import ItemId
 from ...protocols.realtime_dialogue import ROOT
 from ...protocols.realtime_items import (
+    Call,
+    CallOutput,
     ConversationItem,
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -27,9 +29,10 @@ from ...protocols.realtime_items import (
     ItemStatus,
     Message,
     OutputTextContent,
+    Picture,
 )
 from .config import DialogueConfig
-from .parts import Call, CallOutput, Clip, ItemPart, Picture, Sound
+from .parts import Clip, ItemPart, Sound
 
 _FULL: Final = "conversation_full"
 
