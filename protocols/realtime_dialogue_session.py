@@ -20,7 +20,6 @@ from .realtime_session import (
     TranscriptionView,
     TurnDetectionView,
 )
-from .realtime_video_session import VideoPatch, VideoView
 
 MAX_OUTPUT_TOKENS: Final = 2**31 - 1
 OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
@@ -66,6 +65,25 @@ class ReasoningPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """`session.reasoning`: how much a model thinks before it answers, where its template can say it."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class VideoPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """`session.video` (extension) of an update: how long live frames are remembered, and which are worth it.
+
+    `min_change` is how much a frame must differ from the last one that was kept, from 0 (keep all) to 1.
+    """
+
+    retention_s: Annotated[float, Meta(ge=1.0, le=86_400.0)] | UnsetType | None = UNSET
+    retention_tokens: Annotated[int, Meta(ge=1, lt=2**31)] | UnsetType | None = UNSET
+    min_change: Annotated[float, Meta(ge=0.0, le=1.0)] | UnsetType | None = UNSET
+
+
+class VideoView(Struct, frozen=True):
+    """`session.video` in force."""
+
+    retention_s: float
+    retention_tokens: int
+    min_change: float
 
 
 class DialogueAudioPatch(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 All of this is an extension of OpenAI's dialect, named in `session.capabilities` (`input_image_buffer`, whose
 name is Qwen's). What happens to frames is `realtime/dialogue/video.py`;
-the session's settings about them are in `protocols/realtime_video_session.py`.
+the session's settings about them are in `protocols/realtime_dialogue_session.py`.
 """
 
 from __future__ import annotations

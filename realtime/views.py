@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from ..protocols.realtime_dialogue_session import DialogueAudioView, DialogueLimitsView, DialogueView
 from ..protocols.realtime_session import LimitsView, SessionView
-from ..protocols.realtime_video_session import VideoView
 from .config import SessionConfig
 from .dialogue.settings import DialogueSettings
 from .settings import SessionSettings
@@ -80,7 +79,7 @@ def session_view(
         top_p=UNSET if answers.top_p is None else answers.top_p,
         seed=UNSET if answers.seed is None else answers.seed,
         audio=DialogueAudioView(settings.input_view()),
-        video=VideoView(**msgspec.structs.asdict(dialogue.video)) if sees else UNSET,
+        video=dialogue.video if sees else UNSET,
         include=settings.include_view(),
         limits=DialogueLimitsView(
             **msgspec.structs.asdict(limits),

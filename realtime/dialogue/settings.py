@@ -12,10 +12,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...protocols.errors import BadRequestError
-from ...protocols.realtime_dialogue_session import DialoguePatch, ReasoningPatch, Truncation
+from ...protocols.realtime_dialogue_session import (
+    DialoguePatch,
+    ReasoningPatch,
+    Truncation,
+    VideoPatch,
+    VideoView,
+)
 from ...protocols.realtime_responses import ResponseWish
 from ...protocols.realtime_session import AudioPatch, SessionPatch
-from ...protocols.realtime_video_session import VideoPatch
 from ..wishes import either
 from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
@@ -33,29 +38,12 @@ class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningPatch = ReasoningPatch()
 
 
-class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long frames are remembered, and which are worth it."""
-
-    retention_s: float
-    retention_tokens: int
-    min_change: float
-
-    @classmethod
-    def of(cls, config: DialogueConfig) -> VideoSettings:
-        """As the operator has it."""
-        return cls(
-            retention_s=config.video.retention_s,
-            retention_tokens=min(config.video.retention_tokens, config.max_retention_tokens),
-            min_change=config.video.min_change,
-        )
-
-
 class DialogueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a client can change beside how audio comes in, in force."""
 
     answers: AnswerSettings = AnswerSettings()
     truncation: Truncation = "auto"
-    video: VideoSettings
+    video: VideoView
 
 
 def audio_patch(patch: DialoguePatch) -> SessionPatch:
@@ -81,9 +69,18 @@ def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfi
     )
 
 
+def initial_video(config: DialogueConfig) -> VideoView:
+    """How long frames are remembered, and which are worth it, as the operator has it."""
+    return VideoView(
+        retention_s=config.video.retention_s,
+        retention_tokens=min(config.video.retention_tokens, config.max_retention_tokens),
+        min_change=config.video.min_change,
+    )
+
+
 def initial_settings(config: DialogueConfig) -> DialogueSettings:
     """A session before any update of its client."""
-    return merge(DialogueSettings(video=VideoSettings.of(config)), config.initial, config)
+    return merge(DialogueSettings(video=initial_video(config)), config.initial, config)
 
 
 def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueConfig) -> AnswerSettings:
@@ -128,15 +125,13 @@ def _answers(
     )
 
 
-def _video(
-    current: VideoSettings, patch: VideoPatch | UnsetType | None, config: DialogueConfig
-) -> VideoSettings:
-    default = VideoSettings.of(config)
+def _video(current: VideoView, patch: VideoPatch | UnsetType | None, config: DialogueConfig) -> VideoView:
+    default = initial_video(config)
     if patch is UNSET:
         return current
     if patch is None:
         return default
-    return VideoSettings(
+    return VideoView(
         retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
         retention_tokens=min(
             either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
