@@ -6,7 +6,6 @@ these of an answer.
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 from .chat_answers import TokenLogprob
@@ -177,9 +176,3 @@ ResponseEvent = (
     | McpArgumentsDelta
     | McpArgumentsDone
 )
-
-
-def event_frame(event: ResponseEvent) -> bytes:
-    """One server-sent event, named by its type."""
-    name = event.__struct_config__.tag
-    return b"event: %s\ndata: %s\n\n" % (str(name).encode(), msgspec.json.encode(event))
