@@ -72,8 +72,6 @@ _AUDIO: Final = SessionUpdate(
 class _Utterance:
     """What was said between two final commits."""
 
-    __slots__ = ("failed", "is_final", "num_input", "num_output", "num_pending", "parts")
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.num_pending = 0

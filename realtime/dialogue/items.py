@@ -41,24 +41,6 @@ class Item:
     """A message, a call of a tool, or what that gave; live video, a call and what it gave are an item's only
     part. `waits`: something must come before it can be used."""
 
-    __slots__ = (
-        "_message",
-        "_parts",
-        "call",
-        "clip",
-        "id",
-        "is_hidden",
-        "is_leaving",
-        "num_chars",
-        "num_file_bytes",
-        "num_media_tokens",
-        "opening",
-        "output",
-        "role",
-        "status",
-        "waits",
-    )
-
     def __init__(
         self,
         item_id: ItemId,
