@@ -10,16 +10,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from .realtime_dialogue_session import (
-    AskedModality,
-    Instructions,
-    Modality,
-    OutputTokens,
-    ReasoningPatch,
-    Seed,
-    Temperature,
-    TopP,
-)
+from .realtime_dialogue_session import AnswerPatch, Modality
 from .realtime_items import ConversationItem, ItemReference, NewItem
 from .realtime_lifecycle import NumberedEvent, SentEvent
 
@@ -37,27 +28,16 @@ EndReason = Literal["turn_detected", "client_cancelled", "max_output_tokens"]
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class ResponseWish(Struct, frozen=True, forbid_unknown_fields=True):
+class ResponseWish(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`response` of a `response.create`. What is not given is as in the session.
 
-    `temperature`, `top_p` and `seed` are extensions. `audio` would be about speech out, which there is none.
+    `audio` would be about speech out, which there is none.
     """
 
     conversation: str | UnsetType | None = UNSET
     input: Annotated[list[Raw], Meta(max_length=MAX_INPUT)] | UnsetType | None = UNSET
-    instructions: Instructions | UnsetType | None = UNSET
-    max_output_tokens: OutputTokens | UnsetType | None = UNSET
     metadata: Metadata | UnsetType | None = UNSET
-    output_modalities: list[AskedModality] | UnsetType | None = UNSET
-    tools: Raw | UnsetType = UNSET
-    tool_choice: Raw | UnsetType = UNSET
-    parallel_tool_calls: bool | UnsetType | None = UNSET
     audio: Raw | UnsetType = UNSET
-    reasoning: ReasoningPatch | UnsetType | None = UNSET
-    temperature: Temperature | UnsetType | None = UNSET
-    top_p: TopP | UnsetType | None = UNSET
-    seed: Seed | UnsetType | None = UNSET
-    prompt: UnsetType | None = UNSET
 
     @property
     def is_apart(self) -> bool:

@@ -15,7 +15,6 @@ from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samp
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import KEYWORD_BOOST
-from ..protocols.realtime_dialogue_session import DialogueInputView
 from ..protocols.realtime_session import (
     AudioView,
     Delay,
@@ -111,22 +110,13 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             silence=ms_to_samples(silence_ms),
         )
 
-    def input_view(self) -> DialogueInputView:
-        """As shown to the client; no transcription where the session does not listen."""
-        return DialogueInputView(
-            format=_format_view(self.format),
-            transcription=self._transcription_view() if self.model else None,
-            turn_detection=self.turn_detection,
-        )
-
     def audio_view(self) -> AudioView:
-        """The same, of a session that transcribes."""
-        view = self.input_view()
+        """As shown to the client; no transcription where the session does not listen."""
         return AudioView(
             InputView(
-                view.format,
-                self._transcription_view(),
-                view.turn_detection,
+                _format_view(self.format),
+                self._transcription_view() if self.model else None,
+                self.turn_detection,
                 multichannel=self.multichannel or UNSET,
             )
         )

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ...protocols.errors import BadRequestError
 from ...protocols.realtime_dialogue_session import (
+    AnswerPatch,
     DialoguePatch,
     ReasoningPatch,
     Truncation,
@@ -20,7 +21,7 @@ from ...protocols.realtime_dialogue_session import (
     VideoView,
 )
 from ...protocols.realtime_responses import ResponseWish
-from ...protocols.realtime_session import AudioPatch, SessionPatch
+from ...protocols.realtime_session import SessionPatch
 from ..wishes import either
 from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
@@ -48,10 +49,7 @@ class DialogueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def audio_patch(patch: DialoguePatch) -> SessionPatch:
     """The part of a patch that is about audio coming in, as every kind of session has it."""
-    audio: AudioPatch | UnsetType | None = UNSET
-    if patch.audio is not UNSET:
-        audio = None if patch.audio is None else AudioPatch(patch.audio.input)
-    return SessionPatch(audio=audio, include=patch.include)
+    return SessionPatch(audio=patch.audio, include=patch.include)
 
 
 def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
@@ -95,7 +93,7 @@ def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueC
 
 def _answers(
     current: AnswerSettings,
-    patch: DialoguePatch | ResponseWish,
+    patch: AnswerPatch,
     default: AnswerSettings,
     config: DialogueConfig,
     param: str,
