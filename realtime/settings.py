@@ -39,7 +39,7 @@ from ..protocols.transcript import TranscriptionOptions
 from .config import SessionConfig
 from .endings import Ending
 from .turns import TurnDetectorConfig
-from .wishes import INPUT, check_model, either, served_model, unsupported, wished_options
+from .wishes import INPUT, check_model, either, merged, served_model, unsupported, wished_options
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
@@ -285,23 +285,5 @@ def _turn_detection(
         return current
     if patch is None:
         return None
-    if isinstance(patch, SemanticVadPatch):
-        semantic = current if isinstance(current, SemanticVadView) else SemanticVadView("auto")
-        return SemanticVadView(
-            either(patch.eagerness, semantic.eagerness, "auto"),
-            either(patch.create_response, semantic.create_response, UNSET),
-            either(patch.interrupt_response, semantic.interrupt_response, UNSET),
-        )
-    return _server_vad(current if isinstance(current, ServerVadView) else DEFAULT_VAD, patch)
-
-
-def _server_vad(current: ServerVadView, patch: ServerVadPatch) -> ServerVadView:
-    default = DEFAULT_VAD
-    return ServerVadView(
-        either(patch.threshold, current.threshold, default.threshold),
-        either(patch.prefix_padding_ms, current.prefix_padding_ms, default.prefix_padding_ms),
-        either(patch.silence_duration_ms, current.silence_duration_ms, default.silence_duration_ms),
-        None,
-        either(patch.create_response, current.create_response, UNSET),
-        either(patch.interrupt_response, current.interrupt_response, UNSET),
-    )
+    default = SemanticVadView("auto") if isinstance(patch, SemanticVadPatch) else DEFAULT_VAD
+    return merged(current if isinstance(current, type(default)) else default, patch, default)

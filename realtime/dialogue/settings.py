@@ -22,7 +22,7 @@ from ...protocols.realtime_dialogue_session import (
 )
 from ...protocols.realtime_responses import ResponseWish
 from ...protocols.realtime_session import SessionPatch
-from ..wishes import either
+from ..wishes import either, merged
 from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
 
@@ -102,25 +102,16 @@ def _answers(
     if "audio" in modalities and not config.audio_as_text:
         where = f"{param}.output_modalities[{modalities.index('audio')}]"
         raise BadRequestError(f"`{where}`: answers are text here; allowed: text", param=where)
-    return AnswerSettings(
-        instructions=either(patch.instructions, current.instructions, default.instructions),
-        max_output_tokens=either(
-            patch.max_output_tokens, current.max_output_tokens, default.max_output_tokens
-        ),
-        temperature=either(patch.temperature, current.temperature, default.temperature),
-        top_p=either(patch.top_p, current.top_p, default.top_p),
-        seed=either(patch.seed, current.seed, default.seed),
-        reasoning=either(patch.reasoning, current.reasoning, default.reasoning),
-        tools=merge_tools(
-            current.tools,
-            default.tools,
-            patch.tools,
-            patch.tool_choice,
-            patch.parallel_tool_calls,
-            param=param,
-            calls_tools=config.calls_tools,
-        ),
+    tools = merge_tools(
+        current.tools,
+        default.tools,
+        patch.tools,
+        patch.tool_choice,
+        patch.parallel_tool_calls,
+        param=param,
+        calls_tools=config.calls_tools,
     )
+    return msgspec.structs.replace(merged(current, patch, default), tools=tools)
 
 
 def _video(current: VideoView, patch: VideoPatch | UnsetType | None, config: DialogueConfig) -> VideoView:
@@ -129,11 +120,6 @@ def _video(current: VideoView, patch: VideoPatch | UnsetType | None, config: Dia
         return current
     if patch is None:
         return default
-    return VideoView(
-        retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
-        retention_tokens=min(
-            either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
-            config.max_retention_tokens,
-        ),
-        min_change=either(patch.min_change, current.min_change, default.min_change),
-    )
+    video = merged(current, patch, default)
+    most = min(video.retention_tokens, config.max_retention_tokens)
+    return msgspec.structs.replace(video, retention_tokens=most)
