@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
+from ..protocols.audio import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import KEYWORD_BOOST
@@ -53,11 +53,7 @@ SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
 """`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
 "unknown" holds until the words before the pause have been understood."""
 
-_ENCODINGS: Final[dict[str, Encoding]] = {
-    "audio/pcm": "pcm16",
-    "audio/pcmu": "pcmu",
-    "audio/pcma": "pcma",
-}
+_ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"
 """The field, for messages."""
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
@@ -269,7 +265,7 @@ def _format_view(audio_format: InputFormat) -> FormatView:
     if isinstance(audio_format, ContainerFormat):
         return FormatView(audio_format.type, channels=audio_format.num_channels or UNSET)
     encoding = audio_format.encoding
-    wire_type = next((name for name, known in _ENCODINGS.items() if known == encoding), "audio/pcm")
+    wire_type = WIRE_TYPES.get(encoding, "audio/pcm")
     return FormatView(
         wire_type,
         audio_format.rate if wire_type == "audio/pcm" else UNSET,
