@@ -246,10 +246,17 @@ def parse_response(body: Encoded) -> AskedResponse:
     chat = _as_chat(request, effort)
     with renamed(FIELD_NAMES):
         check_common(chat)
-    check_forced(chat, is_forced=request.tool_choice not in (None, "none", "auto"))
+    check_forced(chat, is_forced=_is_forced(request.tool_choice))
     read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []
     return AskedResponse(request, _said(request), read, items, chat, functions, servers)
+
+
+def _is_forced(choice: str | dict[str, Any] | None) -> bool:
+    """Whether a checked `tool_choice` has the answer be calls."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return choice.get("mode") == "required"
+    return choice not in (None, "none", "auto")
 
 
 def check_include(names: Sequence[str]) -> None:
