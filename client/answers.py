@@ -51,16 +51,6 @@ class AnswerLog:
         return self.error is not None and self.response_id is not None
 
     @property
-    def text(self) -> str:
-        """All of it so far."""
-        return "".join(self.pieces)
-
-    @property
-    def usage(self) -> ResponseUsage | None:
-        """What it read and wrote until it ended; None before its end, and where the model read nothing."""
-        return None if self.response is None else self.response.usage
-
-    @property
     def status(self) -> str:
         """in_progress, completed, incomplete, cancelled or failed."""
         if self.response is not None:
@@ -107,12 +97,12 @@ class AnswerState:
     def usage(self) -> ResponseUsage | None:
         """What was read and written, and how much of it was there already; None before its end, and
         where the model read nothing."""
-        return self._log.usage
+        return None if self.response is None else self.response.usage
 
     @property
     def calls(self) -> list[FunctionCall]:
         """The tools that it calls, once it is over."""
-        output = [] if self._log.response is None else self._log.response.output
+        output = [] if self.response is None else self.response.output
         return [item for item in output if isinstance(item, FunctionCall)]
 
     @property

@@ -5,7 +5,7 @@ Same methods as `client/client.py`, from the same requests. Read next: `client/a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -54,17 +54,7 @@ Shell = TypeVar("Shell", bound=AsyncLiveShell)
 
 class AsyncClient:
     """Talks to one server. Usable from several tasks of one event loop; `close` it, or use it as a context
-    manager.
-
-    `base_url` and `api_key` default to SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then to a server on
-    this machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the
-    server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
-    slow.
-
-    `max_retries` is how often a request is sent again, or a live session's connection opened again, that
-    found no server, or one that is overloaded or failed; `headers` go with every request and handshake.
-    `http_client` (proxies, certificates) is used for all but live sessions, with `timeout`, and stays yours
-    to close.
+    manager. The arguments, and what methods raise, are those of `Client`.
     """
 
     def __init__(
@@ -182,7 +172,7 @@ class AsyncClient:
         async with anyio.create_task_group() as tasks:
             session = make(tasks)
             try:
-                await self._connect(session)
+                await self._tried(partial(self._connect, session))
                 await session.open()
                 yield session
                 await session.close(CLOSE_TIMEOUT_S)
@@ -195,15 +185,8 @@ class AsyncClient:
             raise raised
 
     async def _connect(self, session: AsyncLiveShell) -> None:
-        retries = Retries(self.options, is_repeatable=True)
-        while True:
-            try:
-                with readable_connect_errors(self.options):
-                    await session.connect()
-                return
-            except SDKError as error:
-                wait_s = retries.wait_s(error)
-            await anyio.sleep(wait_s)
+        with readable_connect_errors(self.options):
+            await session.connect()
 
     async def models(self) -> list[Model]:
         """The models the server offers."""
@@ -236,14 +219,17 @@ class AsyncClient:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    async def _ask(self, call: Call[T]) -> T:
-        retries = Retries(self.options, is_repeatable=call.is_repeatable)
+    async def _tried(self, attempt: Callable[[], Awaitable[T]], *, is_repeatable: bool = True) -> T:
+        retries = Retries(self.options, is_repeatable=is_repeatable)
         while True:
             try:
-                return await self._ask_once(call)
+                return await attempt()
             except SDKError as error:
                 wait_s = retries.wait_s(error)
             await anyio.sleep(wait_s)
+
+    async def _ask(self, call: Call[T]) -> T:
+        return await self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
 
     async def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options):

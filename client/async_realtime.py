@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -76,13 +76,16 @@ class AsyncRealtimeSession(AsyncLiveShell):
         return self
 
     async def __anext__(self) -> Event:
+        return await self._next(self._receive)
+
+    async def _next(self, receive: Callable[[], Awaitable[list[Event]]]) -> Event:
         while not self._pending:
             if self._core.finished:
                 raise StopAsyncIteration
             if self._core.needs_fence:
                 await self._send(self._core.clear)
             try:
-                self._pending.extend(await self._receive())
+                self._pending.extend(await receive())
             except LeftError:
                 raise StopAsyncIteration from None
         return self._pending.popleft()
@@ -103,33 +106,27 @@ class _Transcription:
         return self
 
     async def __anext__(self) -> Event:
-        core = self._session._core
         if not self._started:
             self._started = True
-            core.begin()
+            self._session._core.begin()
             self._session._tasks.start_soon(self._send_all)
-        pending = self._session._pending
-        while not pending:
+        try:
+            return await self._session._next(self._receive)
+        except StopAsyncIteration:
             if self._error is not None:
-                raise self._error
-            if core.finished:
-                raise StopAsyncIteration
-            if core.needs_fence:
-                await self._session._send(core.clear)
-            try:
-                with anyio.CancelScope() as self._receiving:
-                    pending.extend(await self._receive())
-            except LeftError:
-                raise StopAsyncIteration from None
-        return pending.popleft()
+                raise self._error from None
+            raise
 
     async def _receive(self) -> list[Event]:
-        try:
-            return await self._session._receive()
-        except SDKError:
-            if self._error is None:
-                raise
-            return []
+        with anyio.CancelScope() as self._receiving:
+            if self._error is not None:
+                raise self._error
+            try:
+                return await self._session._receive()
+            except SDKError:
+                if self._error is None:
+                    raise
+        return []
 
     async def _send_all(self) -> None:
         session = self._session

@@ -11,13 +11,12 @@ import sys
 import wave
 from array import array
 from collections.abc import Collection, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from ..protocols.audio import SUPPORTED_RATES, AudioFormat
+from ..protocols.audio import SUPPORTED_RATES, AudioFormat, wave_file
 from .errors import AudioError
 
 CHUNK_MS: Final = 100
@@ -81,13 +80,7 @@ def read_wav(path: str | Path, *, rates: Collection[int] = SUPPORTED_RATES) -> A
 
 def wav_bytes(audio: Audio) -> bytes:
     """The audio as a WAV file."""
-    target = BytesIO()
-    with wave.open(target, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(audio.rate)
-        writer.writeframes(audio.pcm)
-    return target.getvalue()
+    return wave_file(audio.pcm, audio.format)
 
 
 def varied(audio: Audio, seed: int) -> Audio:

@@ -7,7 +7,7 @@ for asyncio and trio; `client/realtime.py` for live sessions.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -183,22 +183,15 @@ class Client:
     @contextmanager
     def _opened(self, session: Shell) -> Iterator[Shell]:
         try:
-            self._connect(session)
+            self._tried(partial(self._connect, session))
             session.open()
             yield session
         finally:
             session.close()
 
     def _connect(self, session: LiveShell) -> None:
-        retries = Retries(self.options, is_repeatable=True)
-        while True:
-            try:
-                with readable_connect_errors(self.options):
-                    session.connect()
-                return
-            except SDKError as error:
-                wait_s = retries.wait_s(error)
-            time.sleep(wait_s)
+        with readable_connect_errors(self.options):
+            session.connect()
 
     def models(self) -> list[Model]:
         """The models the server offers."""
@@ -231,14 +224,17 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(self, call: Call[T]) -> T:
-        retries = Retries(self.options, is_repeatable=call.is_repeatable)
+    def _tried(self, attempt: Callable[[], T], *, is_repeatable: bool = True) -> T:
+        retries = Retries(self.options, is_repeatable=is_repeatable)
         while True:
             try:
-                return self._ask_once(call)
+                return attempt()
             except SDKError as error:
                 wait_s = retries.wait_s(error)
             time.sleep(wait_s)
+
+    def _ask(self, call: Call[T]) -> T:
+        return self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
 
     def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:

@@ -97,30 +97,19 @@ class Retries:
 
     def wait_s(self, error: SDKError) -> float:
         """How long to wait before it is sent again after `error`, which is raised if it may not be."""
-        wait_s = retry_wait_s(error, self._num_failed, self._options) if self.may_repeat else None
-        if wait_s is None:
+        if not self.may_repeat or self._num_failed >= self._options.max_retries:
             raise error
+        asked_s: float | None = None
+        match error:
+            case APIError() if error.status in _RETRIED:
+                asked_s = error.retry_after_s
+            case SensoriumConnectionError():
+                pass
+            case _:  # refused for our fault, or a timeout, which may still be worked on
+                raise error
+        backoff_s = min(_FIRST_WAIT_S * float(2**self._num_failed), _MAX_WAIT_S) * random.uniform(0.75, 1.0)
         self._num_failed += 1
-        return wait_s
-
-
-def retry_wait_s(error: SDKError, attempt: int, options: ClientOptions) -> float | None:
-    """How long to wait before a request is sent again whose `attempt`-th try (from 0) failed so.
-
-    None: not at all. What the server refused for our fault stays refused; a timeout may still be worked on.
-    """
-    asked_s: float | None = None
-    match error:
-        case APIError() if error.status in _RETRIED:
-            asked_s = error.retry_after_s
-        case SensoriumConnectionError():
-            pass
-        case _:
-            return None
-    if attempt >= options.max_retries:
-        return None
-    backoff_s = min(_FIRST_WAIT_S * float(2**attempt), _MAX_WAIT_S) * random.uniform(0.75, 1.0)
-    return max(backoff_s, min(asked_s or 0.0, _MAX_ASKED_S))
+        return max(backoff_s, min(asked_s or 0.0, _MAX_ASKED_S))
 
 
 @contextmanager
@@ -139,7 +128,7 @@ def readable_errors(options: ClientOptions) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise request_error(error, options) from error
+        raise _request_error(error, options) from error
 
 
 @contextmanager
@@ -148,7 +137,7 @@ def readable_connect_errors(options: ClientOptions) -> Iterator[None]:
     try:
         yield
     except (OSError, WebSocketException) as error:
-        raise connect_error(error, options) from error
+        raise _connect_error(error, options) from error
 
 
 def notice_loss(connected: SocketOptions) -> None:
@@ -158,7 +147,7 @@ def notice_loss(connected: SocketOptions) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_S * 1000))
 
 
-def connect_error(error: Exception, options: ClientOptions) -> SDKError:
+def _connect_error(error: Exception, options: ClientOptions) -> SDKError:
     """The readable error for a socket that could not be opened."""
     match error:
         case InvalidStatus():
@@ -168,18 +157,18 @@ def connect_error(error: Exception, options: ClientOptions) -> SDKError:
         case TimeoutError():
             return SensoriumTimeoutError(f"{options.root_url} did not answer while connecting")
         case OSError():
-            return unreachable(options, error)
+            return _unreachable(options, error)
         case InvalidMessage() | InvalidHandshake():
             return SensoriumConnectionError(f"{options.root_url} does not speak WebSocket there: {error}")
         case _:
             return SensoriumConnectionError(f"cannot connect to {options.root_url}: {error}")
 
 
-def request_error(error: httpx.HTTPError, options: ClientOptions) -> SDKError:
+def _request_error(error: httpx.HTTPError, options: ClientOptions) -> SDKError:
     """The readable error for an HTTP request that got no answer."""
     match error:
         case httpx.ConnectTimeout() | httpx.ConnectError():
-            return unreachable(options, error)
+            return _unreachable(options, error)
         case httpx.TimeoutException():
             return SensoriumTimeoutError(f"{options.root_url} did not answer within {options.timeout_s:g} s")
         case _:
@@ -188,7 +177,7 @@ def request_error(error: httpx.HTTPError, options: ClientOptions) -> SDKError:
             )
 
 
-def unreachable(options: ClientOptions, error: Exception) -> SensoriumConnectionError:
+def _unreachable(options: ClientOptions, error: Exception) -> SensoriumConnectionError:
     """The usual case is that nobody listens, so it says what to do then."""
     if _is_refused(error):
         return SensoriumConnectionError(f"no server at {options.root_url}; start one with: sensorium serve")

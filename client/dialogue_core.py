@@ -225,7 +225,7 @@ class DialogueCore(LiveCore):
             response_id = msgspec.UNSET if log.response_id is None else log.response_id
             event_id = new_id("event")
             self._note(self._cancels, event_id, None)
-            frames.append(encode_event(ResponseCancel(response_id, event_id)))
+            frames.append(encode_event(ResponseCancel(response_id, event_id=event_id)))
         return frames
 
     # --- in --------------------------------------------------------------------------------------------

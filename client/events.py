@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from ..protocols import realtime as wire
-from ..protocols import realtime_dialogue, realtime_items, realtime_responses, realtime_video
+from ..protocols import (
+    realtime_dialogue,
+    realtime_items,
+    realtime_lifecycle,
+    realtime_responses,
+    realtime_video,
+)
 from ..protocols.codec import OtherServerEvent
 
 SessionCreated: TypeAlias = wire.SessionCreated
@@ -25,9 +31,9 @@ Committed: TypeAlias = wire.InputAudioBufferCommitted
 Cleared: TypeAlias = wire.InputAudioBufferCleared
 Flushed: TypeAlias = wire.InputAudioBufferFlushed
 """The answer to `flush`: the `item_id` that it committed, None if there was nothing to transcribe."""
-Resumed: TypeAlias = wire.SessionResumed
+Resumed: TypeAlias = realtime_lifecycle.SessionResumed
 """The connection was lost, and the session goes on with another one; nothing is missing or repeated."""
-Expiring: TypeAlias = wire.SessionExpiring
+Expiring: TypeAlias = realtime_lifecycle.SessionExpiring
 """The session will be closed in `seconds_left`; `reason` says why."""
 Backpressure: TypeAlias = wire.InputAudioBufferBackpressure
 """Audio arrives faster than it is transcribed: `buffered_ms` of at most `limit_ms`."""

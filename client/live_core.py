@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from websockets.exceptions import ConnectionClosed
 
-from ..protocols.audio import AudioFormat, Encoding
+from ..protocols.audio import WIRE_TYPES, AudioFormat, Encoding
 from ..protocols.codec import decode_server_event, encode_event
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, parse_container
 from ..protocols.errors import BadRequestError
@@ -31,8 +31,6 @@ MAX_FRAME_BYTES: Final = 256 * 1024
 
 AHEAD_SHARE: Final = 0.25
 """Share of the server's announced backlog limit that a file may run ahead of real time."""
-
-_FORMAT_NAMES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
 
 _STATUSES: Final = {
     "model_not_found": 404,
@@ -95,8 +93,8 @@ class LiveCore:
         self._turn_detection: TurnDetection = options.get("turn_detection", "server_vad")
         self._is_binary = options.get("binary", True)
         encoding: Encoding = options.get("encoding", "pcm16")
-        if encoding not in _FORMAT_NAMES:
-            raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(_FORMAT_NAMES)}")
+        if encoding not in WIRE_TYPES:
+            raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(WIRE_TYPES)}")
         if isinstance(self._turn_detection, str) and self._turn_detection != "server_vad":
             raise ValueError(
                 f"turn_detection is {self._turn_detection!r}: expected 'server_vad', a mapping or None"
@@ -234,7 +232,7 @@ class LiveCore:
 
     def format_wish(self) -> dict[str, Any]:
         """The audio's format, in OpenAI's shape."""
-        name = _FORMAT_NAMES[self.audio_format.encoding] if self.container is None else self.container.type
+        name = WIRE_TYPES[self.audio_format.encoding] if self.container is None else self.container.type
         audio_format: dict[str, Any] = {"type": name}
         if self.container is None and self.audio_format.encoding == "pcm16":
             audio_format["rate"] = self.audio_format.rate

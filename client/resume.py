@@ -16,8 +16,8 @@ from typing import Final
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..protocols.codec import encode_event
-from ..protocols.realtime import Error, ServerEvent, SessionCreated, SessionResumed
-from ..protocols.realtime_lifecycle import SessionResume
+from ..protocols.realtime import Error, ServerEvent, SessionCreated
+from ..protocols.realtime_lifecycle import SessionResume, SessionResumed
 from .connection import status_error
 from .errors import SDKError
 from .events import Event, UnknownEvent

@@ -98,11 +98,7 @@ class SessionCore(LiveCore):
         self._may_say_more = False
         """An answer came behind the last fence, and the end of an utterance may come behind the answer."""
         self._finishing = False
-
-    @property
-    def finishing(self) -> bool:
         """`finish` was called and audio has not been appended since."""
-        return self._finishing
 
     @property
     def finished(self) -> bool:
@@ -183,7 +179,7 @@ class SessionCore(LiveCore):
     def check_silence(self, timeout_s: float) -> None:
         """Nothing came for so long. Raises SensoriumTimeoutError if something should have come."""
         super().check_silence(timeout_s)
-        if self.finishing:
+        if self._finishing:
             raise SensoriumTimeoutError(f"no event for {timeout_s:g} s while waiting for the last turn")
 
     def _track(self, event: Event) -> None:

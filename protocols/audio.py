@@ -14,6 +14,9 @@ Encoding = Literal["pcm16", "pcmu", "pcma", "float32"]
 
 _BYTES_PER_SAMPLE: Final[dict[str, int]] = {"pcm16": 2, "pcmu": 1, "pcma": 1, "float32": 4}
 
+WIRE_TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
+"""What sessions call those that their clients may send."""
+
 INTERNAL_RATE: Final = 16_000
 """Samples per second of every timeline inside the server (mono float32)."""
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from .errors import BadRequestError, ClientError, TooLargeError
 from .faults import read_fault, shortened
@@ -65,7 +66,7 @@ def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
     fault = read_fault(message, prefix, kind)
     param, problem = fault.param, fault.problem
     if fault.kind == "missing":
-        return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+        return missing(param)
     if fault.kind == "unknown":
         return BadRequestError(f"`{param}` is not a known field.", param=param, code="unknown_parameter")
     if fault.kind != "choice":  # whose names are nobody's types
@@ -91,6 +92,18 @@ def shown(value: object) -> str:
 def refuse(param: str, value: object, allowed: str) -> BadRequestError:
     """The error for a value that is out of range: names field, value and what is allowed."""
     return BadRequestError(f"`{param}` is {shown(value)}; allowed: {allowed}.", param=param)
+
+
+def missing(param: str) -> BadRequestError:
+    """The error for a field that must be there."""
+    return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+
+
+def given(value: T | UnsetType | None, param: str) -> T:
+    """What a field says that must be there. Raises BadRequestError where it is not, or null."""
+    if value is UNSET or value is None:
+        raise missing(param)
+    return value
 
 
 def unsupported(param: str, reason: str) -> BadRequestError:

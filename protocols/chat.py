@@ -122,7 +122,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     use = read_tool_use(
         request.tools, request.tool_choice, is_parallel=request.parallel_tool_calls is not False
     )
-    _check_forced(request, use)
+    check_forced(request, is_forced=use.is_forced)
     tools = request.tools if request.tools and request.tool_choice != "none" else None
     return chat_conversation(request, read_messages(request.messages), tools, use)
 
@@ -138,8 +138,9 @@ def _check_refused(request: ChatRequest) -> None:
         raise refuse("reasoning_effort", request.reasoning_effort, ", ".join(EFFORTS))
 
 
-def _check_forced(request: ChatRequest, use: ToolUse) -> None:
-    if use.is_forced and request.structured_outputs is not None:
+def check_forced(request: ChatRequest, *, is_forced: bool) -> None:
+    """Raise BadRequestError where the answer has to be calls, and of another form."""
+    if is_forced and request.structured_outputs is not None:
         raise BadRequestError(
             "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
             param="structured_outputs",

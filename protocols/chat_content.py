@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import decoder, refuse, shown, unsupported
+from .body import decoder, given, missing, refuse, shown, unsupported
 from .data_uri import DATA_URI, HEAD_CHARS, from_base64, from_data_uri, inside, read_base64, read_data_uri
 from .embeds import AudioEmbeds, Embeds, ImageEmbeds, read_embeds
 from .errors import BadRequestError, TooLargeError
 from .frame_list import MAX_FRAMES, pack_frames
 from .messages import MediaKind
-
-_V = TypeVar("_V")
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
@@ -157,9 +155,7 @@ def _message(raw: Raw, param: str) -> ChatMessage:
             raise unsupported(f"{param}.{name}", "is not served")
     content = message.content
     if content is None and role != "assistant":
-        raise BadRequestError(
-            f"`{param}.content` is missing.", param=f"{param}.content", code="missing_required_parameter"
-        )
+        raise missing(f"{param}.content")
     parts = None if content is None else read_content(content, f"{param}.content")
     if role != "user":
         check_media(parts, role)
@@ -241,32 +237,32 @@ def _name(uuid: str | None, param: str) -> str:
 def _filled_part(part: _Part, kind: str, param: str) -> Part:
     match kind:
         case "text" | "input_text" | "output_text":
-            return TextPart(_required(part.text, f"{param}.text"))
+            return TextPart(given(part.text, f"{param}.text"))
         case "refusal":
-            return TextPart(_required(part.refusal, f"{param}.refusal"))
+            return TextPart(given(part.refusal, f"{param}.refusal"))
         case "image_url":
-            image = _required(part.image_url, f"{param}.image_url")
+            image = given(part.image_url, f"{param}.image_url")
             return in_detail(
                 read_file("image", image.url, f"{param}.image_url.url", param),
                 image.detail,
                 f"{param}.image_url.detail",
             )
         case "video_url":
-            video = _required(part.video_url, f"{param}.video_url")
+            video = given(part.video_url, f"{param}.video_url")
             return read_file("video", video.url, f"{param}.video_url.url", param)
         case "audio_url":
-            sound = _required(part.audio_url, f"{param}.audio_url")
+            sound = given(part.audio_url, f"{param}.audio_url")
             return read_file("audio", sound.url, f"{param}.audio_url.url", param)
         case "input_audio":
-            audio = _required(part.input_audio, f"{param}.input_audio")
+            audio = given(part.input_audio, f"{param}.input_audio")
             if audio.format not in _AUDIO_FORMATS:
                 raise refuse(f"{param}.input_audio.format", audio.format, ", ".join(sorted(_AUDIO_FORMATS)))
             return MediaPart("audio", read_base64(audio.data, f"{param}.input_audio.data"), param)
         case "image_embeds":
-            data, embeds = read_embeds(_required(part.image_embeds, f"{param}.{kind}"), f"{param}.{kind}")
+            data, embeds = read_embeds(given(part.image_embeds, f"{param}.{kind}"), f"{param}.{kind}")
             return MediaPart("image", data, param, embeds=embeds)
         case "audio_embeds":
-            data, embeds = read_embeds(_required(part.audio_embeds, f"{param}.{kind}"), f"{param}.{kind}")
+            data, embeds = read_embeds(given(part.audio_embeds, f"{param}.{kind}"), f"{param}.{kind}")
             return MediaPart("audio", data, param, embeds=embeds)
     raise refuse(f"{param}.type", kind, _PARTS)
 
@@ -276,12 +272,6 @@ def in_detail(part: MediaPart, detail: str | None, param: str) -> MediaPart:
     if detail not in (None, *_DETAILS):
         raise refuse(param, detail, ", ".join(_DETAILS))
     return replace(part, is_low=True) if detail == "low" else part
-
-
-def _required(value: _V | UnsetType | None, param: str) -> _V:
-    if value is UNSET or value is None:
-        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
-    return value
 
 
 def read_file(kind: MediaKind, url: Raw, param: str, part: str) -> MediaPart:

@@ -26,7 +26,6 @@ from .realtime import (
     InputAudioBufferFlush,
     InvalidEvent,
     ServerEvent,
-    SessionResume,
     SessionUpdate,
 )
 from .realtime_dialogue import (
@@ -37,7 +36,7 @@ from .realtime_dialogue import (
 )
 from .realtime_dialogue_session import DialoguePatch
 from .realtime_items import ClientItemId, read_input, read_item
-from .realtime_lifecycle import ClientEventId
+from .realtime_lifecycle import SentEvent, SessionResume
 from .realtime_responses import ResponseCancel, ResponseCreate, ResponseWish
 from .realtime_session import SessionPatch
 from .realtime_video import VideoClientEvent
@@ -50,60 +49,43 @@ class OtherServerEvent(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
-class _UpdateFrame(msgspec.Struct, frozen=True, tag_field="type", tag="session.update"):
+class _UpdateFrame(SentEvent, frozen=True, forbid_unknown_fields=False, tag="session.update"):
     """`session.update` with the session still undecoded: its `type` decides how to read the rest.
 
     Of either dialect: fields that neither knows are for `_Update` or `FlatUpdate` to refuse.
     """
 
     session: msgspec.Raw | UnsetType = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
     model: msgspec.Raw | UnsetType = UNSET
     """Only in the flat dialect."""
 
 
-class _Update(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="session.update"
-):
+class _Update(SentEvent, frozen=True, tag="session.update"):
     """The fields that `session.update` may have in OpenAI's dialect."""
 
     session: msgspec.Raw
-    event_id: ClientEventId | UnsetType | None = UNSET
     model: msgspec.Raw | UnsetType = UNSET
     """Of a client that does not know yet which dialect is spoken here: the session says it."""
 
 
-class _CommitFrame(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="input_audio_buffer.commit",
-):
+class _CommitFrame(SentEvent, frozen=True, tag="input_audio_buffer.commit"):
     """`input_audio_buffer.commit` of either dialect."""
 
-    event_id: ClientEventId | UnsetType | None = UNSET
     final: msgspec.Raw | UnsetType = UNSET
     """Only in the flat dialect."""
 
 
-class _ItemCreateFrame(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="conversation.item.create"
-):
+class _ItemCreateFrame(SentEvent, frozen=True, tag="conversation.item.create"):
     """`conversation.item.create` with the item still undecoded: it may hold megabytes of pictures."""
 
     item: msgspec.Raw
     previous_item_id: ClientItemId | None = None
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class _ResponseCreateFrame(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="response.create"
-):
+class _ResponseCreateFrame(SentEvent, frozen=True, tag="response.create"):
     """`response.create` with its input still undecoded."""
 
     response: ResponseWish | UnsetType | None = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 _Frame = (
@@ -173,7 +155,7 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     try:
         event = decoder.decode(frame)
     except MALFORMED as error:
-        return explain(frame, error, decoder.type, answers=answers)
+        return explain(frame, error, decoder.type)
     return _openai_event(event, frame, answers=answers)
 
 
@@ -227,7 +209,7 @@ def _openai_event(
                 event.event_id or None,
             )
         case _CommitFrame():
-            return InputAudioBufferCommit(event.event_id)
+            return InputAudioBufferCommit(event_id=event.event_id)
         case _ItemCreateFrame() | _ResponseCreateFrame():
             try:
                 return _with_items(event)
@@ -290,4 +272,4 @@ def _session_update(
         patch = decoder.decode(event.session)
     except MALFORMED as error:
         return invalid(error, "session", event_id, decoder.type)
-    return SessionUpdate(patch, event.event_id)
+    return SessionUpdate(patch, event_id=event.event_id)

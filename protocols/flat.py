@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import UNSET, Struct, UnsetType
 
 from .realtime import InputAudioBufferAppend, InvalidEvent, SessionCreated, SessionUpdated
-from .realtime_lifecycle import ClientEventId
+from .realtime_lifecycle import SentEvent
 from .realtime_session import Prompt
 
 FLAT_RATE: Final = 16_000
@@ -23,7 +23,7 @@ FLAT_RATE: Final = 16_000
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
+class FlatUpdate(SentEvent, frozen=True, forbid_unknown_fields=False, tag="session.update"):
     """Choose the model ("" is the default one); required before the first commit.
 
     `language` (code, tag or name) and `prompt` guide the transcription; null clears them. `include` and
@@ -36,16 +36,12 @@ class FlatUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
     prompt: Prompt | UnsetType | None = UNSET
     include: list[str] | UnsetType | None = UNSET
     timestamp_granularities: list[str] | UnsetType | None = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class FlatCommit(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.commit"
-):
+class FlatCommit(SentEvent, frozen=True, tag="input_audio_buffer.commit"):
     """`final`: the utterance ends here and is answered. Else: nothing happens, listening is always on."""
 
     final: bool = False
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 FlatClientEvent = FlatUpdate | FlatCommit | InputAudioBufferAppend

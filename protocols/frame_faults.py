@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,18 +16,6 @@ from .realtime_lifecycle import MAX_EVENT_ID
 
 MALFORMED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What a decoder raises."""
-_SERVED: Final = frozenset(
-    {
-        "input_audio_buffer.append",
-        "input_audio_buffer.clear",
-        "input_audio_buffer.commit",
-        "input_audio_buffer.flush",
-        "session.resume",
-        "session.update",
-    }
-)
-_FLAT_SERVED: Final = _SERVED - {"input_audio_buffer.clear", "input_audio_buffer.flush", "session.resume"}
-
 _INSTEAD: Final = {
     "transcription_session.update": "use session.update with `session.type` transcription",
 }
@@ -48,10 +36,8 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 _text_decoder: Final = msgspec.json.Decoder(str)
 
 
-def explain(
-    frame: str | bytes, error: Exception, kind: object, *, flat: bool = False, answers: bool = False
-) -> InvalidEvent:
-    """Say why the frame was refused as one of the type `kind`, naming its event where it has one."""
+def explain(frame: str | bytes, error: Exception, kind: object, *, flat: bool = False) -> InvalidEvent:
+    """Say why the frame was refused as one of the union `kind`, naming its event where it has one."""
     try:
         data = _raw_decoder.decode(frame)
     except RecursionError:
@@ -68,17 +54,15 @@ def explain(
     if head.type is UNSET or bytes(head.type) == b"null":
         code = "unknown_event" if flat else "missing_required_parameter"
         return InvalidEvent(code, "`type` is missing", "type", event_id)
-    match _text(head.type):
-        case str() as name if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
+    name = _text(head.type)
+    if name is not None and name not in {each.__struct_config__.tag for each in get_args(kind)}:
+        code, problem = "unknown_event", f"{shortened(name)} is not an event"
+        if name in UNSUPPORTED_CLIENT_EVENTS and not flat:
             hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
-            problem = f"{name} is not served here{hint}"
-            return InvalidEvent("unsupported_event", problem, "type", event_id)
-        case str() as name if name in DIALOGUE_CLIENT_EVENTS and not flat and not answers:
-            return InvalidEvent(
-                "unsupported_event", f"{name} is not served in a transcription session", "type", event_id
-            )
-        case str() as name if name not in _served(flat=flat, answers=answers):
-            return InvalidEvent("unknown_event", f"{shortened(name)} is not an event", "type", event_id)
+            code, problem = "unsupported_event", f"{name} is not served here{hint}"
+        elif name in DIALOGUE_CLIENT_EVENTS and not flat:
+            code, problem = "unsupported_event", f"{name} is not served in a transcription session"
+        return InvalidEvent(code, problem, "type", event_id)
     explained = invalid(error, "", event_id, kind)
     if flat and explained.code != "invalid_audio":
         return msgspec.structs.replace(explained, code="invalid_event")
@@ -109,12 +93,6 @@ def invalid(error: Exception, prefix: str, event_id: str | None, kind: object) -
 def type_of(data: msgspec.Raw) -> str | None:
     """The `type` of an object, if it is a string. Raises one of MALFORMED if it is no object."""
     return _text(_head_decoder.decode(data).type)
-
-
-def _served(*, flat: bool, answers: bool) -> frozenset[str]:
-    if flat:
-        return _FLAT_SERVED
-    return _SERVED | DIALOGUE_CLIENT_EVENTS if answers else _SERVED
 
 
 def _text(raw: msgspec.Raw | UnsetType) -> str | None:

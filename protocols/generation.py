@@ -346,3 +346,8 @@ def usage(
 def sse(chunk: Struct) -> bytes:
     """One server-sent event."""
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+def named_sse(event: Struct) -> bytes:
+    """One server-sent event, named by its type."""
+    return b"event: %s\n%s" % (str(event.__struct_config__.tag).encode(), sse(event))

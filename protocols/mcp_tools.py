@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from .body import refuse, unsupported
+from .body import given, refuse, unsupported
 from .errors import BadRequestError
 from .response_items import McpListTools, McpTool
 from .tools import MAX_TOOLS, Tool, ToolUse, allowed_use, choose_tools, is_schema, is_tool_name, read_allowed
@@ -146,19 +146,15 @@ def _read(tool: dict[str, Any], param: str) -> McpServer:
     if said.defer_loading or said.allowed_callers not in (None, ["direct"]):
         name = "defer_loading" if said.defer_loading else "allowed_callers"
         raise unsupported(f"{param}.{name}", "is not served")
-    for name in ("server_label", "server_url"):
-        if getattr(said, name) is None:
-            where = f"{param}.{name}"
-            raise BadRequestError(f"`{where}` is missing.", param=where, code="missing_required_parameter")
-    assert said.server_label is not None
-    assert said.server_url is not None
-    if not _LABEL.fullmatch(said.server_label):
-        raise refuse(f"{param}.server_label", said.server_label, "1 to 64 letters, digits, _ and -")
+    label = given(said.server_label, f"{param}.server_label")
+    url = given(said.server_url, f"{param}.server_url")
+    if not _LABEL.fullmatch(label):
+        raise refuse(f"{param}.server_label", label, "1 to 64 letters, digits, _ and -")
     always, never = _approval(said.require_approval, param)
     allowed = ToolFilter(said.allowed_tools) if isinstance(said.allowed_tools, list) else said.allowed_tools
     return McpServer(
-        label=said.server_label,
-        url=said.server_url,
+        label=label,
+        url=url,
         param=f"{param}.server_url",
         fields=_fields(said, param),
         allowed=allowed or _ANY,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
 from .errors import SensoriumError
@@ -173,12 +172,6 @@ MessageEvent = (
     | MessageStop
     | MessageError
 )
-
-
-def message_frame(event: MessageEvent) -> bytes:
-    """One server-sent event, named by its type."""
-    name = str(event.__struct_config__.tag).encode()
-    return b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(event))
 
 
 def message_error(error: SensoriumError) -> MessageError:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import Encoded, check_range, decoder, refuse, unsupported
-from .chat import ChatRequest, Conversation, chat_conversation
+from .body import Encoded, check_range, decoder, given, refuse, unsupported
+from .chat import ChatRequest, Conversation, chat_conversation, check_forced
 from .chat_content import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -34,6 +34,7 @@ from .media_wish import ProcessorKwargs
 from .message_config import OutputConfig, check_context_management, effort_of, form_of
 from .structured import StructuredOutputs
 from .tools import ToolUse, read_tool_use
+from .unserved import check_unserved
 
 _MAX_TOKENS: Final = 2**31 - 1
 UNSERVED: Final = ("container", "mcp_servers", "output_format", "thread")
@@ -189,19 +190,12 @@ def parse_message_count(body: Encoded) -> AskedMessage:
 
 
 def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
-    for name in UNSERVED:
-        asked = getattr(request, name)
-        if isinstance(asked, Raw) and bytes(asked) != b"null":
-            raise unsupported(name, "is not served")
+    check_unserved(request, dict.fromkeys(UNSERVED, ()))
     check_context_management(request.context_management)
     tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
     with _own_names():
         use = _tool_use(tools, request.tool_choice)
-    if use.is_forced and chat.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
-        )
+    check_forced(chat, is_forced=use.is_forced)
     messages = (*_system(request.system), *_read_messages(request.messages))
     last = messages[-1]
     if last.role == "assistant" and last.content and "tool_calls" not in last.extra:
@@ -270,7 +264,7 @@ def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
         return ()
     if isinstance(system, list):
         blocks = _blocks(system, "system")
-        system = "\n".join(_needed(block.text, f"{param}.text") for block, param in blocks)
+        system = "\n".join(given(block.text, f"{param}.text") for block, param in blocks)
     return (ChatMessage(role="system", content=system, extra={}, param="system"),)
 
 
@@ -316,7 +310,7 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
             inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
             shown += (part for part in inner if isinstance(part, MediaPart))
             content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
-        extra = {"tool_call_id": _needed(block.tool_use_id, f"{place}.tool_use_id")}
+        extra = {"tool_call_id": given(block.tool_use_id, f"{place}.tool_use_id")}
         found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
     if shown or parts or not found:
         found.append(ChatMessage(role="user", content=(*shown, *parts), extra={}, param=param))
@@ -326,18 +320,17 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
 def _part(block: _Block, param: str) -> Part:
     match block.type:
         case "text":
-            return TextPart(_needed(block.text, f"{param}.text"))
+            return TextPart(given(block.text, f"{param}.text"))
         case "image":
-            source = _needed(block.source, f"{param}.source")
+            source = given(block.source, f"{param}.source")
             if source.type == "url":
                 where = f"{param}.source.url"
-                address = MediaAddress(read_address(_needed(source.url, where), where), where)
+                address = MediaAddress(read_address(given(source.url, where), where), where)
                 return MediaPart("image", b"", param, address)
             if source.type != "base64":
                 raise unsupported(f"{param}.source.type", f"is {source.type[:40]!r}; allowed: base64, url")
             where = f"{param}.source.data"
-            data = _needed(None if source.data is UNSET else source.data, where)
-            return MediaPart("image", read_base64(data, where), param)
+            return MediaPart("image", read_base64(given(source.data, where), where), param)
     raise unsupported(f"{param}.type", f"is {block.type[:40]!r}; served are {_BLOCKS}")
 
 
@@ -348,17 +341,17 @@ def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> ChatMessage:
     for block, place in blocks:
         match block.type:
             case "text":
-                texts.append(_needed(block.text, f"{place}.text"))
+                texts.append(given(block.text, f"{place}.text"))
             case "thinking":
-                thoughts.append(_needed(block.thinking, f"{place}.thinking"))
+                thoughts.append(given(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass  # nobody can read it
             case "tool_use":
                 function = {
-                    "name": _needed(block.name, f"{place}.name"),
-                    "arguments": _needed(block.input, f"{place}.input"),
+                    "name": given(block.name, f"{place}.name"),
+                    "arguments": given(block.input, f"{place}.input"),
                 }
-                call_id = _needed(block.id, f"{place}.id")
+                call_id = given(block.id, f"{place}.id")
                 calls.append({"id": call_id, "type": "function", "function": function})
             case other:
                 raise unsupported(f"{place}.type", f"is {other[:40]!r}; served are {_BLOCKS}")
@@ -366,9 +359,3 @@ def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> ChatMessage:
     if calls:
         extra["tool_calls"] = calls
     return ChatMessage(role="assistant", content="".join(texts), extra=extra, param=param)
-
-
-def _needed(value: Any, param: str) -> Any:  # noqa: ANN401 (a field's own type, without None)
-    if value is None:
-        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
-    return value

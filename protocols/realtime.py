@@ -19,8 +19,8 @@ from .realtime_dialogue import DialogueClientEvent, DialogueEvent
 from .realtime_dialogue_session import DialoguePatch, DialogueView
 from .realtime_items import ConversationItem
 from .realtime_lifecycle import (
-    ClientEventId,
     NumberedEvent,
+    SentEvent,
     SessionExpiring,
     SessionResume,
     SessionResumed,
@@ -28,7 +28,7 @@ from .realtime_lifecycle import (
 from .realtime_responses import ResponseCancel, ResponseCreate, ResponseEvent
 from .realtime_session import SessionPatch, SessionView
 from .realtime_video import VideoClientEvent, VideoEvent
-from .transcript import Segment, Word
+from .transcript import Word
 from .transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 
 DIALOGUE_CLIENT_EVENTS: Final = frozenset(
@@ -59,42 +59,28 @@ UNSUPPORTED_CLIENT_EVENTS: Final = frozenset(
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class SessionUpdate(Struct, frozen=True, tag_field="type", tag="session.update"):
+class SessionUpdate(SentEvent, frozen=True, tag="session.update"):
     """Change the session. Omitted fields stay, null clears."""
 
     session: SessionPatch | DialoguePatch
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputAudioBufferAppend(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.append"
-):
+class InputAudioBufferAppend(SentEvent, frozen=True, tag="input_audio_buffer.append"):
     """Add audio bytes (base64 on the wire) in the session's input format. Never acknowledged."""
 
     audio: bytes
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputAudioBufferCommit(Struct, frozen=True, tag_field="type", tag="input_audio_buffer.commit"):
+class InputAudioBufferCommit(SentEvent, frozen=True, tag="input_audio_buffer.commit"):
     """End the turn here."""
 
-    event_id: ClientEventId | UnsetType | None = UNSET
 
-
-class InputAudioBufferFlush(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.flush"
-):
+class InputAudioBufferFlush(SentEvent, frozen=True, tag="input_audio_buffer.flush"):
     """Extension: end a turn in progress at once, if there is one. Answered by `flushed`, never by `error`."""
 
-    event_id: ClientEventId | UnsetType | None = UNSET
 
-
-class InputAudioBufferClear(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_audio_buffer.clear"
-):
+class InputAudioBufferClear(SentEvent, frozen=True, tag="input_audio_buffer.clear"):
     """Forget the audio that was not committed."""
-
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 ClientEvent = (
@@ -123,7 +109,7 @@ class InvalidEvent(Struct, frozen=True):
 # --- from the server -----------------------------------------------------------------------------------
 
 
-class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.created"):
+class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag="session.created"):
     """First event. `id` and `created` (Unix seconds) are what vLLM's dialect reads."""
 
     session: SessionView | DialogueView
@@ -131,15 +117,13 @@ class SessionCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type",
     created: int | UnsetType = UNSET
 
 
-class SessionUpdated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.updated"):
+class SessionUpdated(NumberedEvent, frozen=True, kw_only=True, tag="session.updated"):
     """The full effective session after an update."""
 
     session: SessionView | DialogueView
 
 
-class InputAudioBufferCommitted(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.committed"
-):
+class InputAudioBufferCommitted(NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.committed"):
     """A turn's audio became item `item_id`. The two times (extension) are on the session's timeline."""
 
     item_id: str
@@ -149,15 +133,11 @@ class InputAudioBufferCommitted(
     channel: int | UnsetType = UNSET
 
 
-class InputAudioBufferCleared(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.cleared"
-):
+class InputAudioBufferCleared(NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.cleared"):
     """The uncommitted audio is gone."""
 
 
-class InputAudioBufferFlushed(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.flushed"
-):
+class InputAudioBufferFlushed(NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.flushed"):
     """Extension: a flush was handled. `item_id` is the item it committed, null if there was nothing to."""
 
     item_id: str | None = None
@@ -165,7 +145,7 @@ class InputAudioBufferFlushed(
 
 
 class InputAudioBufferSpeechStarted(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_started"
+    NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"
 ):
     """Speech began. `audio_start_ms` is where the item's audio begins: prefix padding included."""
 
@@ -175,7 +155,7 @@ class InputAudioBufferSpeechStarted(
 
 
 class InputAudioBufferSpeechStopped(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.speech_stopped"
+    NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_stopped"
 ):
     """Speech ended. `audio_end_ms` is where the item's audio ends: tail padding included."""
 
@@ -185,7 +165,7 @@ class InputAudioBufferSpeechStopped(
 
 
 class InputAudioBufferUtteranceEnded(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.utterance_ended"
+    NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.utterance_ended"
 ):
     """Extension: for `utterance_end_ms` of audio no word has followed the last one, which is of `item_id`."""
 
@@ -195,7 +175,7 @@ class InputAudioBufferUtteranceEnded(
 
 
 class InputAudioBufferBackpressure(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_audio_buffer.backpressure"
+    NumberedEvent, frozen=True, kw_only=True, tag="input_audio_buffer.backpressure"
 ):
     """Extension: half of the audio backlog is used up; slow down, or appends will be refused."""
 
@@ -203,9 +183,7 @@ class InputAudioBufferBackpressure(
     limit_ms: int
 
 
-class ConversationItemAdded(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.added"
-):
+class ConversationItemAdded(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.added"):
     """A committed turn, a created item or an answer joined the conversation."""
 
     item: ConversationItem
@@ -213,9 +191,7 @@ class ConversationItemAdded(
     channel: int | UnsetType = UNSET
 
 
-class ConversationItemDone(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.done"
-):
+class ConversationItemDone(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.done"):
     """The item is complete; the transcription of a turn still runs."""
 
     item: ConversationItem
@@ -301,7 +277,7 @@ class ConversationItemInputAudioTranscriptionFailed(
     channel: int | UnsetType = UNSET
 
 
-class Error(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="error"):
+class Error(NumberedEvent, frozen=True, kw_only=True, tag="error"):
     """Something was refused or failed. Most errors keep the session open; else a close follows."""
 
     error: ErrorDetail
@@ -330,44 +306,3 @@ ServerEvent = (
     | VideoEvent
     | Error
 )
-
-__all__ = [
-    "DIALOGUE_CLIENT_EVENTS",
-    "UNSUPPORTED_CLIENT_EVENTS",
-    "ClientEvent",
-    "ConversationItemAdded",
-    "ConversationItemDone",
-    "ConversationItemInputAudioTranscriptionCompleted",
-    "ConversationItemInputAudioTranscriptionDelta",
-    "ConversationItemInputAudioTranscriptionFailed",
-    "ConversationItemInputAudioTranscriptionSegment",
-    "DetectedLanguage",
-    "DurationUsage",
-    "Error",
-    "ErrorDetail",
-    "InputAudioBufferAppend",
-    "InputAudioBufferBackpressure",
-    "InputAudioBufferClear",
-    "InputAudioBufferCleared",
-    "InputAudioBufferCommit",
-    "InputAudioBufferCommitted",
-    "InputAudioBufferFlush",
-    "InputAudioBufferFlushed",
-    "InputAudioBufferSpeechStarted",
-    "InputAudioBufferSpeechStopped",
-    "InputAudioBufferUtteranceEnded",
-    "InvalidEvent",
-    "LogProb",
-    "Segment",
-    "ServerEvent",
-    "SessionCreated",
-    "SessionExpiring",
-    "SessionPatch",
-    "SessionResume",
-    "SessionResumed",
-    "SessionUpdate",
-    "SessionUpdated",
-    "SessionView",
-    "TokenUsage",
-    "Word",
-]

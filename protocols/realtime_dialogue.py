@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .realtime_items import ClientItemId, ConversationItem, NewItem
-from .realtime_lifecycle import ClientEventId, NumberedEvent
+from .realtime_lifecycle import NumberedEvent, SentEvent
 
 # --- from the client -----------------------------------------------------------------------------------
 
@@ -27,27 +27,19 @@ class ConversationItemCreate(Struct, frozen=True):
     event_id: str | UnsetType | None = UNSET
 
 
-class ConversationItemRetrieve(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="conversation.item.retrieve"
-):
+class ConversationItemRetrieve(SentEvent, frozen=True, tag="conversation.item.retrieve"):
     """Show an item."""
 
     item_id: ClientItemId
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class ConversationItemDelete(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="conversation.item.delete"
-):
+class ConversationItemDelete(SentEvent, frozen=True, tag="conversation.item.delete"):
     """Forget an item."""
 
     item_id: ClientItemId
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class ConversationItemTruncate(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="conversation.item.truncate"
-):
+class ConversationItemTruncate(SentEvent, frozen=True, tag="conversation.item.truncate"):
     """Forget the part of an answer that the user has not had.
 
     `audio_end_ms` is OpenAI's, where answers are speech: 0 means that nothing was had. `text_end` (extension)
@@ -58,7 +50,6 @@ class ConversationItemTruncate(
     content_index: Annotated[int, Meta(ge=0)]
     audio_end_ms: Annotated[int, Meta(ge=0)] = 0
     text_end: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 # --- from the server -----------------------------------------------------------------------------------
@@ -71,33 +62,25 @@ class ConversationInfo(Struct, frozen=True):
     object: Literal["realtime.conversation"] = "realtime.conversation"
 
 
-class ConversationCreated(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.created"
-):
+class ConversationCreated(NumberedEvent, frozen=True, kw_only=True, tag="conversation.created"):
     """Second event of a session that answers."""
 
     conversation: ConversationInfo
 
 
-class ConversationItemRetrieved(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.retrieved"
-):
+class ConversationItemRetrieved(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.retrieved"):
     """An item as it is."""
 
     item: ConversationItem
 
 
-class ConversationItemDeleted(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.deleted"
-):
+class ConversationItemDeleted(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.deleted"):
     """An item is no part of the conversation any more, at the client's wish."""
 
     item_id: str
 
 
-class ConversationItemTruncated(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.item.truncated"
-):
+class ConversationItemTruncated(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.truncated"):
     """An answer was shortened to its first `text_end` characters (extension)."""
 
     item_id: str
@@ -106,9 +89,7 @@ class ConversationItemTruncated(
     text_end: int
 
 
-class ConversationTruncated(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="conversation.truncated"
-):
+class ConversationTruncated(NumberedEvent, frozen=True, kw_only=True, tag="conversation.truncated"):
     """Extension: the oldest items were dropped, for the conversation had become too long."""
 
     item_ids: list[str]

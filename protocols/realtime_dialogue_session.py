@@ -11,16 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from .realtime_session import (
-    FormatView,
-    Ignored,
-    Include,
-    InputPatch,
-    LimitsView,
-    TranscriptionView,
-    TurnDetectionView,
-)
-from .realtime_video_session import VideoPatch, VideoView
+from .realtime_session import AudioPatch, AudioView, Ignored, Include, LimitsView
 
 MAX_OUTPUT_TOKENS: Final = 2**31 - 1
 OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
@@ -68,39 +59,62 @@ class ReasoningPatch(Struct, frozen=True, forbid_unknown_fields=True):
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
-class DialogueAudioPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """`session.audio` of an update. `output` is about speech out, of which there is none."""
+class VideoPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """`session.video` (extension) of an update: how long live frames are remembered, and which are worth it.
 
-    input: InputPatch | UnsetType | None = UNSET
-    output: Ignored = UNSET
-
-
-class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """`session` of a `session.update` of type `realtime`.
-
-    `temperature`, `top_p`, `seed` and `video` are extensions. The
-    fields below `include` are what we show, or what only another server has a use for; a client may leave
-    them in.
+    `min_change` is how much a frame must differ from the last one that was kept, from 0 (keep all) to 1.
     """
 
-    type: Literal["realtime"] | UnsetType = UNSET
-    model: str | UnsetType | None = UNSET
+    retention_s: Annotated[float, Meta(ge=1.0, le=86_400.0)] | UnsetType | None = UNSET
+    retention_tokens: Annotated[int, Meta(ge=1, lt=2**31)] | UnsetType | None = UNSET
+    min_change: Annotated[float, Meta(ge=0.0, le=1.0)] | UnsetType | None = UNSET
+
+
+class VideoView(Struct, frozen=True):
+    """`session.video` in force."""
+
+    retention_s: float
+    retention_tokens: int
+    min_change: float
+
+
+class AnswerPatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers are made: of a session, and of one response. `temperature`, `top_p` and `seed` are
+    extensions."""
+
     instructions: Instructions | UnsetType | None = UNSET
     output_modalities: list[AskedModality] | UnsetType | None = UNSET
-    audio: DialogueAudioPatch | UnsetType | None = UNSET
     max_output_tokens: OutputTokens | UnsetType | None = UNSET
     tools: Raw | UnsetType = UNSET
     tool_choice: Raw | UnsetType = UNSET
     parallel_tool_calls: bool | UnsetType | None = UNSET
     reasoning: ReasoningPatch | UnsetType | None = UNSET
-    truncation: Truncation | UnsetType | None = UNSET
     temperature: Temperature | UnsetType | None = UNSET
     top_p: TopP | UnsetType | None = UNSET
     seed: Seed | UnsetType | None = UNSET
-    video: VideoPatch | UnsetType | None = UNSET
-    include: list[Include] | UnsetType | None = UNSET
     prompt: UnsetType | None = UNSET
     """Templates are kept by OpenAI only."""
+
+
+class DialogueAudioPatch(AudioPatch, frozen=True, forbid_unknown_fields=True):
+    """`session.audio` of an update. `output` is about speech out, of which there is none."""
+
+    output: Ignored = UNSET
+
+
+class DialoguePatch(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`session` of a `session.update` of type `realtime`.
+
+    `video` is an extension. The fields below `include` are what we show, or what only another server has a
+    use for; a client may leave them in.
+    """
+
+    type: Literal["realtime"] | UnsetType = UNSET
+    model: str | UnsetType | None = UNSET
+    audio: DialogueAudioPatch | UnsetType | None = UNSET
+    truncation: Truncation | UnsetType | None = UNSET
+    video: VideoPatch | UnsetType | None = UNSET
+    include: list[Include] | UnsetType | None = UNSET
     tracing: Ignored = UNSET
     id: Ignored = UNSET
     object: Ignored = UNSET
@@ -108,21 +122,6 @@ class DialoguePatch(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Ignored = UNSET
     capabilities: Ignored = UNSET
     resume_token: Ignored = UNSET
-
-
-class DialogueInputView(Struct, frozen=True):
-    """`session.audio.input` in force; no transcription where no served model hears."""
-
-    format: FormatView
-    transcription: TranscriptionView | None
-    turn_detection: TurnDetectionView | None
-    noise_reduction: None = None
-
-
-class DialogueAudioView(Struct, frozen=True):
-    """`session.audio` in force."""
-
-    input: DialogueInputView
 
 
 class DialogueLimitsView(LimitsView, frozen=True):
@@ -157,7 +156,7 @@ class DialogueView(Struct, frozen=True, kw_only=True, tag_field="type", tag="rea
     temperature: float | UnsetType = UNSET
     top_p: float | UnsetType = UNSET
     seed: int | UnsetType = UNSET
-    audio: DialogueAudioView
+    audio: AudioView
     video: VideoView | UnsetType = UNSET
     """Where the model takes live frames (extension)."""
     include: list[Include] = field(default_factory=list)

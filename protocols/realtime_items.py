@@ -9,12 +9,12 @@ in `protocols/realtime.py`, what becomes of them in `realtime/dialogue/items.py`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from .body import decoder, refuse
-from .chat_content import read_arguments
+from .body import decoder, given, missing, refuse
+from .chat_content import TextPart, read_arguments
 from .data_uri import read_base64, read_data_uri
 from .errors import BadRequestError
 
@@ -97,15 +97,8 @@ ConversationItem = Message | FunctionCallItem | FunctionCallOutputItem
 
 
 @dataclass(frozen=True, slots=True)
-class TextGiven:
-    """A part that is text."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageGiven:
-    """A part that is an encoded picture."""
+class Picture:
+    """An encoded image."""
 
     data: bytes
     detail: ImageDetail = "auto"
@@ -120,23 +113,23 @@ class AudioGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class CallGiven:
-    """A call of a tool, made earlier; `arguments` are a JSON object."""
+class Call:
+    """A call of a tool; `arguments` are a JSON object, and there once the model has written them."""
 
     call_id: str
     name: str
-    arguments: str
+    arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OutputGiven:
+class CallOutput:
     """What a call gave."""
 
     call_id: str
     output: str
 
 
-PartGiven = TextGiven | ImageGiven | AudioGiven | CallGiven | OutputGiven
+PartGiven = TextPart | Picture | AudioGiven | Call | CallOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +214,13 @@ def _new_item(item: _Item, param: str, allowed: str) -> NewItem:
             return _message(item, param)
         case "function_call":
             call_id = _short(item.call_id, f"{param}.call_id")
-            arguments = _given(item.arguments, f"{param}.arguments")
+            arguments = given(item.arguments, f"{param}.arguments")
             read_arguments(arguments, f"{param}.arguments")
-            call = CallGiven(call_id, _short(item.name, f"{param}.name"), arguments)
+            call = Call(call_id, _short(item.name, f"{param}.name"), arguments)
             return NewItem("assistant", (call,), _id(item.id, param), param)
         case "function_call_output":
-            output = OutputGiven(
-                _short(item.call_id, f"{param}.call_id"), _given(item.output, f"{param}.output")
+            output = CallOutput(
+                _short(item.call_id, f"{param}.call_id"), given(item.output, f"{param}.output")
             )
             return NewItem("user", (output,), _id(item.id, param), param)
         case _:
@@ -236,10 +229,10 @@ def _new_item(item: _Item, param: str, allowed: str) -> NewItem:
 
 def _short(value: str | None, param: str) -> str:
     """A name or an id."""
-    given: str = _given(value, param)
-    if not 1 <= len(given) <= MAX_ITEM_ID:
-        raise refuse(param, given, f"1 to {MAX_ITEM_ID} characters")
-    return given
+    found = given(value, param)
+    if not 1 <= len(found) <= MAX_ITEM_ID:
+        raise refuse(param, found, f"1 to {MAX_ITEM_ID} characters")
+    return found
 
 
 def _message(item: _Item, param: str) -> NewItem:
@@ -248,15 +241,13 @@ def _message(item: _Item, param: str) -> NewItem:
         raise refuse(f"{param}.role", item.role, ", ".join(_ROLES))
     parts = item.content
     if not parts:
-        raise BadRequestError(
-            f"`{param}.content` is missing.", param=f"{param}.content", code="missing_required_parameter"
-        )
+        raise missing(f"{param}.content")
     if len(parts) > MAX_PARTS:
         raise BadRequestError(
             f"`{param}.content` has {len(parts)} parts; allowed: up to {MAX_PARTS}.", param=f"{param}.content"
         )
-    given = tuple(_part(each, role, f"{param}.content[{index}]") for index, each in enumerate(parts))
-    return NewItem(role, given, _id(item.id, param), param)
+    read = tuple(_part(each, role, f"{param}.content[{index}]") for index, each in enumerate(parts))
+    return NewItem(role, read, _id(item.id, param), param)
 
 
 def _id(value: str | None, param: str, *, is_needed: bool = False) -> str | None:
@@ -273,16 +264,14 @@ def _part(raw: Raw, role: ItemRole, param: str) -> PartGiven:
         raise refuse(f"{param}.type", part.type, f"{', '.join(_KINDS[role])} in a {role} message")
     match part.type:
         case "input_image":
-            data = read_data_uri(_given(part.image_url, f"{param}.image_url"), f"{param}.image_url")
-            return ImageGiven(data, part.detail or "auto")
+            data = read_data_uri(_file(part.image_url, f"{param}.image_url"), f"{param}.image_url")
+            return Picture(data, part.detail or "auto")
         case "input_audio":
-            audio = _given(part.audio, f"{param}.audio")
+            audio = _file(part.audio, f"{param}.audio")
             return AudioGiven(read_base64(audio, f"{param}.audio"), part.transcript or None)
         case _:
-            return TextGiven(_given(part.text, f"{param}.text"))
+            return TextPart(given(part.text, f"{param}.text"))
 
 
-def _given(value: Any, param: str) -> Any:  # noqa: ANN401 (what it is given, UNSET and null left out)
-    if value is UNSET or value is None or (isinstance(value, Raw) and bytes(value) == b"null"):
-        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
-    return value
+def _file(value: Raw | UnsetType, param: str) -> Raw:
+    return given(None if isinstance(value, Raw) and bytes(value) == b"null" else value, param)

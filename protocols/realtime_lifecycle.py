@@ -21,7 +21,20 @@ ExpiryReason = Literal["session_expired", "session_idle", "server_draining"]
 """The `code` of the error that will follow."""
 
 
-class SessionResume(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="session.resume"):
+class SentEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    """What every client event may carry."""
+
+    event_id: ClientEventId | UnsetType | None = UNSET
+
+
+class NumberedEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What every server event carries. The session fills both in; 0 is outside of the numbered stream."""
+
+    event_id: str = ""
+    server_event_seq: int = 0
+
+
+class SessionResume(SentEvent, frozen=True, tag="session.resume"):
     """First event of a connection: go on with a session whose socket was lost.
 
     `token` is `session.resume_token` of that session's `session.created`; `after_seq` is the last
@@ -31,17 +44,9 @@ class SessionResume(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     session_id: Annotated[str, Meta(max_length=128)]
     token: Annotated[str, Meta(max_length=128)]
     after_seq: Annotated[int, Meta(ge=0, lt=2**53)]
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class NumberedEvent(Struct, frozen=True, kw_only=True):
-    """What every server event carries. The session fills both in; 0 is outside of the numbered stream."""
-
-    event_id: str = ""
-    server_event_seq: int = 0
-
-
-class SessionResumed(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.resumed"):
+class SessionResumed(NumberedEvent, frozen=True, kw_only=True, tag="session.resumed"):
     """Answer to `session.resume`; the events `after_seq + 1` to `last_seq` follow as they were first sent.
 
     `received_events` counts the client's events (binary frames included, `session.resume` not) that the
@@ -57,7 +62,7 @@ class SessionResumed(NumberedEvent, frozen=True, kw_only=True, tag_field="type",
     received_audio_bytes: int
 
 
-class SessionExpiring(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="session.expiring"):
+class SessionExpiring(NumberedEvent, frozen=True, kw_only=True, tag="session.expiring"):
     """The session will be closed in `seconds_left`: at its longest life, for want of events, or because the
     server stops (then as soon as the open turn is answered). Any event puts off `session_idle`.
     """

@@ -10,18 +10,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from .realtime_dialogue_session import (
-    AskedModality,
-    Instructions,
-    Modality,
-    OutputTokens,
-    ReasoningPatch,
-    Seed,
-    Temperature,
-    TopP,
-)
+from .realtime_dialogue_session import AnswerPatch, Modality
 from .realtime_items import ConversationItem, ItemReference, NewItem
-from .realtime_lifecycle import ClientEventId, NumberedEvent
+from .realtime_lifecycle import NumberedEvent, SentEvent
 
 MAX_METADATA: Final = 16
 MAX_INPUT: Final = 1024
@@ -37,27 +28,16 @@ EndReason = Literal["turn_detected", "client_cancelled", "max_output_tokens"]
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class ResponseWish(Struct, frozen=True, forbid_unknown_fields=True):
+class ResponseWish(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`response` of a `response.create`. What is not given is as in the session.
 
-    `temperature`, `top_p` and `seed` are extensions. `audio` would be about speech out, which there is none.
+    `audio` would be about speech out, which there is none.
     """
 
     conversation: str | UnsetType | None = UNSET
     input: Annotated[list[Raw], Meta(max_length=MAX_INPUT)] | UnsetType | None = UNSET
-    instructions: Instructions | UnsetType | None = UNSET
-    max_output_tokens: OutputTokens | UnsetType | None = UNSET
     metadata: Metadata | UnsetType | None = UNSET
-    output_modalities: list[AskedModality] | UnsetType | None = UNSET
-    tools: Raw | UnsetType = UNSET
-    tool_choice: Raw | UnsetType = UNSET
-    parallel_tool_calls: bool | UnsetType | None = UNSET
     audio: Raw | UnsetType = UNSET
-    reasoning: ReasoningPatch | UnsetType | None = UNSET
-    temperature: Temperature | UnsetType | None = UNSET
-    top_p: TopP | UnsetType | None = UNSET
-    seed: Seed | UnsetType | None = UNSET
-    prompt: UnsetType | None = UNSET
 
     @property
     def is_apart(self) -> bool:
@@ -76,13 +56,10 @@ class ResponseCreate(Struct, frozen=True):
     event_id: str | UnsetType | None = UNSET
 
 
-class ResponseCancel(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="response.cancel"
-):
+class ResponseCancel(SentEvent, frozen=True, tag="response.cancel"):
     """Stop answering: that response, or the one in the conversation."""
 
     response_id: Annotated[str, Meta(max_length=128)] | UnsetType | None = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 # --- from the server -----------------------------------------------------------------------------------
@@ -160,13 +137,13 @@ class TextContentPart(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
 
-class ResponseCreated(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.created"):
+class ResponseCreated(NumberedEvent, frozen=True, kw_only=True, tag="response.created"):
     """A response begins; its prompt is being made."""
 
     response: ResponseView
 
 
-class ResponseDone(NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="response.done"):
+class ResponseDone(NumberedEvent, frozen=True, kw_only=True, tag="response.done"):
     """A response is over, one way or another: always its last event."""
 
     response: ResponseView
@@ -193,52 +170,40 @@ class _OfCall(_OfResponse, frozen=True, kw_only=True):
     call_id: str
 
 
-class ResponseOutputItemAdded(
-    _OfItem, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.added"
-):
+class ResponseOutputItemAdded(_OfItem, frozen=True, kw_only=True, tag="response.output_item.added"):
     """The answer's item, still empty."""
 
 
-class ResponseOutputItemDone(
-    _OfItem, frozen=True, kw_only=True, tag_field="type", tag="response.output_item.done"
-):
+class ResponseOutputItemDone(_OfItem, frozen=True, kw_only=True, tag="response.output_item.done"):
     """The answer's item as it remains."""
 
 
-class ResponseContentPartAdded(
-    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.added"
-):
+class ResponseContentPartAdded(_OfPart, frozen=True, kw_only=True, tag="response.content_part.added"):
     """The answer's text begins."""
 
     part: TextContentPart
 
 
-class ResponseContentPartDone(
-    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.content_part.done"
-):
+class ResponseContentPartDone(_OfPart, frozen=True, kw_only=True, tag="response.content_part.done"):
     """The answer's text as it remains."""
 
     part: TextContentPart
 
 
-class ResponseOutputTextDelta(
-    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.delta"
-):
+class ResponseOutputTextDelta(_OfPart, frozen=True, kw_only=True, tag="response.output_text.delta"):
     """More of the answer."""
 
     delta: str
 
 
-class ResponseOutputTextDone(
-    _OfPart, frozen=True, kw_only=True, tag_field="type", tag="response.output_text.done"
-):
+class ResponseOutputTextDone(_OfPart, frozen=True, kw_only=True, tag="response.output_text.done"):
     """All of the answer: the deltas joined."""
 
     text: str
 
 
 class ResponseFunctionCallArgumentsDelta(
-    _OfCall, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.delta"
+    _OfCall, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"
 ):
     """More of a call's arguments."""
 
@@ -246,7 +211,7 @@ class ResponseFunctionCallArgumentsDelta(
 
 
 class ResponseFunctionCallArgumentsDone(
-    _OfCall, frozen=True, kw_only=True, tag_field="type", tag="response.function_call_arguments.done"
+    _OfCall, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
 ):
     """All of a call's arguments: the deltas joined."""
 
@@ -263,9 +228,7 @@ class RateLimit(Struct, frozen=True, kw_only=True):
     reset_seconds: float
 
 
-class RateLimitsUpdated(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="rate_limits.updated"
-):
+class RateLimitsUpdated(NumberedEvent, frozen=True, kw_only=True, tag="rate_limits.updated"):
     """Sent as a response begins, as clients expect it: there are no limits."""
 
     rate_limits: list[RateLimit]

@@ -188,10 +188,10 @@ TurnDetectionView = ServerVadView | SemanticVadView
 
 
 class InputView(Struct, frozen=True):
-    """`session.audio.input` in force."""
+    """`session.audio.input` in force; no transcription where no served model hears."""
 
     format: FormatView
-    transcription: TranscriptionView
+    transcription: TranscriptionView | None
     turn_detection: TurnDetectionView | None
     noise_reduction: None = None
     multichannel: bool | UnsetType = UNSET

@@ -2,23 +2,21 @@
 
 All of this is an extension of OpenAI's dialect, named in `session.capabilities` (`input_image_buffer`, whose
 name is Qwen's). What happens to frames is `realtime/dialogue/video.py`;
-the session's settings about them are in `protocols/realtime_video_session.py`.
+the session's settings about them are in `protocols/realtime_dialogue_session.py`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from .realtime_lifecycle import ClientEventId, NumberedEvent
+from .realtime_lifecycle import NumberedEvent, SentEvent
 
 TimestampMs = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
-class InputImageBufferAppend(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_image_buffer.append"
-):
+class InputImageBufferAppend(SentEvent, frozen=True, tag="input_image_buffer.append"):
     """The next frame of live video, a JPEG, PNG or WebP file (base64 on the wire). Never acknowledged.
 
     Without `image` it is the next binary frame of the connection. `timestamp_ms` is on any clock that the
@@ -27,31 +25,20 @@ class InputImageBufferAppend(
 
     image: bytes | UnsetType = UNSET
     timestamp_ms: TimestampMs | UnsetType | None = UNSET
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
-class InputImageBufferCommit(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_image_buffer.commit"
-):
+class InputImageBufferCommit(SentEvent, frozen=True, tag="input_image_buffer.commit"):
     """What was seen so far is one item; what comes next is another."""
 
-    event_id: ClientEventId | UnsetType | None = UNSET
 
-
-class InputImageBufferClear(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="input_image_buffer.clear"
-):
+class InputImageBufferClear(SentEvent, frozen=True, tag="input_image_buffer.clear"):
     """Forget the frames that are in no item that is complete."""
-
-    event_id: ClientEventId | UnsetType | None = UNSET
 
 
 VideoClientEvent = InputImageBufferAppend | InputImageBufferCommit | InputImageBufferClear
 
 
-class InputImageBufferDropped(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_image_buffer.dropped"
-):
+class InputImageBufferDropped(NumberedEvent, frozen=True, kw_only=True, tag="input_image_buffer.dropped"):
     """A frame was not kept: it shows what the last kept one shows."""
 
     timestamp_ms: int
@@ -59,9 +46,7 @@ class InputImageBufferDropped(
     reason: Literal["duplicate"] = "duplicate"
 
 
-class InputImageBufferCommitted(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_image_buffer.committed"
-):
+class InputImageBufferCommitted(NumberedEvent, frozen=True, kw_only=True, tag="input_image_buffer.committed"):
     """The frames so far are item `item_id`; null if there were none. `num_frames` counts those that are still
     looked at, which may prove to be no pictures, or to show nothing new; where none is left the item is
     deleted."""
@@ -70,18 +55,14 @@ class InputImageBufferCommitted(
     num_frames: int = 0
 
 
-class InputImageBufferCleared(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_image_buffer.cleared"
-):
+class InputImageBufferCleared(NumberedEvent, frozen=True, kw_only=True, tag="input_image_buffer.cleared"):
     """The frames that were in no complete item are gone."""
 
 
 EvictionReason = Literal["retention_s", "retention_tokens", "max_media_bytes"]
 
 
-class InputImageBufferEvicted(
-    NumberedEvent, frozen=True, kw_only=True, tag_field="type", tag="input_image_buffer.evicted"
-):
+class InputImageBufferEvicted(NumberedEvent, frozen=True, kw_only=True, tag="input_image_buffer.evicted"):
     """Frames of an item are remembered no longer. `is_gone`: it was the item's last, and so is the item."""
 
     item_id: str

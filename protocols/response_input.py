@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import decoder, refuse, unsupported
+from .body import decoder, given, missing, refuse, unsupported
 from .chat_content import (
     MAX_MESSAGES,
     ChatMessage,
@@ -172,13 +172,13 @@ class _Reader:
             case "message":
                 self._add_message(item, param)
             case "function_call":
-                self._add_call(item, _given(item.call_id, f"{param}.call_id"), param)
+                self._add_call(item, given(item.call_id, f"{param}.call_id"), param)
             case "mcp_call":
                 self._add_hosted(item, param)
             case "mcp_approval_request":
-                name = _given(item.id, f"{param}.id")
+                name = given(item.id, f"{param}.id")
                 self._add_call(item, call_id_of(name), param)
-                label = _given(item.server_label, f"{param}.server_label")
+                label = given(item.server_label, f"{param}.server_label")
                 self.requests[name] = McpApprovalRequest(
                     id=name, server_label=label, name=item.name or "", arguments=item.arguments or "{}"
                 )
@@ -186,8 +186,10 @@ class _Reader:
                 self._add_approval(item, param)
             case "function_call_output":
                 self._close()
-                call_id = _given(item.call_id, f"{param}.call_id")
-                content = read_content(_given(item.output, f"{param}.output"), f"{param}.output", _part)
+                call_id = given(item.call_id, f"{param}.call_id")
+                if item.output is None:
+                    raise missing(f"{param}.output")
+                content = read_content(item.output, f"{param}.output", _part)
                 if not isinstance(content, str):
                     self.shown += (part for part in content if isinstance(part, MediaPart))
                     content = tuple(part for part in content if isinstance(part, TextPart))
@@ -219,14 +221,14 @@ class _Reader:
             self.shown = []
 
     def _add_call(self, item: _Item, call_id: str, param: str) -> None:
-        name = _given(item.name, f"{param}.name")
+        name = given(item.name, f"{param}.name")
         arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._open(param).calls.append(call)
 
     def _add_hosted(self, item: _Item, param: str) -> None:
         """A call that the server made: the call, if it was not asked about before, and its result."""
-        name = _given(item.id, f"{param}.id")
+        name = given(item.id, f"{param}.id")
         if not isinstance(item.output, str | None):
             raise refuse(f"{param}.output", item.output, "a string")
         text = item.output if item.error is None and item.output is not None else failure_text(item.error)
@@ -242,12 +244,12 @@ class _Reader:
 
     def _add_approval(self, item: _Item, param: str) -> None:
         self._close()
-        name = _given(item.approval_request_id, f"{param}.approval_request_id")
+        name = given(item.approval_request_id, f"{param}.approval_request_id")
         if name in self.approvals:
             where = f"{param}.approval_request_id"
             raise BadRequestError(f"`{where}` is {name[:80]!r} again.", param=where)
         approval = Approval(
-            name, _given(item.approve, f"{param}.approve"), item.reason or "", len(self.messages), param
+            name, given(item.approve, f"{param}.approve"), item.reason or "", len(self.messages), param
         )
         self.approvals[name] = approval
         text = "" if approval.is_given else declined_text(approval.reason)
@@ -258,9 +260,9 @@ class _Reader:
         role = _ROLES.get(item.role or "")
         if role is None:
             raise refuse(f"{param}.role", item.role, ", ".join(_ROLES))
-        content: str | tuple[Part, ...] = read_content(
-            _given(item.content, f"{param}.content"), f"{param}.content", _part
-        )
+        if item.content is None:
+            raise missing(f"{param}.content")
+        content = read_content(item.content, f"{param}.content", _part)
         if role != "user":
             check_media(content, role)
         if role != "assistant":
@@ -293,12 +295,6 @@ class _Reader:
         self.messages += turn.results
 
 
-def _given(value: Any, param: str) -> Any:  # noqa: ANN401 (a field's own type, without None)
-    if value is None:
-        raise BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
-    return value
-
-
 def _part(raw: Raw, param: str) -> Part | None:
     """A part that only this API has; None for those that chat has, too."""
     match _decode_kind(raw, param).type:
@@ -306,7 +302,7 @@ def _part(raw: Raw, param: str) -> Part | None:
             image = _decode_image(raw, param)
             if image.file_id is not None:
                 raise unsupported(f"{param}.file_id", "is not served; send the image as a data: URI")
-            url = _given(None if image.image_url is UNSET else image.image_url, f"{param}.image_url")
+            url = given(image.image_url, f"{param}.image_url")
             return in_detail(
                 read_file("image", url, f"{param}.image_url", param), image.detail, f"{param}.detail"
             )

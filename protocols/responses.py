@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from .body import Encoded, check_range, decoder, refuse, renamed, unsupported
-from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation
+from .body import Encoded, check_range, decoder, missing, refuse, renamed, unsupported
+from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation, check_forced
 from .chat_content import ChatMessage
 from .errors import BadRequestError
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
@@ -32,7 +32,7 @@ from .media_wish import ProcessorKwargs
 from .response_input import ReadInput, read_input
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from .tools import Tool, nested, read_functions
-from .unserved import SERVICE_TIERS
+from .unserved import SERVICE_TIERS, check_unserved
 
 MAX_METADATA: Final = 16
 _MAX_METADATA_NAME: Final = 64
@@ -40,21 +40,19 @@ _MAX_METADATA_VALUE: Final = 512
 _MAX_TOKENS: Final = 2**31 - 1
 INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
 """Of these the second changes nothing: what is thought is sent as it is."""
-_DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
+_UNSERVED: Final[dict[str, tuple[str, ...]]] = {
+    "access_programs": (),
+    "context_management": (),
+    "conversation": (),
+    "image": (),
+    "moderation": (),
+    "prompt": (),
+    "prompt_cache_options": (),
+    "prompt_cache_retention": (),
     "truncation": ('"disabled"',),
     "service_tier": SERVICE_TIERS,
 }
-_UNSERVED: Final = (
-    "access_programs",
-    "context_management",
-    "conversation",
-    "image",
-    "moderation",
-    "prompt",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    *_DONE_ANYWAY,
-)
+"""Fields, and what they may say all the same."""
 _Field = Raw | UnsetType
 _NO_HOSTED: Final[Mapping[str, HostedTool]] = {}
 
@@ -227,11 +225,11 @@ def parse_response(body: Encoded) -> AskedResponse:
     """Read and check a body, as far as that needs no model and no other response. Raises BadRequestError
     naming the field."""
     request = _decode(body, "")
-    _check_unserved(request)
+    check_unserved(request, _UNSERVED)
     check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if isinstance(request.input, UnsetType):
-        raise BadRequestError("`input` is missing.", param="input", code="missing_required_parameter")
+        raise missing("input")
     check_include(request.include or ())
     effort = None if request.reasoning is None else request.reasoning.effort
     if effort not in (None, *EFFORTS):
@@ -248,15 +246,17 @@ def parse_response(body: Encoded) -> AskedResponse:
     chat = _as_chat(request, effort)
     with renamed(FIELD_NAMES):
         check_common(chat)
-    is_forced = request.tool_choice not in (None, "none", "auto")
-    if is_forced and chat.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
-        )
+    check_forced(chat, is_forced=_is_forced(request.tool_choice))
     read = read_input(request.input)
     items = input_items(request.input) if request.is_kept else []
     return AskedResponse(request, _said(request), read, items, chat, functions, servers)
+
+
+def _is_forced(choice: str | dict[str, Any] | None) -> bool:
+    """Whether a checked `tool_choice` has the answer be calls."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return choice.get("mode") == "required"
+    return choice not in (None, "none", "auto")
 
 
 def check_include(names: Sequence[str]) -> None:
@@ -264,19 +264,6 @@ def check_include(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name not in INCLUDES:
             raise refuse(f"include[{index}]", name, ", ".join(INCLUDES))
-
-
-def _check_unserved(request: ResponsesRequest) -> None:
-    for name in _UNSERVED:
-        asked = getattr(request, name)
-        if isinstance(asked, Raw) and bytes(asked).decode(errors="replace").strip() not in (
-            "null",
-            *_DONE_ANYWAY.get(name, ()),
-        ):
-            allowed = _DONE_ANYWAY.get(name)
-            raise unsupported(
-                name, f"is not served here, but as {allowed[0]}" if allowed else "is not served"
-            )
 
 
 def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
@@ -328,11 +315,7 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
         case TextFormat(type="json_schema", schema=Raw()):
             return ResponseFormat("json_schema", JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
         case TextFormat(type="json_schema"):
-            raise BadRequestError(
-                "`text.format.schema` is missing.",
-                param="text.format.schema",
-                code="missing_required_parameter",
-            )
+            raise missing("text.format.schema")
     raise refuse("text.format.type", wanted.type, "text, json_object, json_schema")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import refuse
+from .body import missing, refuse
 from .errors import BadRequestError
 from .messages import Grammar
 
@@ -63,11 +63,7 @@ def _from_format(wish: ResponseFormat | None) -> Grammar | None:
         case ResponseFormat(type="json_schema", json_schema=JsonSchemaFormat(schema=Raw() as schema)):
             return Grammar("json_schema", _schema("response_format.json_schema.schema", schema))
         case ResponseFormat(type="json_schema"):
-            raise BadRequestError(
-                "`response_format.json_schema.schema` is missing.",
-                param="response_format.json_schema.schema",
-                code="missing_required_parameter",
-            )
+            raise missing("response_format.json_schema.schema")
         case ResponseFormat(type=other):
             raise refuse("response_format.type", other, "text, json_object, json_schema")
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .body import refuse, unsupported
+from .body import missing, refuse, unsupported
 from .chat_content import ChatMessage
 from .errors import BadRequestError
 
@@ -116,7 +116,7 @@ def read_allowed(choice: dict[str, Any], *, is_nested: bool) -> tuple[list[dict[
     Raises BadRequestError naming the field."""
     said, where = (choice.get("allowed_tools"), _ALLOWED_NESTED) if is_nested else (choice, "tool_choice")
     if not isinstance(said, dict):
-        raise _missing(where)
+        raise missing(where)
     mode, tools = said.get("mode"), said.get("tools")
     if mode not in ("auto", "required"):
         raise refuse(f"{where}.mode", mode, "auto, required")
@@ -164,14 +164,14 @@ def read_functions(
             continue
         if tool.get("type") != "function":
             if "type" not in tool:
-                raise _missing(f"{param}.type")
+                raise missing(f"{param}.type")
             raise unsupported(f"{param}.type", f"is {str(tool['type'])[:40]!r}; served are {served}")
         function, where = (tool.get("function"), f"{param}.function") if is_nested else (tool, param)
         if not isinstance(function, dict):
-            raise _missing(where)
+            raise missing(where)
         name = function.get("name")
         if not isinstance(name, str):
-            raise _missing(f"{where}.name")
+            raise missing(f"{where}.name")
         if not _NAME.fullmatch(name):
             raise refuse(f"{where}.name", name, "1 to 128 letters, digits and any of _ . : / -")
         if name in found:
@@ -204,10 +204,6 @@ def nested(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as templates take it, of one whose name lies beside its type."""
     function = {key: value for key, value in tool.items() if key not in ("type", "strict")}
     return {"type": "function", "function": function}
-
-
-def _missing(param: str) -> BadRequestError:
-    return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
 
 
 @dataclass(slots=True)
@@ -320,7 +316,7 @@ def _check_result(message: ChatMessage, calls: dict[str | int, str], answered: s
         )
     key = next((each for each in calls if isinstance(each, int)), None) if call_id is None else call_id
     if key is None:
-        raise _missing(where)
+        raise missing(where)
     if key in answered:
         raise BadRequestError(f"`{where}` is {str(key)[:64]!r}, which is answered already.", param=where)
     if key not in calls:

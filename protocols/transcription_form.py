@@ -103,7 +103,7 @@ def parse_transcription_form(
     scalars, lists = _collect(fields)
     response_format = _response_format(scalars.get("response_format", "").strip() or "json")
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
-    stream = _boolean("stream", scalars.get("stream", "false"))
+    stream = _boolean(scalars, "stream")
     if stream and response_format in ("srt", "vtt"):
         raise BadRequestError(
             f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
@@ -133,13 +133,9 @@ def parse_transcription_form(
         patience=parse_patience(scalars, beam_size),
         seed=parse_seed(scalars.get("seed", "")),
         max_silence_s=parse_silence_s(scalars),
-        condition_on_previous_text=_boolean(
-            "condition_on_previous_text", scalars.get("condition_on_previous_text", "")
-        ),
+        condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
         multichannel=_multichannel(scalars, lists, stream=stream),
-        speech_filter=parse_speech_filter(
-            is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
-        ),
+        speech_filter=parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars),
         segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
         word_timestamps="word" in granularities,
         logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
@@ -160,7 +156,7 @@ def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[S
     if asked not in ("", "openai", "vllm"):
         raise BadRequestError(f"`dialect` is openai or vllm, not {shown(asked)}", param="dialect")
     names = ("stream_include_usage", "stream_continuous_usage_stats")
-    include_usage, continuously = (_boolean(name, scalars.get(name, "")) for name in names)
+    include_usage, continuously = (_boolean(scalars, name) for name in names)
     for name, is_asked in zip(names, (include_usage, continuously), strict=True):
         if is_asked and not stream:
             raise BadRequestError(f"`{name}` needs `stream`", param=name)
@@ -252,14 +248,15 @@ def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
 
 
 def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *, stream: bool) -> bool:
-    is_asked = _boolean("multichannel", scalars.get("multichannel", ""))
+    is_asked = _boolean(scalars, "multichannel")
     if is_asked and (stream or _filled(lists.get("include", []))):
         other = "stream" if stream else "include"
         raise BadRequestError(f"`multichannel` goes without `{other}`", param="multichannel")
     return is_asked
 
 
-def _boolean(param: str, value: str) -> bool:
+def _boolean(scalars: Mapping[str, str], param: str) -> bool:
+    value = scalars.get(param, "")
     match value.strip().lower():
         case "true" | "1":
             return True

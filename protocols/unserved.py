@@ -7,7 +7,8 @@ by nobody. Inherited by `protocols/generation.py`.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -76,7 +77,7 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_search_options: _Field = UNSET
 
 
-_NAMES: Final = tuple(name for name in Unserved.__struct_fields__ if name not in MARKS)
+_FIELDS: Final = {name: DONE_ANYWAY.get(name, ()) for name in Unserved.__struct_fields__ if name not in MARKS}
 
 
 def answered_tier(asked: _Field) -> Literal["default"] | UnsetType:
@@ -84,14 +85,14 @@ def answered_tier(asked: _Field) -> Literal["default"] | UnsetType:
     return UNSET if isinstance(asked, UnsetType) or bytes(asked) == b"null" else "default"
 
 
-def check_unserved(request: Any) -> None:  # noqa: ANN401 (an Unserved, or one that says more of some field)
-    """Raise BadRequestError for the first field that asks for what is not done."""
-    for name in _NAMES:
+def check_unserved(request: Struct, fields: Mapping[str, tuple[str, ...]] = _FIELDS) -> None:
+    """Raise BadRequestError for the first of these `fields` that asks for what is not done; with each is what
+    it may say as JSON, beside null."""
+    for name, allowed in fields.items():
         asked = getattr(request, name)
         if not isinstance(asked, Raw):
             continue
         said = bytes(asked).decode(errors="replace").strip()
-        allowed = DONE_ANYWAY.get(name, ())
         if said == "null" or said in allowed:
             continue
         reason = "is not served"

@@ -48,27 +48,6 @@ MAX_PENDING: Final = 1024
 class Item:
     """One turn. Positions in samples; `end` is None while the item is open."""
 
-    __slots__ = (
-        "answer",
-        "asked",
-        "asked_end",
-        "asked_speech_end",
-        "before",
-        "covered_end",
-        "end",
-        "exact",
-        "heard",
-        "id",
-        "newest",
-        "options",
-        "policy",
-        "speculated_end",
-        "speech_end",
-        "speech_start",
-        "start",
-        "withheld",
-    )
-
     def __init__(self, item_id: ItemId, start: int, speech_start: int, release: ReleaseConfig) -> None:
         self.id = item_id
         self.start = start

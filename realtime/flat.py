@@ -43,7 +43,6 @@ from ..protocols.realtime import (
     ServerEvent,
     SessionUpdate,
     SessionUpdated,
-    TokenUsage,
 )
 from ..protocols.realtime_session import (
     AudioPatch,
@@ -53,6 +52,7 @@ from ..protocols.realtime_session import (
     SessionPatch,
     TranscriptionPatch,
 )
+from ..protocols.transcript_view import TokenUsage
 from .continuation import continuation, joint
 from .effects import Effect, Send
 from .events import SessionEvent
@@ -71,8 +71,6 @@ _AUDIO: Final = SessionUpdate(
 
 class _Utterance:
     """What was said between two final commits."""
-
-    __slots__ = ("failed", "is_final", "num_input", "num_output", "num_pending", "parts")
 
     def __init__(self) -> None:
         self.parts: list[str] = []

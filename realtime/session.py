@@ -38,11 +38,11 @@ from ..protocols.realtime import (
     InputAudioBufferFlush,
     InvalidEvent,
     SessionCreated,
-    SessionExpiring,
     SessionUpdate,
     SessionUpdated,
 )
 from ..protocols.realtime_dialogue_session import DialoguePatch, DialogueView
+from ..protocols.realtime_lifecycle import SessionExpiring
 from ..protocols.realtime_session import SessionView
 from .admission import Admission
 from .channels import Channels

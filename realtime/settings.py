@@ -11,11 +11,10 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..protocols.audio import SUPPORTED_RATES, AudioFormat, Encoding, ms_to_samples
+from ..protocols.audio import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError
 from ..protocols.hints import KEYWORD_BOOST
-from ..protocols.realtime_dialogue_session import DialogueInputView
 from ..protocols.realtime_session import (
     AudioView,
     Delay,
@@ -40,7 +39,7 @@ from ..protocols.transcript import TranscriptionOptions
 from .config import SessionConfig
 from .endings import Ending
 from .turns import TurnDetectorConfig
-from .wishes import INPUT, check_model, either, served_model, unsupported, wished_options
+from .wishes import INPUT, check_model, either, merged, served_model, unsupported, wished_options
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
@@ -54,11 +53,7 @@ SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
 """`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
 "unknown" holds until the words before the pause have been understood."""
 
-_ENCODINGS: Final[dict[str, Encoding]] = {
-    "audio/pcm": "pcm16",
-    "audio/pcmu": "pcmu",
-    "audio/pcma": "pcma",
-}
+_ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"
 """The field, for messages."""
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
@@ -111,22 +106,13 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             silence=ms_to_samples(silence_ms),
         )
 
-    def input_view(self) -> DialogueInputView:
-        """As shown to the client; no transcription where the session does not listen."""
-        return DialogueInputView(
-            format=_format_view(self.format),
-            transcription=self._transcription_view() if self.model else None,
-            turn_detection=self.turn_detection,
-        )
-
     def audio_view(self) -> AudioView:
-        """The same, of a session that transcribes."""
-        view = self.input_view()
+        """As shown to the client; no transcription where the session does not listen."""
         return AudioView(
             InputView(
-                view.format,
-                self._transcription_view(),
-                view.turn_detection,
+                _format_view(self.format),
+                self._transcription_view() if self.model else None,
+                self.turn_detection,
                 multichannel=self.multichannel or UNSET,
             )
         )
@@ -279,7 +265,7 @@ def _format_view(audio_format: InputFormat) -> FormatView:
     if isinstance(audio_format, ContainerFormat):
         return FormatView(audio_format.type, channels=audio_format.num_channels or UNSET)
     encoding = audio_format.encoding
-    wire_type = next((name for name, known in _ENCODINGS.items() if known == encoding), "audio/pcm")
+    wire_type = WIRE_TYPES.get(encoding, "audio/pcm")
     return FormatView(
         wire_type,
         audio_format.rate if wire_type == "audio/pcm" else UNSET,
@@ -295,23 +281,5 @@ def _turn_detection(
         return current
     if patch is None:
         return None
-    if isinstance(patch, SemanticVadPatch):
-        semantic = current if isinstance(current, SemanticVadView) else SemanticVadView("auto")
-        return SemanticVadView(
-            either(patch.eagerness, semantic.eagerness, "auto"),
-            either(patch.create_response, semantic.create_response, UNSET),
-            either(patch.interrupt_response, semantic.interrupt_response, UNSET),
-        )
-    return _server_vad(current if isinstance(current, ServerVadView) else DEFAULT_VAD, patch)
-
-
-def _server_vad(current: ServerVadView, patch: ServerVadPatch) -> ServerVadView:
-    default = DEFAULT_VAD
-    return ServerVadView(
-        either(patch.threshold, current.threshold, default.threshold),
-        either(patch.prefix_padding_ms, current.prefix_padding_ms, default.prefix_padding_ms),
-        either(patch.silence_duration_ms, current.silence_duration_ms, default.silence_duration_ms),
-        None,
-        either(patch.create_response, current.create_response, UNSET),
-        either(patch.interrupt_response, current.interrupt_response, UNSET),
-    )
+    default = SemanticVadView("auto") if isinstance(patch, SemanticVadPatch) else DEFAULT_VAD
+    return merged(current if isinstance(current, type(default)) else default, patch, default)

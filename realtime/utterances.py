@@ -44,21 +44,6 @@ _RECUT: Final = 200
 class Heard:
     """The words of one item, as far as they are known. Positions in samples on the session's timeline."""
 
-    __slots__ = (
-        "_is_timed",
-        "_last",
-        "_num_told",
-        "_said",
-        "_shown",
-        "_start",
-        "_told_end",
-        "end",
-        "first",
-        "item_id",
-        "known_end",
-        "num_words",
-    )
-
     def __init__(self, item_id: ItemId, start: int, speech_start: int) -> None:
         """Its audio begins at `start`, its speech at `speech_start`."""
         self.item_id = item_id
@@ -106,8 +91,6 @@ class Heard:
 
 class _Said:
     """A growing text, of which only the end is cut into words again."""
-
-    __slots__ = ("_before", "_last", "_num_before")
 
     def __init__(self) -> None:
         self._before, self._num_before, self._last = "", 0, ""

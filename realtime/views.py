@@ -7,9 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from ..protocols.realtime_dialogue_session import DialogueAudioView, DialogueLimitsView, DialogueView
+from ..protocols.realtime_dialogue_session import DialogueLimitsView, DialogueView
 from ..protocols.realtime_session import LimitsView, SessionView
-from ..protocols.realtime_video_session import VideoView
 from .config import SessionConfig
 from .dialogue.settings import DialogueSettings
 from .settings import SessionSettings
@@ -79,8 +78,8 @@ def session_view(
         temperature=UNSET if answers.temperature is None else answers.temperature,
         top_p=UNSET if answers.top_p is None else answers.top_p,
         seed=UNSET if answers.seed is None else answers.seed,
-        audio=DialogueAudioView(settings.input_view()),
-        video=VideoView(**msgspec.structs.asdict(dialogue.video)) if sees else UNSET,
+        audio=settings.audio_view(),
+        video=dialogue.video if sees else UNSET,
         include=settings.include_view(),
         limits=DialogueLimitsView(
             **msgspec.structs.asdict(limits),

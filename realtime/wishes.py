@@ -22,6 +22,7 @@ INPUT: Final = "session.audio.input"
 TRANSCRIPTION: Final = f"{INPUT}.transcription"
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def served_model(
@@ -102,6 +103,16 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
 def unsupported(param: str, reason: str) -> BadRequestError:
     """The refusal of what is not served."""
     return BadRequestError(f"`{param}` {reason}", code="unsupported_parameter", param=param)
+
+
+def merged(current: S, patch: msgspec.Struct, default: S) -> S:
+    """What is in force after `patch`, field by field as `either` has it."""
+    changes = {
+        name: either(getattr(patch, name), getattr(current, name), getattr(default, name))
+        for name in current.__struct_fields__
+        if name in patch.__struct_fields__
+    }
+    return msgspec.structs.replace(current, **changes)
 
 
 def either(patch: T | UnsetType | None, current: T, default: T) -> T:

@@ -17,7 +17,7 @@ from typing import Final
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from ...protocols.audio import AudioFormat, Encoding
+from ...protocols.audio import WIRE_TYPES, AudioFormat
 from ...protocols.calls import MAX_START_CHARS, CallEvent, encode_call_event
 from ...protocols.codec import decode_client_event
 from ...protocols.errors import (
@@ -45,7 +45,6 @@ from .websocket import RealtimeSocket, has_place, new_outbox, new_session
 _OPTIONS: Final = frozenset(
     {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
 )
-_TYPES: Final[dict[Encoding, str]] = {"pcm16": "audio/pcm", "pcmu": "audio/pcmu", "pcma": "audio/pcma"}
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
 until they are; the text of a whole turn is exact in any case."""
@@ -211,7 +210,7 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
         if name in asked:
             text = asked[name]
             named[name] = int(text) if text.isdecimal() and len(text) < 9 else text
-    sound: dict[str, object] = {"type": _TYPES[audio_format.encoding]}
+    sound: dict[str, object] = {"type": WIRE_TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate
     audio_input = {"format": sound, "transcription": {"delay": _DELAY, **named}}

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from ...protocols import rest
 from ...protocols.errors import SensoriumError
-from ...protocols.message_answer import message_error, message_frame
+from ...protocols.generation import named_sse
+from ...protocols.message_answer import message_error
 
 _MESSAGES: Final = "/v1/messages"
 _JSON: Final = "application/json"
@@ -34,4 +35,4 @@ def error_response(error: SensoriumError, path: str) -> Response:
 
 def error_frame(error: SensoriumError, path: str) -> bytes:
     """The last event of a stream at that path that fails."""
-    return message_frame(message_error(error)) if path.startswith(_MESSAGES) else rest.error_event(error)
+    return named_sse(message_error(error)) if path.startswith(_MESSAGES) else rest.error_event(error)

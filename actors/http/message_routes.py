@@ -18,14 +18,8 @@ from starlette.responses import Response
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.errors import SensoriumError
-from ...protocols.generation import CompletionUsage
-from ...protocols.message_answer import (
-    MessageAnswer,
-    MessageEvent,
-    MessageTokenCount,
-    MessageUsage,
-    message_frame,
-)
+from ...protocols.generation import CompletionUsage, named_sse
+from ...protocols.message_answer import MessageAnswer, MessageEvent, MessageTokenCount, MessageUsage
 from ...protocols.message_config import FIELD_NAMES
 from ...protocols.message_request import AskedMessage, parse_message, parse_message_count
 from ...protocols.messages import SamplingParams, TextGenerated
@@ -143,4 +137,4 @@ def _usage(found: CompletionUsage) -> MessageUsage:
 
 
 def _frames(events: Sequence[MessageEvent]) -> bytes:
-    return b"".join(map(message_frame, events))
+    return b"".join(map(named_sse, events))

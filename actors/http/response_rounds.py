@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 
 from ...protocols.errors import BadRequestError
-from ...protocols.generation import CompletionUsage, usage
+from ...protocols.generation import CompletionUsage, named_sse, usage
 from ...protocols.mcp_results import CallOutcome, protocol_error
 from ...protocols.mcp_tools import HostedTool, hosted_tools
 from ...protocols.messages import SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
-from ...protocols.response_stream import ResponseEvent, event_frame
+from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import FIELD_NAMES, AskedResponse
 from ..callers import Caller
 from ..kernel.nursery import all_of, open_work
@@ -211,4 +211,4 @@ def _together(one: CompletionUsage, other: CompletionUsage) -> CompletionUsage:
 
 def _put(put: Put, events: Sequence[ResponseEvent]) -> None:
     if events:
-        put(b"".join(map(event_frame, events)))
+        put(b"".join(map(named_sse, events)))

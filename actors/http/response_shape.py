@@ -21,7 +21,7 @@ from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
 from ...protocols.errors import SensoriumError
-from ...protocols.generation import CompletionUsage
+from ...protocols.generation import CompletionUsage, named_sse
 from ...protocols.mcp_results import CallOutcome, call_id_of
 from ...protocols.mcp_tools import HostedTool
 from ...protocols.messages import SamplingParams, TextGenerated
@@ -38,7 +38,7 @@ from ...protocols.response_items import (
     ResponseObject,
     ResponseUsage,
 )
-from ...protocols.response_stream import ResponseEvent, event_frame
+from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import AskedResponse
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
@@ -319,4 +319,4 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _frames(events: Sequence[ResponseEvent]) -> bytes:
-    return b"".join(map(event_frame, events))
+    return b"".join(map(named_sse, events))

@@ -15,12 +15,13 @@ from typing import Any, Final, Self
 
 import anyio
 import msgspec
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed
 
 from ...protocols.flat import FLAT_RATE
-from ...protocols.realtime import DurationUsage, ErrorDetail
+from ...protocols.realtime import ErrorDetail
+from ...protocols.transcript_view import DurationUsage
 from ..async_shell import Socket, open_socket
-from ..connection import OPEN_TIMEOUT_S, close_details, connect_error
+from ..connection import OPEN_TIMEOUT_S, close_details, readable_connect_errors
 from ..errors import AudioError, SDKError, SensoriumTimeoutError, SessionClosedError
 from ..events import Committed, Completed, Delta, ErrorEvent, Event, Failed, SessionUpdated
 from ..options import MAX_QUEUED_EVENTS, ClientOptions
@@ -56,11 +57,9 @@ async def flat_session(
     if rate != FLAT_RATE:
         raise AudioError(f"the dialect vllm takes {FLAT_RATE} samples per second, not {rate}")
     async with AsyncExitStack() as stack:
-        try:
+        with readable_connect_errors(options):
             url = options.realtime_url(intent=None)
             socket = await stack.enter_async_context(open_socket(url, options, OPEN_TIMEOUT_S))
-        except (OSError, WebSocketException) as error:
-            raise connect_error(error, options) from error
         session = FlatSession(socket, options.timeout_s)
         stack.enter_context(session)
         await session.open(model, language)

@@ -5,22 +5,13 @@
 from __future__ import annotations
 
 from ...protocols.audio import wave_file
-from ...protocols.chat_content import TextPart
 from ...protocols.container_format import ContainerFormat, InputFormat
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import ItemId
-from ...protocols.realtime_items import (
-    AudioGiven,
-    CallGiven,
-    ImageGiven,
-    NewItem,
-    OutputGiven,
-    PartGiven,
-    TextGiven,
-)
+from ...protocols.realtime_items import AudioGiven, NewItem, PartGiven, Picture
 from .config import DialogueConfig
 from .items import Item
-from .parts import Call, CallOutput, ItemPart, Picture, Sound
+from .parts import ItemPart, Sound
 
 
 def new_item(given: NewItem, item_id: ItemId, config: DialogueConfig, audio_format: InputFormat) -> Item:
@@ -36,11 +27,7 @@ def new_item(given: NewItem, item_id: ItemId, config: DialogueConfig, audio_form
 
 def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: InputFormat) -> ItemPart:
     match part:
-        case TextGiven(text):
-            return TextPart(text)
-        case ImageGiven(data, detail):
-            if "image" in config.kinds:
-                return Picture(data, detail)
+        case Picture() if "image" not in config.kinds:
             raise _unsupported(where, "an image", config)
         case AudioGiven(data, transcript):
             if "audio" in config.kinds:
@@ -57,10 +44,8 @@ def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: Inp
             if transcript:
                 return Sound(None, transcript)
             raise _unsupported(where, "audio without a transcript", config)
-        case CallGiven(call_id, name, arguments):
-            return Call(call_id, name, arguments)
-        case OutputGiven(call_id, output):
-            return CallOutput(call_id, output)
+        case _:
+            return part
 
 
 def _unsupported(where: str, what: str, config: DialogueConfig) -> BadRequestError:

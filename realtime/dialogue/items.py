@@ -16,6 +16,8 @@ from ...protocols.errors import BadRequestError
 from ...protocols.messages import ItemId
 from ...protocols.realtime_dialogue import ROOT
 from ...protocols.realtime_items import (
+    Call,
+    CallOutput,
     ConversationItem,
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -27,9 +29,10 @@ from ...protocols.realtime_items import (
     ItemStatus,
     Message,
     OutputTextContent,
+    Picture,
 )
 from .config import DialogueConfig
-from .parts import Call, CallOutput, Clip, ItemPart, Picture, Sound
+from .parts import Clip, ItemPart, Sound
 
 _FULL: Final = "conversation_full"
 
@@ -37,24 +40,6 @@ _FULL: Final = "conversation_full"
 class Item:
     """A message, a call of a tool, or what that gave; live video, a call and what it gave are an item's only
     part. `waits`: something must come before it can be used."""
-
-    __slots__ = (
-        "_message",
-        "_parts",
-        "call",
-        "clip",
-        "id",
-        "is_hidden",
-        "is_leaving",
-        "num_chars",
-        "num_file_bytes",
-        "num_media_tokens",
-        "opening",
-        "output",
-        "role",
-        "status",
-        "waits",
-    )
 
     def __init__(
         self,

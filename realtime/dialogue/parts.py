@@ -1,6 +1,7 @@
-"""What an item of a conversation consists of: pictures, sounds, live video, calls of tools.
+"""What an item of a conversation consists of beside what clients create: sounds and live video.
 
-Text is `TextPart` of `protocols/chat_content.py`. Used by `realtime/dialogue/items.py` and whoever looks into
+Text is `TextPart` of `protocols/chat_content.py`, pictures and calls are as they came
+(`protocols/realtime_items.py`). Used by `realtime/dialogue/items.py` and whoever looks into
 an item; knows no item.
 """
 
@@ -9,15 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...protocols.chat_content import TextPart
-from ...protocols.realtime_items import ImageDetail
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An encoded image."""
-
-    data: bytes
-    detail: ImageDetail
+from ...protocols.realtime_items import Call, CallOutput, Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +61,6 @@ class Clip:
         """The ids of its pairs. It has none any more, wherever it is still referred to."""
         gone, self.pairs = self.pairs, []
         return tuple(pair.id for pair in gone)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool; its arguments are there once the model has written them."""
-
-    call_id: str
-    name: str
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CallOutput:
-    """What a call gave."""
-
-    call_id: str
-    output: str
 
 
 ItemPart = TextPart | Picture | Sound | Clip | Call | CallOutput

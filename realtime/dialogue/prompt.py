@@ -14,10 +14,10 @@ from typing import Any
 from ...protocols.chat import Conversation, thinking_kwargs
 from ...protocols.chat_content import ChatMessage, TextPart, read_arguments
 from ...protocols.errors import BadRequestError
+from ...protocols.realtime_items import Call, CallOutput
 from ...protocols.tools import nested
 from .effects import ClipParts
 from .items import Item
-from .parts import Call, CallOutput
 from .settings import AnswerSettings
 
 

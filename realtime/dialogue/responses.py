@@ -23,7 +23,7 @@ from ...protocols.chat_content import TextPart
 from ...protocols.errors import SensoriumError
 from ...protocols.messages import ItemId
 from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
-from ...protocols.realtime_items import ItemStatus
+from ...protocols.realtime_items import Call, ItemStatus
 from ...protocols.realtime_responses import (
     EndReason,
     RateLimitsUpdated,
@@ -46,7 +46,6 @@ from ...protocols.realtime_responses import (
 )
 from ..outgoing import Outgoing
 from .items import Item
-from .parts import Call
 from .settings import AnswerSettings
 from .truncation import Size
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ...protocols.messages import ItemId
+from ...protocols.realtime_dialogue_session import VideoView
 from ...protocols.realtime_video import EvictionReason, InputImageBufferEvicted
 from ..outgoing import Outgoing
 from .effects import ForgetPairs
 from .items import Item, Items
 from .parts import Clip, Pair
-from .settings import VideoSettings
 
 MAX_QUESTIONS: Final = 8
 _REFERRED: Final = 2
@@ -47,7 +47,7 @@ class Retention:
         """Some pairs are."""
         return any(pair.is_leaving for _, _, pair in self._places())
 
-    def apply(self, settings: VideoSettings, *, newest_ms: int) -> bool:
+    def apply(self, settings: VideoView, *, newest_ms: int) -> bool:
         """Forget what is beyond a bound, and settle what is leaving. Whether anything changed."""
         has_news = False
         while self._settle(settings, newest_ms, 1.0):
@@ -70,7 +70,7 @@ class Retention:
                 pair.is_leaving = False
                 self.plan += 1
 
-    def _settle(self, settings: VideoSettings, newest_ms: int, share: float) -> bool:
+    def _settle(self, settings: VideoView, newest_ms: int, share: float) -> bool:
         """Mark what is to go where a share of a bound is passed."""
         window_ms = settings.retention_s * 1000
         if self._before(newest_ms - share * window_ms):

@@ -12,11 +12,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...protocols.errors import BadRequestError
-from ...protocols.realtime_dialogue_session import DialoguePatch, ReasoningPatch, Truncation
+from ...protocols.realtime_dialogue_session import (
+    AnswerPatch,
+    DialoguePatch,
+    ReasoningPatch,
+    Truncation,
+    VideoPatch,
+    VideoView,
+)
 from ...protocols.realtime_responses import ResponseWish
-from ...protocols.realtime_session import AudioPatch, SessionPatch
-from ...protocols.realtime_video_session import VideoPatch
-from ..wishes import either
+from ...protocols.realtime_session import SessionPatch
+from ..wishes import either, merged
 from .config import DialogueConfig
 from .tool_settings import ToolSettings, merge_tools
 
@@ -33,37 +39,17 @@ class AnswerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningPatch = ReasoningPatch()
 
 
-class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long frames are remembered, and which are worth it."""
-
-    retention_s: float
-    retention_tokens: int
-    min_change: float
-
-    @classmethod
-    def of(cls, config: DialogueConfig) -> VideoSettings:
-        """As the operator has it."""
-        return cls(
-            retention_s=config.video.retention_s,
-            retention_tokens=min(config.video.retention_tokens, config.max_retention_tokens),
-            min_change=config.video.min_change,
-        )
-
-
 class DialogueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a client can change beside how audio comes in, in force."""
 
     answers: AnswerSettings = AnswerSettings()
     truncation: Truncation = "auto"
-    video: VideoSettings
+    video: VideoView
 
 
 def audio_patch(patch: DialoguePatch) -> SessionPatch:
     """The part of a patch that is about audio coming in, as every kind of session has it."""
-    audio: AudioPatch | UnsetType | None = UNSET
-    if patch.audio is not UNSET:
-        audio = None if patch.audio is None else AudioPatch(patch.audio.input)
-    return SessionPatch(audio=audio, include=patch.include)
+    return SessionPatch(audio=patch.audio, include=patch.include)
 
 
 def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
@@ -81,9 +67,18 @@ def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfi
     )
 
 
+def initial_video(config: DialogueConfig) -> VideoView:
+    """How long frames are remembered, and which are worth it, as the operator has it."""
+    return VideoView(
+        retention_s=config.video.retention_s,
+        retention_tokens=min(config.video.retention_tokens, config.max_retention_tokens),
+        min_change=config.video.min_change,
+    )
+
+
 def initial_settings(config: DialogueConfig) -> DialogueSettings:
     """A session before any update of its client."""
-    return merge(DialogueSettings(video=VideoSettings.of(config)), config.initial, config)
+    return merge(DialogueSettings(video=initial_video(config)), config.initial, config)
 
 
 def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueConfig) -> AnswerSettings:
@@ -98,7 +93,7 @@ def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueC
 
 def _answers(
     current: AnswerSettings,
-    patch: DialoguePatch | ResponseWish,
+    patch: AnswerPatch,
     default: AnswerSettings,
     config: DialogueConfig,
     param: str,
@@ -107,40 +102,24 @@ def _answers(
     if "audio" in modalities and not config.audio_as_text:
         where = f"{param}.output_modalities[{modalities.index('audio')}]"
         raise BadRequestError(f"`{where}`: answers are text here; allowed: text", param=where)
-    return AnswerSettings(
-        instructions=either(patch.instructions, current.instructions, default.instructions),
-        max_output_tokens=either(
-            patch.max_output_tokens, current.max_output_tokens, default.max_output_tokens
-        ),
-        temperature=either(patch.temperature, current.temperature, default.temperature),
-        top_p=either(patch.top_p, current.top_p, default.top_p),
-        seed=either(patch.seed, current.seed, default.seed),
-        reasoning=either(patch.reasoning, current.reasoning, default.reasoning),
-        tools=merge_tools(
-            current.tools,
-            default.tools,
-            patch.tools,
-            patch.tool_choice,
-            patch.parallel_tool_calls,
-            param=param,
-            calls_tools=config.calls_tools,
-        ),
+    tools = merge_tools(
+        current.tools,
+        default.tools,
+        patch.tools,
+        patch.tool_choice,
+        patch.parallel_tool_calls,
+        param=param,
+        calls_tools=config.calls_tools,
     )
+    return msgspec.structs.replace(merged(current, patch, default), tools=tools)
 
 
-def _video(
-    current: VideoSettings, patch: VideoPatch | UnsetType | None, config: DialogueConfig
-) -> VideoSettings:
-    default = VideoSettings.of(config)
+def _video(current: VideoView, patch: VideoPatch | UnsetType | None, config: DialogueConfig) -> VideoView:
+    default = initial_video(config)
     if patch is UNSET:
         return current
     if patch is None:
         return default
-    return VideoSettings(
-        retention_s=either(patch.retention_s, current.retention_s, default.retention_s),
-        retention_tokens=min(
-            either(patch.retention_tokens, current.retention_tokens, default.retention_tokens),
-            config.max_retention_tokens,
-        ),
-        min_change=either(patch.min_change, current.min_change, default.min_change),
-    )
+    video = merged(current, patch, default)
+    most = min(video.retention_tokens, config.max_retention_tokens)
+    return msgspec.structs.replace(video, retention_tokens=most)

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...protocols.errors import BadRequestError
 from ...protocols.tools import NO_TOOLS, ToolUse, read_tool_use
+from ..wishes import either
 
 MAX_TOOL_BYTES: Final = 256 * 1024
 """Of the tools of a session together, as they came."""
@@ -45,10 +46,7 @@ def merge_tools(
     chosen = _decoded(
         choice, f"{param}.tool_choice", _MAX_CHOICE_BYTES, str | dict, current.choice, default.choice
     )
-    if is_parallel is UNSET:
-        is_parallel = current.is_parallel
-    elif is_parallel is None:
-        is_parallel = default.is_parallel
+    is_parallel = either(is_parallel, current.is_parallel, default.is_parallel)
     if given and not calls_tools:
         raise BadRequestError(
             f"`{param}.tools`: the model calls no tools: its chat template writes no calls",

@@ -41,7 +41,7 @@ from .frames import Frame, FrameClock, change_between
 from .items import Item, Items
 from .parts import Clip, Pair
 from .retention import Retention
-from .settings import VideoSettings
+from .settings import initial_video
 
 
 class Video:
@@ -57,7 +57,7 @@ class Video:
         make_room: Callable[[], None],
     ) -> None:
         """`make_room` is asked before there is one item more."""
-        self.settings = VideoSettings.of(config)
+        self.settings = initial_video(config)
         self.has_news = False
         """A pair came or went since that was last asked about."""
         self._config = config.video

@@ -18,8 +18,8 @@ from sensorium.client.async_shell import open_socket
 from sensorium.client.options import client_options
 from sensorium.client.shell import open_connection
 from sensorium.protocols.codec import decode_client_event, encode_event
-from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionResumed, SessionUpdated
-from sensorium.protocols.realtime_lifecycle import SessionResume
+from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionUpdated
+from sensorium.protocols.realtime_lifecycle import SessionResume, SessionResumed
 from sensorium.protocols.realtime_session import SessionView
 from support.fake_server import SESSION, DialogClosedError, FakeDialog, serve_realtime
 

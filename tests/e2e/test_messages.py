@@ -218,10 +218,11 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
     begun = [*HELLO, {"role": "assistant", "content": "<think>So"}]
     for budget, blocks in ((None, ["thinking"]), (5, ["thinking", "text"]), (0, ["text"])):
         thinking = {"type": "enabled", "budget_tokens": budget}
-        answer = post(server, messages=begun, max_tokens=20, thinking=thinking)
+        answer = post(server, messages=begun, max_tokens=20, temperature=0, thinking=thinking)
         assert [block["type"] for block in answer.json()["content"]] == blocks
     asked: dict[str, Any] = {
         "messages": begun,
+        "temperature": 0,
         "continue_final_message": True,
         "add_generation_prompt": False,
     }

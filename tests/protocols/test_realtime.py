@@ -21,8 +21,6 @@ from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionDelta,
     ConversationItemInputAudioTranscriptionFailed,
     ConversationItemInputAudioTranscriptionSegment,
-    DetectedLanguage,
-    DurationUsage,
     Error,
     ErrorDetail,
     InputAudioBufferBackpressure,
@@ -32,14 +30,9 @@ from sensorium.protocols.realtime import (
     InputAudioBufferSpeechStarted,
     InputAudioBufferSpeechStopped,
     InputAudioBufferUtteranceEnded,
-    LogProb,
     ServerEvent,
     SessionCreated,
-    SessionExpiring,
-    SessionResumed,
     SessionUpdated,
-    TokenUsage,
-    Word,
 )
 from sensorium.protocols.realtime_dialogue import (
     ConversationCreated,
@@ -58,6 +51,7 @@ from sensorium.protocols.realtime_items import (
     Message,
     OutputTextContent,
 )
+from sensorium.protocols.realtime_lifecycle import SessionExpiring, SessionResumed
 from sensorium.protocols.realtime_responses import (
     CachedDetails,
     InputDetails,
@@ -97,6 +91,8 @@ from sensorium.protocols.realtime_video import (
     InputImageBufferDropped,
     InputImageBufferEvicted,
 )
+from sensorium.protocols.transcript import Word
+from sensorium.protocols.transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
 from support.dialogs import Dialog
 
 ITEM = Message(id="item_1", role="user", content=[InputAudioContent()])

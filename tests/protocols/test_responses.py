@@ -219,3 +219,17 @@ def test_a_published_field_is_known_or_refused(name: str) -> None:
     if name != "input":
         parse(**{name: None})
     assert name in ResponsesRequest.__struct_fields__
+
+
+@pytest.mark.parametrize(("mode", "is_refused"), [("auto", False), ("required", True)])
+def test_a_form_goes_with_tools_that_may_be_called_and_not_with_those_that_must(
+    mode: str, is_refused: bool
+) -> None:
+    allowed = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": TOOL["name"]}]}
+    asked = {"tools": [TOOL], "tool_choice": allowed, "structured_outputs": {"choice": ["yes", "no"]}}
+    if not is_refused:
+        assert parse(input="Hi.", **asked).chat.structured_outputs is not None
+        return
+    with pytest.raises(BadRequestError) as caught:
+        parse(input="Hi.", **asked)
+    assert caught.value.param == "structured_outputs"

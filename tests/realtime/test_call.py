@@ -20,13 +20,13 @@ from sensorium.protocols.errors import (
 )
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
-    DurationUsage,
     Error,
     ErrorDetail,
     InputAudioBufferCommitted,
     InputAudioBufferFlushed,
     InputAudioBufferSpeechStarted,
 )
+from sensorium.protocols.transcript_view import DurationUsage
 from sensorium.realtime.call import DRAINING, FINISH_S, MAX_ERRORS, START_S, CallMachine
 from sensorium.realtime.call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 

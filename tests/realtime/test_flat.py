@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.protocols.codec import ClientDecoder, encode_event
 from sensorium.protocols.errors import InternalError
-from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
+from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime_lifecycle import SessionResume
 from sensorium.realtime.effects import Effect, Send
 from sensorium.realtime.events import DrainStarted, SessionEvent
 from sensorium.realtime.flat import MAX_WAITING, FlatSession

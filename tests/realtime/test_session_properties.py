@@ -13,7 +13,8 @@ from sensorium.protocols.audio import samples_to_ms
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
+from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime_lifecycle import SessionResume
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.events import AudioRefused, DrainStarted, HypothesisReady
 from support.dialogs import Dialog, said

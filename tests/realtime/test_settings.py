@@ -11,13 +11,19 @@ from sensorium.protocols.audio import AudioFormat, ms_to_samples
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.realtime import InvalidEvent, SessionUpdate
-from sensorium.protocols.realtime_session import ServerVadView, SessionPatch
+from sensorium.protocols.realtime_session import ServerVadView, SessionPatch, TranscriptionView
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.settings import DEFAULT_VAD, SessionSettings, initial_settings, merge
 from support.dialogs import config
 
 CONFIG = config()
 INITIAL = initial_settings(CONFIG)
+
+
+def shown_transcription(settings: SessionSettings) -> TranscriptionView:
+    shown = settings.audio_view().input.transcription
+    assert shown is not None
+    return shown
 
 
 def patch(audio_input: dict[str, Any] | None = None, **session: object) -> SessionPatch:
@@ -167,7 +173,7 @@ def test_numbers_are_spelled_by_models_that_can() -> None:
     config = SessionConfig(model="speller", models=models)
     words = patch({"transcription": {"numerals": "words"}})
     settings = merge(initial_settings(config), words, config)
-    assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "words"
+    assert settings.options.numerals == shown_transcription(settings).numerals == "words"
     assert merge(settings, patch({"transcription": {"numerals": None}}), config).options.numerals is None
     with pytest.raises(BadRequestError, match="in words") as caught:
         merge(settings, patch({"transcription": {"model": "plain"}}), config)
@@ -178,7 +184,7 @@ def test_numbers_are_written_in_digits_by_any_model_in_languages_whose_numbers_a
     config = SessionConfig(model="plain", models=(RealtimeModel("plain"),))
     digits = patch({"transcription": {"numerals": "digits", "language": "de-AT"}})
     settings = merge(initial_settings(config), digits, config)
-    assert settings.options.numerals == settings.audio_view().input.transcription.numerals == "digits"
+    assert settings.options.numerals == shown_transcription(settings).numerals == "digits"
     both = merge(settings, patch({"transcription": {"language": None, "languages": ["pl", "de"]}}), config)
     assert both.options.numerals == "digits"
     for other in ({"language": "pl"}, {"language": None, "languages": ["pl", "cs"]}):
@@ -192,10 +198,10 @@ def test_what_is_spoken_is_translated_by_models_that_can() -> None:
     config = SessionConfig(model="translator", models=models)
     english = patch({"transcription": {"task": "translate", "numerals": "digits", "language": "pl"}})
     settings = merge(initial_settings(config), english, config)
-    assert settings.options.task == settings.audio_view().input.transcription.task == "translate"
+    assert settings.options.task == shown_transcription(settings).task == "translate"
     back = merge(settings, patch({"transcription": {"task": None, "language": None}}), config)
     assert back.options.task == "transcribe"
-    assert back.audio_view().input.transcription.task is msgspec.UNSET
+    assert shown_transcription(back).task is msgspec.UNSET
     with pytest.raises(BadRequestError, match="cannot translate") as caught:
         merge(settings, patch({"transcription": {"model": "plain"}}), config)
     assert caught.value.param == "session.audio.input.transcription.task"

@@ -17,7 +17,8 @@ from sensorium.protocols.audio import ms_to_samples, samples_to_ms
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.errors import InternalError, SensoriumError
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
+from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime_lifecycle import SessionResume
 from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.effects import (
     Close,

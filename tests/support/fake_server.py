@@ -33,9 +33,9 @@ from sensorium.protocols.realtime import (
     SessionCreated,
     SessionUpdate,
     SessionUpdated,
-    TokenUsage,
 )
 from sensorium.protocols.realtime_session import SessionView
+from sensorium.protocols.transcript_view import TokenUsage
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve

@@ -15,7 +15,8 @@ import msgspec
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import SensoriumError
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend, SessionResume
+from sensorium.protocols.realtime import InputAudioBufferAppend
+from sensorium.protocols.realtime_lifecycle import SessionResume
 from sensorium.protocols.realtime_responses import InputDetails, OutputDetails, ResponseUsage
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.dialogue.effects import (

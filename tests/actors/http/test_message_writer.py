@@ -12,13 +12,13 @@ from sensorium.engine.text.tools.events import (
     ReasoningAdded,
     TextAdded,
 )
+from sensorium.protocols.generation import named_sse
 from sensorium.protocols.message_answer import (
     MessageAnswer,
     MessageUsage,
     TextBlock,
     ThinkingBlock,
     ToolUseBlock,
-    message_frame,
 )
 
 USAGE = MessageUsage(input_tokens=1, output_tokens=2)
@@ -54,7 +54,7 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
         TextBlock(text="Done."),
     ]
     assert one.message.stop_reason == "tool_use"
-    names = [msgspec.json.decode(message_frame(event).split(b"data: ")[1])["type"] for event in told]
+    names = [msgspec.json.decode(named_sse(event).split(b"data: ")[1])["type"] for event in told]
     block = ["content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"]
     last = ["content_block_start", "content_block_delta", "content_block_stop"]
     assert names == ["message_start", *block * 3, *last, "message_delta", "message_stop"]

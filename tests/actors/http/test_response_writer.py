@@ -18,6 +18,7 @@ from sensorium.engine.text.tools.events import (
     TextAdded,
 )
 from sensorium.protocols.chat_answers import TokenLogprob
+from sensorium.protocols.generation import named_sse
 from sensorium.protocols.response_items import (
     InputTokensDetails,
     OutputTokensDetails,
@@ -25,7 +26,7 @@ from sensorium.protocols.response_items import (
     ResponseObject,
     ResponseUsage,
 )
-from sensorium.protocols.response_stream import ResponseEvent, event_frame
+from sensorium.protocols.response_stream import ResponseEvent
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 USAGE = ResponseUsage(
@@ -71,7 +72,7 @@ def writer(*, has_logprobs: bool = False) -> ResponseWriter:
 
 def read(events: Sequence[ResponseEvent]) -> list[Any]:
     """Each event by OpenAI's types, strictly."""
-    frames = [event_frame(event).decode() for event in events]
+    frames = [named_sse(event).decode() for event in events]
     found = []
     for frame in frames:
         name, data = frame.removesuffix("\n\n").split("\n")

@@ -14,8 +14,8 @@ from sensorium.protocols.realtime import (
     InputAudioBufferCommitted,
     InputAudioBufferSpeechStarted,
     ServerEvent,
-    TokenUsage,
 )
+from sensorium.protocols.transcript_view import TokenUsage
 
 
 def started(item_id: str) -> ServerEvent:
