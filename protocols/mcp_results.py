@@ -1,20 +1,15 @@
 """What calls of MCP servers' tools come to, as text for the model and as OpenAI's items tell it.
 
-The ids of those items hold the id that the model's own call has, so that an item that is sent back alone can
-stand in a conversation again. Asked for by `actors/mcp/`; read next: `protocols/response_items.py`.
+Asked for by `actors/mcp/`; read next: `protocols/response_items.py`.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any
 
 import msgspec
-
-_MAX_ID: Final = 256
-"""Characters of a call's id that an item's id holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +23,6 @@ class CallOutcome:
     def text(self) -> str:
         """What the model is told."""
         return failure_text(self.error) if self.output is None else self.output
-
-
-def item_id(prefix: Literal["mcp", "mcpr"], call_id: str) -> str:
-    """A new id of an item for the model's call `call_id`."""
-    return f"{prefix}_{secrets.token_hex(12)}_{call_id[:_MAX_ID]}"
-
-
-def call_id_of(name: str) -> str:
-    """The id of the model's call in an item's id; an id of somebody else's making is one itself."""
-    prefix, _, rest = name.partition("_")
-    digits, _, call_id = rest.partition("_")
-    return call_id if prefix in ("mcp", "mcpr") and len(digits) == 24 and call_id else name
 
 
 def http_error(code: int, message: str) -> CallOutcome:

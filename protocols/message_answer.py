@@ -26,10 +26,9 @@ _NO_THREADS: Final = "thread_unsupported_request"
 
 
 class TextBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
-    """What is said."""
+    """What is said. Without `citations`, of which there are none: some clients take no null for a list."""
 
     text: str
-    citations: None = None
 
 
 class ThinkingBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="thinking"):

@@ -5,6 +5,7 @@ Errors name the item by its path (`input[1].content[0]`). Read next: `protocols/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,7 +27,8 @@ from .chat_content import (
     read_file,
 )
 from .errors import BadRequestError
-from .mcp_results import call_id_of, declined_text, failure_text
+from .item_ids import call_id_of
+from .mcp_results import declined_text, failure_text
 from .response_items import McpApprovalRequest, McpListTools
 
 _ROLES: Final[dict[str, Role]] = {
@@ -44,6 +46,7 @@ _ITEMS: Final = (
     "mcp_call",
     "mcp_approval_request",
     "mcp_approval_response",
+    "item_reference",
 )
 _UNMADE: Final = ("in_progress", "calling", "incomplete")
 """Of a call that a response was too short for: nothing is told of it."""
@@ -116,6 +119,17 @@ class ReadInput:
     listed: tuple[McpListTools, ...] = ()
     requests: tuple[McpApprovalRequest, ...] = ()
     approvals: tuple[Approval, ...] = ()
+    references: Mapping[str, str] = field(default_factory=dict)
+    """Where it refers to items of earlier responses, by their ids; `with_items` puts them there."""
+
+
+def with_items(raw: Raw, found: Mapping[str, Raw]) -> Raw:
+    """The same input with the items it refers to in the places of their references."""
+    items = msgspec.json.decode(raw, type=list[Raw])
+    for index, item in enumerate(items):
+        if _decode_kind(item).type == "item_reference":
+            items[index] = found[_decode_item(item).id or ""]
+    return Raw(msgspec.json.encode(items))
 
 
 def read_input(raw: Raw) -> ReadInput:
@@ -161,6 +175,7 @@ class _Reader:
     listed: list[McpListTools] = field(default_factory=list)
     requests: dict[str, McpApprovalRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
     shown: list[Part] = field(default_factory=list)
     """Files in results of functions: templates have them in what a user says, behind all of the results."""
 
@@ -184,17 +199,13 @@ class _Reader:
                 )
             case "mcp_approval_response":
                 self._add_approval(item, param)
+            case "item_reference":
+                name = given(item.id, f"{param}.id")
+                if name in self.references:
+                    raise BadRequestError(f"`{param}.id` is {name[:80]!r} again.", param=f"{param}.id")
+                self.references[name] = f"{param}.id"
             case "function_call_output":
-                self._close()
-                call_id = given(item.call_id, f"{param}.call_id")
-                if item.output is None:
-                    raise missing(f"{param}.output")
-                content = read_content(item.output, f"{param}.output", _part)
-                if not isinstance(content, str):
-                    self.shown += (part for part in content if isinstance(part, MediaPart))
-                    content = tuple(part for part in content if isinstance(part, TextPart))
-                extra = {"tool_call_id": call_id}
-                self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
+                self._add_result(item, param)
             case "reasoning":
                 thoughts = item.content if isinstance(item.content, list) else []
                 self._open(param, speaks=True).thoughts += (
@@ -206,13 +217,14 @@ class _Reader:
         """All of it."""
         self._close()
         self._show("input")
-        if not self.messages:
+        if not self.messages and not self.references:
             raise BadRequestError("`input` has no items.", param="input")
         return ReadInput(
             tuple(self.messages),
             tuple(self.listed),
             tuple(self.requests.values()),
             tuple(self.approvals.values()),
+            self.references,
         )
 
     def _show(self, param: str) -> None:
@@ -225,6 +237,19 @@ class _Reader:
         arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._open(param).calls.append(call)
+
+    def _add_result(self, item: _Item, param: str) -> None:
+        """What a function of the client's gave."""
+        self._close()
+        call_id = given(item.call_id, f"{param}.call_id")
+        if item.output is None:
+            raise missing(f"{param}.output")
+        content = read_content(item.output, f"{param}.output", _part)
+        if not isinstance(content, str):
+            self.shown += (part for part in content if isinstance(part, MediaPart))
+            content = tuple(part for part in content if isinstance(part, TextPart))
+        extra = {"tool_call_id": call_id}
+        self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
 
     def _add_hosted(self, item: _Item, param: str) -> None:
         """A call that the server made: the call, if it was not asked about before, and its result."""

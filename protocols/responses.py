@@ -29,7 +29,7 @@ from .mcp_tools import (
     shown_tool,
 )
 from .media_wish import ProcessorKwargs
-from .response_input import ReadInput, read_input
+from .response_input import ReadInput, read_input, with_items
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from .tools import Tool, nested, read_functions
 from .unserved import SERVICE_TIERS, check_unserved
@@ -172,6 +172,13 @@ class AskedResponse:
     functions: tuple[Tool, ...]
     servers: tuple[McpServer, ...]
     """MCP servers whose tools may be called."""
+
+    def with_items(self, found: Mapping[str, Raw]) -> AskedResponse:
+        """The same, with the items of earlier responses that the input refers to. Raises BadRequestError."""
+        assert not isinstance(self.request.input, UnsetType), "it was read"
+        whole = with_items(self.request.input, found)
+        items = input_items(whole) if self.request.is_kept else []
+        return replace(self, read=read_input(whole), items=items)
 
     def conversation(
         self,

@@ -233,9 +233,9 @@ def _granularities(values: list[str], response_format: ResponseFormat) -> frozen
             raise BadRequestError(f"`{param}` holds word or segment, not {shown(value)}", param=param)
     if response_format == "verbose_json":
         return frozenset(values or ["segment"])
-    if values:
-        raise BadRequestError(f"`{param}` needs `response_format` verbose_json", param=param)
-    return frozenset()
+    if "word" in values:
+        raise BadRequestError(f"`{param}` word needs `response_format` verbose_json", param=param)
+    return frozenset()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
 
 
 def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:

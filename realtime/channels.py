@@ -58,7 +58,7 @@ class _Channel:
         self.conversation = Conversation(
             teller,
             new_id,
-            release=RELEASES[settings.delay],
+            release=RELEASES[settings.delay or config.delay],
             max_finals_in_flight=config.max_finals_in_flight,
         )
         self.conversation.options = settings.options

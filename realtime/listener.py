@@ -188,7 +188,7 @@ class Listener:
             self._announce_stop(self._buffer.received)
             self._buffer.slide(self._turn_start())
         self._settings = settings
-        self._conversation.release = RELEASES[settings.delay]
+        self._conversation.release = RELEASES[settings.delay or self._config.delay]
         self._conversation.utterances.configure(settings.utterance_end_ms)
         self._conversation.left_context.configure(ms_to_samples(settings.left_context_ms))
         self._detector.reconfigure(settings.detector(self._config, self._ending))

@@ -65,7 +65,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     format: InputFormat
     model: str
     options: TranscriptionOptions = TranscriptionOptions()
-    delay: Delay
+    delay: Delay | None = None
+    """None: the server's own, which is not shown."""
     utterance_end_ms: int | None = None
     """None: utterances are not told."""
     left_context_ms: int = 0
@@ -130,7 +131,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             granularities or UNSET,
             list(self.options.languages) or UNSET,
             list(self.options.keywords) or UNSET,
-            self.delay,
+            self.delay or UNSET,
             self.options.numerals or UNSET,
             self.utterance_end_ms or UNSET,
             self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,
@@ -145,7 +146,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def initial_settings(config: SessionConfig) -> SessionSettings:
     """A session before any update. Raises `BadRequestError` if it cannot begin as configured."""
-    settings = SessionSettings(format=config.format, model=config.model, delay=config.delay)
+    settings = SessionSettings(format=config.format, model=config.model)
     return merge(settings, config.initial, config)
 
 
@@ -163,7 +164,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         # There is no session without a transcription: null goes back to the server's defaults.
         options = TranscriptionOptions(logprobs=settings.options.logprobs)
         settings = msgspec.structs.replace(
-            settings, options=options, delay=config.delay, utterance_end_ms=None, left_context_ms=0
+            settings, options=options, delay=None, utterance_end_ms=None, left_context_ms=0
         )
     options = wished_options(settings.options, wishes)
     left_context_ms = either(wishes.left_context_ms, settings.left_context_ms, 0)
@@ -177,7 +178,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         format=audio_format,
         model=model.name,
         options=options,
-        delay=either(wishes.delay, settings.delay, config.delay),
+        delay=either(wishes.delay, settings.delay, None),
         utterance_end_ms=either(wishes.utterance_end_ms, settings.utterance_end_ms, None),
         left_context_ms=left_context_ms,
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),

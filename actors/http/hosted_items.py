@@ -6,12 +6,12 @@ has all the others.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 
 import msgspec
 
-from ...protocols.mcp_results import CallOutcome, call_id_of, item_id
+from ...protocols.item_ids import call_id_of, item_id
+from ...protocols.mcp_results import CallOutcome
 from ...protocols.mcp_tools import HostedTool
 from ...protocols.response_items import McpApprovalRequest, McpCall, McpListTools, McpTool, OutputItem
 from ...protocols.response_stream import (
@@ -41,7 +41,8 @@ class HostedCall:
 class HostedItems:
     """Of one response. Every method gives the events of the stream, numbered."""
 
-    def __init__(self) -> None:
+    def __init__(self, response_id: str) -> None:
+        self._response_id = response_id
         self.items: list[OutputItem] = []
         """Those that are closed, or that the server works on."""
         self._to_call: list[HostedCall] = []
@@ -56,7 +57,7 @@ class HostedItems:
         """A call that somebody has agreed to; `take_calls` has it then."""
         place = len(self.items)
         item = McpCall(
-            id=item_id("mcp", call_id_of(request.id)),
+            id=item_id("mcp", self._response_id, place, call_id_of(request.id)),
             server_label=request.server_label,
             name=request.name,
             arguments=request.arguments,
@@ -92,7 +93,7 @@ class HostedItems:
     def begin_list(self, label: str) -> tuple[int, list[ResponseEvent]]:
         """A server is asked for its tools; the place of the item."""
         place = len(self.items)
-        item = McpListTools(id=new_id("mcpl"), server_label=label, tools=[])
+        item = McpListTools(id=item_id("mcpl", self._response_id, place), server_label=label, tools=[])
         self.items.append(item)
         return place, [
             OutputItemAdded(sequence_number=self._next(), output_index=place, item=item),
@@ -123,8 +124,3 @@ class HostedItems:
     def _next(self) -> int:
         self._number += 1
         return self._number - 1
-
-
-def new_id(prefix: str) -> str:
-    """A new id of an item."""
-    return f"{prefix}_{secrets.token_hex(16)}"

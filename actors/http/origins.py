@@ -83,7 +83,7 @@ class Origins:
     def preflight(self, headers: Headers) -> Fields:
         """The fields of the answer to a preflight of a page that passed `check`; `fields` come with it."""
         found = [
-            (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
+            (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
             (b"access-control-max-age", _MAX_AGE_S),
         ]
         if wanted := headers.get("access-control-request-headers"):

@@ -6,7 +6,6 @@ Requests are `protocols/responses.py`, what is written `actors/http/response_wri
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +21,8 @@ from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
-from ...protocols.mcp_results import CallOutcome, call_id_of
+from ...protocols.item_ids import call_id_of, new_response_id
+from ...protocols.mcp_results import CallOutcome
 from ...protocols.mcp_tools import HostedTool
 from ...protocols.messages import SamplingParams, TextGenerated
 from ...protocols.response_items import (
@@ -247,7 +247,7 @@ def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> Response
     """A response of which nothing is there yet."""
     wish, said = asked.request, asked.said
     return ResponseObject(
-        id=f"resp_{secrets.token_hex(24)}",
+        id=new_response_id(),
         created_at=int(time.time()),
         status="queued",
         model=model,

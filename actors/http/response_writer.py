@@ -22,7 +22,7 @@ from ...engine.text.tools.events import (
     TextAdded,
 )
 from ...protocols.chat_answers import TokenLogprob
-from ...protocols.mcp_results import item_id
+from ...protocols.item_ids import item_id
 from ...protocols.mcp_tools import HostedTool
 from ...protocols.response_items import (
     FunctionCall,
@@ -60,7 +60,7 @@ from ...protocols.response_stream import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from .hosted_items import HostedCall, HostedItems, new_id
+from .hosted_items import HostedCall, HostedItems
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class ResponseWriter(HostedItems):
     leaves them, and takes `response`."""
 
     def __init__(self, response: ResponseObject, *, has_logprobs: bool = False) -> None:
-        super().__init__()
+        super().__init__(response.id)
         self.response = response
         """As far as it is written."""
         self.hosted: Mapping[str, HostedTool] = {}
@@ -155,16 +155,17 @@ class ResponseWriter(HostedItems):
     def _switch(self, kind: Literal["message", "reasoning"]) -> list[ResponseEvent]:
         if self._open is not None and self._open.kind == kind:
             return []
-        prefix = "msg" if kind == "message" else "rs"
-        return [*self._close("completed"), *self._begin(_Open(kind, new_id(prefix)))]
+        told = self._close("completed")
+        name = item_id("msg" if kind == "message" else "rs", self._response_id, len(self.items))
+        return [*told, *self._begin(_Open(kind, name))]
 
     def _opened(self, call: CallBegun) -> _Open:
-        hosted = self.hosted.get(call.name)
+        hosted, response_id, place = self.hosted.get(call.name), self._response_id, len(self.items)
         if hosted is None:
-            return _Open("call", new_id("fc"), call)
+            return _Open("call", item_id("fc", response_id, place), call)
         if hosted.needs_approval:
-            return _Open("approval", item_id("mcpr", call.id), call, hosted)
-        return _Open("hosted", item_id("mcp", call.id), call, hosted)
+            return _Open("approval", item_id("mcpr", response_id, place, call.id), call, hosted)
+        return _Open("hosted", item_id("mcp", response_id, place, call.id), call, hosted)
 
     def _begin(self, item: _Open) -> list[ResponseEvent]:
         self._open = item

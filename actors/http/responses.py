@@ -18,10 +18,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.body import refuse, renamed
-from ...protocols.errors import BadRequestError, InternalError, NotFoundError, SensoriumError
+from ...protocols.errors import (
+    BadRequestError,
+    InternalError,
+    NotFoundError,
+    SensoriumError,
+    TooLargeError,
+)
+from ...protocols.item_ids import place_of
 from ...protocols.mcp_tools import hosted_tools
 from ...protocols.response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
-from ...protocols.responses import FIELD_NAMES, check_include, parse_response
+from ...protocols.responses import FIELD_NAMES, AskedResponse, check_include, parse_response
 from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.reading import AnswerReading, check_calls
@@ -38,6 +45,8 @@ logger = logging.getLogger(__name__)
 _FINISHED = ("completed", "incomplete")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 _MAX_PAGE: Final = 100
+_MAX_REFERRED: Final = 4 << 20
+"""Bytes of the items that an input refers to: more than any context takes."""
 _NOTHING_READ: Final = -1
 """Of a stream, before its first event."""
 
@@ -54,7 +63,7 @@ class ResponseRoutes:
         caller = service.caller(request)
         hold = admission(service, request, caller)
         with hold():
-            asked = await read_and_parse(service, request, parse_response)
+            asked = await self._asked(request, caller)
             wish, chat = asked.request, asked.chat
             if wish.is_kept:
                 await service.responses.ready()
@@ -83,7 +92,7 @@ class ResponseRoutes:
         service = self._service
         caller = service.caller(request)
         with admission(service, request, caller)():
-            asked = await read_and_parse(service, request, parse_response)
+            asked = await self._asked(request, caller)
             prompter = text_model(service, asked.request.model).prompter
             before = await self._before(caller, asked.request.previous_response_id)
             messages, listed = ((), ()) if before is None else (before.messages, before.listed)
@@ -126,6 +135,34 @@ class ResponseRoutes:
 
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
+
+    async def _asked(self, request: Request, caller: Caller) -> AskedResponse:
+        """A request, with the items of earlier responses that it refers to. Raises NotFoundError, too."""
+        asked = await read_and_parse(self._service, request, parse_response)
+        if not asked.read.references:
+            return asked
+        found: dict[str, msgspec.Raw] = {}
+        size = 0
+        for name, param in asked.read.references.items():
+            found[name] = await self._item(caller, name, param)
+            size += len(memoryview(found[name]))
+            if size > _MAX_REFERRED:
+                raise TooLargeError(
+                    f"The items that `input` refers to have more than {_MAX_REFERRED >> 20} MiB.", param=param
+                )
+        return await off_loop(partial(asked.with_items, found), size=size)
+
+    async def _item(self, caller: Caller, name: str, param: str) -> msgspec.Raw:
+        """What a response of `caller`'s has said, by the item's id."""
+        response_id, place = place_of(name) or ("", 0)
+        try:
+            output = (await self._service.responses.get(caller, response_id)).response.output
+        except NotFoundError as error:
+            error.param = param
+            raise
+        if place >= len(output) or output[place].id != name:
+            raise NotFoundError(f"`{param}` is {name[:80]!r}, which no response has said.", param=param)
+        return msgspec.Raw(msgspec.json.encode(output[place]))
 
     async def _before(self, caller: Caller, previous: str | None) -> KeptResponse | None:
         """What is answered further."""

@@ -78,6 +78,12 @@ def test_responses_outlive_the_server(folders: dict[str, Path], tmp_path: Path) 
         again = create(server, **more)
         assert text_of(again) == text_of(expected)
         assert again["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
+        said = {"type": "item_reference", "id": seen["output"][0]["id"]}
+        by_reference = create(
+            server,
+            input=[{"role": "user", "content": "Hello"}, said, {"role": "user", "content": "And now?"}],
+        )
+        assert by_reference["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
 
 
 @pytest.mark.parametrize(

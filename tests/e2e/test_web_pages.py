@@ -18,6 +18,7 @@ ROUTES = (
     ("GET", "/docs"),
     ("POST", "/v1/audio/transcriptions"),
     ("POST", "/v1/realtime/client_secrets"),
+    ("DELETE", "/v1/responses/resp_1"),
     ("GET", "/nowhere"),
 )
 

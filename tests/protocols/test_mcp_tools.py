@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sensorium.protocols.chat_content import ChatMessage
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.mcp_results import call_id_of, failure_text, item_id, tool_outcome
+from sensorium.protocols.item_ids import item_id, new_response_id
+from sensorium.protocols.mcp_results import failure_text, tool_outcome
 from sensorium.protocols.mcp_tools import (
     MAX_SERVERS,
     HostedTool,
@@ -22,6 +23,7 @@ from sensorium.protocols.response_items import McpListTools, McpTool
 from sensorium.protocols.responses import AskedResponse, parse_response
 from sensorium.protocols.tools import Tool
 
+RESPONSE = new_response_id()
 SERVER: dict[str, Any] = {"type": "mcp", "server_label": "a", "server_url": "https://a.example/mcp"}
 
 
@@ -168,7 +170,7 @@ def in_short(messages: tuple[ChatMessage, ...]) -> list[tuple[str, object, objec
 
 
 def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
-    first, second, third = (item_id("mcp", each) for each in ("c1", "c2", "c3"))
+    first, second, third = (item_id("mcp", RESPONSE, 0, each) for each in ("c1", "c2", "c3"))
     shared = {"type": "mcp_call", "server_label": "a", "name": "f", "arguments": "{}"}
     asked = parse(
         input=[
@@ -194,13 +196,13 @@ def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
 
 @pytest.mark.parametrize("status", ["in_progress", "calling", "incomplete"])
 def test_a_call_that_was_not_made_is_passed_over(status: str) -> None:
-    call = {"type": "mcp_call", "id": item_id("mcp", "c1"), "server_label": "a", "name": "f"}
+    call = {"type": "mcp_call", "id": item_id("mcp", RESPONSE, 0, "c1"), "server_label": "a", "name": "f"}
     asked = parse(input=[{"role": "user", "content": "Hm?"}, call | {"arguments": '{"a', "status": status}])
     assert in_short(asked.read.messages) == [("user", "Hm?", [])]
 
 
 def test_approvals_have_a_place_for_their_results() -> None:
-    one, two = item_id("mcpr", "c1"), item_id("mcpr", "c2")
+    one, two = (item_id("mcpr", RESPONSE, 0, each) for each in ("c1", "c2"))
     request = {"type": "mcp_approval_request", "server_label": "a", "name": "f", "arguments": "{}"}
     response = {"type": "mcp_approval_response"}
     items: list[Any] = [
@@ -220,8 +222,8 @@ def test_approvals_have_a_place_for_their_results() -> None:
         (one, True, 2),
         (two, False, 3),
     ]
-    made = {"type": "mcp_call", "id": item_id("mcp", "c1"), "server_label": "a", "name": "f", "output": "x"}
-    asked = parse(input=[*items, made | {"arguments": "{}", "approval_request_id": one}])
+    made = {"type": "mcp_call", "id": item_id("mcp", RESPONSE, 0, "c1"), "server_label": "a", "name": "f"}
+    asked = parse(input=[*items, made | {"output": "x", "arguments": "{}", "approval_request_id": one}])
     assert in_short(asked.read.messages)[2] == ("tool", "x", "c1")
     assert [each.request_id for each in asked.read.approvals] == [two]
     for wrong, param in (
@@ -231,13 +233,6 @@ def test_approvals_have_a_place_for_their_results() -> None:
         with pytest.raises(BadRequestError) as caught:
             parse(input=[*items[:3], response | wrong])
         assert caught.value.param == f"input[3].{param}"
-
-
-def test_an_items_id_holds_its_calls() -> None:
-    assert call_id_of(item_id("mcp", "functions.f:0")) == "functions.f:0"
-    assert call_id_of(item_id("mcpr", "mcp_a_b")) == "mcp_a_b"
-    for foreign in ("mcp_68a", "call_1", "mcp_68a_b", ""):
-        assert call_id_of(foreign) == foreign
 
 
 def test_results_are_text() -> None:

@@ -86,7 +86,7 @@ def test_an_image_in_a_functions_result_is_shown_behind_the_results() -> None:
         ([3], "input[0]"),
         ([{"role": "user"}], "input[0].content"),
         ([{"content": "a"}], "input[0].role"),
-        ([{"type": "item_reference", "id": "a"}], "input[0].type"),
+        ([{"type": "item_reference"}], "input[0].id"),
         ([{"type": "function_call", "name": "f"}], "input[0].call_id"),
         ([{**CALL, "arguments": "["}], "input[0].arguments"),
         ([{"type": "function_call_output", "call_id": "a"}], "input[0].output"),

@@ -47,7 +47,9 @@ def test_every_field() -> None:
         ("verbose_json", ["word"], (False, True)),
         ("srt", [], (True, False)),
         ("vtt", [], (True, False)),
+        ("srt", ["segment"], (True, False)),
         ("json", [], (False, False)),
+        ("json", ["segment"], (False, False)),
     ],
 )
 def test_what_is_timed(response_format: str, granularities: list[str], expected: tuple[bool, bool]) -> None:

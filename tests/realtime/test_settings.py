@@ -134,7 +134,9 @@ def test_hints_and_delay_merge_like_the_other_fields() -> None:
         "high",
     )
     second = update(first, {"transcription": {"keywords": [], "delay": None}})
-    assert (second.options.languages, second.options.keywords, second.delay) == (("en", "de"), (), "medium")
+    assert (second.options.languages, second.options.keywords, second.delay) == (("en", "de"), (), None)
+    unasked = msgspec.to_builtins(second.audio_view())["input"]["transcription"]
+    assert "delay" not in unasked, "Pipecat's sessions that answer know only model, language and prompt"
     assert first.options.keyword_boost == 2.5
     assert "keyword_boost" not in shown
     third = update(first, {"transcription": {"keyword_boost": 4}})

@@ -6,7 +6,8 @@ from sensorium.actors.http.response_rows import from_row, to_row
 from sensorium.actors.http.response_shape import said_in
 from sensorium.actors.http.response_writer import ResponseWriter
 from sensorium.engine.text.tools.events import ArgumentsAdded, CallBegun, CallEnded, Event, TextAdded
-from sensorium.protocols.mcp_results import CallOutcome, call_id_of, protocol_error
+from sensorium.protocols.item_ids import call_id_of, new_response_id
+from sensorium.protocols.mcp_results import CallOutcome, protocol_error
 from sensorium.protocols.mcp_tools import HostedTool, McpServer, ToolFilter
 from sensorium.protocols.response_items import McpApprovalRequest, McpCall, McpListTools, McpTool
 from support.kept_responses import MINE, kept
@@ -29,7 +30,7 @@ CALLS: list[Event] = [
 
 
 def writer() -> ResponseWriter:
-    found = ResponseWriter(kept("resp_1").response)
+    found = ResponseWriter(kept(new_response_id()).response)
     found.hosted = HOSTED
     found.begin()
     return found

@@ -60,6 +60,21 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
     assert names == ["message_start", *block * 3, *last, "message_delta", "message_stop"]
 
 
+def test_no_field_is_null_where_some_clients_take_a_list_only() -> None:
+    """Vercel's AI SDK reads no message whose text has null for `citations`."""
+    made = writer()
+    made.begin(5)
+    made.add(ANSWER)
+    made.finish(USAGE, "stop", None)
+    blocks = msgspec.json.decode(msgspec.json.encode(made.message))["content"]
+    assert [sorted(block) for block in blocks] == [
+        ["signature", "thinking", "type"],
+        ["text", "type"],
+        ["id", "input", "name", "type"],
+        ["text", "type"],
+    ]
+
+
 def test_of_a_call_that_was_cut_the_whole_says_nothing() -> None:
     cut = writer()
     cut.begin(5)

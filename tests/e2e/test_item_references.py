@@ -1,0 +1,85 @@
+"""An input may refer to items of earlier responses by their ids, as Vercel's AI SDK does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from sensorium.actors.config import ListenConfig
+from support.chat_templates import QWEN3
+from support.server import Server, make_config, running_server
+from support.text_folder import QwenShape, make_qwen3_folder
+
+pytestmark = pytest.mark.slow
+
+KEY, OTHER_KEY = "one", "another"
+ASKED = {"role": "user", "content": "What time is it?"}
+NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}}
+SAID = '<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A random model with Qwen3's template, for two keys."""
+    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=2048))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY))
+    with running_server(make_config(str(folder), listen=listen)) as running:
+        yield running
+
+
+def post(server: Server, *items: object, path: str = "", key: str = KEY, **more: object) -> httpx.Response:
+    body = {"input": items, "tools": [NOW], **more}
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.post(f"{server.api}/responses{path}", json=body, headers=headers, timeout=60)
+
+
+@pytest.fixture
+def answered(server: Server) -> list[dict[str, Any]]:
+    """The items of a response: what was thought, said and called."""
+    answer = post(server, ASKED, structured_outputs={"choice": [SAID]}).json()
+    items: list[dict[str, Any]] = answer["output"]
+    assert [item["type"] for item in items] == ["reasoning", "message", "function_call"]
+    return items
+
+
+def reference(item: dict[str, Any]) -> dict[str, str]:
+    return {"type": "item_reference", "id": item["id"]}
+
+
+def test_what_is_referred_to_is_read_as_if_it_was_sent(
+    server: Server, answered: list[dict[str, Any]]
+) -> None:
+    result = {"type": "function_call_output", "call_id": answered[-1]["call_id"], "output": "noon"}
+    by_hand = [ASKED, *answered, result]
+    by_name = [ASKED, *map(reference, answered), result]
+    whole, referred = (post(server, *items, max_output_tokens=4).json() for items in (by_hand, by_name))
+    assert referred["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+    counted = post(server, *by_name, path="/input_tokens").json()
+    assert counted["input_tokens"] == whole["usage"]["input_tokens"]
+    # Who asks what it was asked with gets the items themselves.
+    headers = {"Authorization": f"Bearer {KEY}"}
+    listed = httpx.get(
+        f"{server.api}/responses/{referred['id']}/input_items?order=asc", headers=headers
+    ).json()
+    assert listed["data"][1:4] == answered
+    # An item that the conversation goes on from need not be all of it.
+    assert post(server, reference(answered[1]), ASKED, max_output_tokens=1).status_code == 200
+
+
+def test_what_cannot_be_referred_to_is_named(server: Server, answered: list[dict[str, Any]]) -> None:
+    thought, said, _ = answered
+
+    def refused(*items: dict[str, str], key: str = KEY) -> tuple[int, str]:
+        answer = post(server, ASKED, *items, key=key)
+        return answer.status_code, answer.json()["error"]["param"]
+
+    assert refused(reference(thought), reference(thought)) == (400, "input[2].id")
+    assert refused(reference(said), key=OTHER_KEY) == (404, "input[1].id")
+    unknown = ("msg_1", f"{said['id'][:-1]}9", said["id"].replace("msg_", "fc_"), f"msg_{'0' * 48}0")
+    for name in unknown:
+        assert refused({"type": "item_reference", "id": name}) == (404, "input[1].id")
