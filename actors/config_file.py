@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..protocols.faults import read_fault
 from .option_checks import ConfigError
 
 _SERVE: Final = "serve"
@@ -137,7 +138,7 @@ class _Reader:
             try:
                 msgspec.convert(whole, kind, dec_hook=_path)
             except msgspec.ValidationError as error:
-                problem = problem or str(error)
+                problem = problem or read_fault(str(error), kind=kind).problem
             else:
                 return
         is_secret = option.replace("-", "_") in SECRETS
