@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..protocols.numerals import Numerals
+from ..protocols.other_names import meant
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
 from ..protocols.transcript import Segment, Task, Transcript, Word
@@ -173,7 +174,9 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in options.items():
         if name not in known.__annotations__:
-            raise TypeError(f"{name!r} is no option here; there are: {', '.join(known.__annotations__)}")
+            names = known.__annotations__
+            hint = meant(name, names) or f"; there are: {', '.join(names)}"
+            raise TypeError(f"{name!r} is no option here{hint}")
         if name in _SEVERAL and isinstance(value, str):
             raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):

@@ -6,8 +6,7 @@ refused by name, so that a misspelt or foreign option is never silently lost.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -25,6 +24,7 @@ from .decoding_form import (
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
+from .other_names import meant
 from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 
@@ -63,15 +63,6 @@ _SCALARS: Final = frozenset(
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 """Beginnings of the fields of an object that is not sent as JSON."""
-_ELSEWHERE: Final = {
-    "word_timestamps": "ask for `timestamp_granularities` word",
-    "diarize": "speakers are not told apart; `multichannel` transcribes each channel for itself",
-    "suppress_numerals": "ask for `numerals` words",
-    "no_speech_threshold": "what is no speech is left out by `vad_filter`",
-    "log_prob_threshold": "a list of `temperature` is tried where an answer is unlikely",
-    "compression_ratio_threshold": "a list of `temperature` is tried where an answer repeats itself",
-}
-"""What others call otherwise, or do."""
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
 
@@ -194,14 +185,6 @@ def _unknown(name: str) -> BadRequestError:
     return BadRequestError(
         f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
     )
-
-
-def meant(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about a name that is none of `known`: what may be meant, or nothing."""
-    if name in _ELSEWHERE:
-        return f"; {_ELSEWHERE[name]}"
-    near = difflib.get_close_matches(name[:100], known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -20,8 +20,9 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
 from ...protocols.numerals import Numerals
+from ...protocols.other_names import meant
 from ...protocols.transcript import Task, TranscriptionOptions
-from ...protocols.transcription_form import meant, parse_transcription_form
+from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
 from .options import file_bytes, full_scale, is_file, read_samples
 

@@ -290,8 +290,24 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
     with pytest.raises(BadRequestError, match="did you mean `keywords`") as caught:
         parse(("keyword", "Kiel"))
     assert caught.value.code == "unknown_parameter"
-    with pytest.raises(BadRequestError, match="`timestamp_granularities` word"):
-        parse(("word_timestamps", "true"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("word_timestamps", "`timestamp_granularities` word"),
+        ("initial_prompt", "it is called `prompt` here"),
+        ("logprob_threshold", "a list of `temperature`"),
+        ("output_format", "it is called `response_format` here"),
+        ("smart_format", "`numerals` digits"),
+        ("keyterm", "`keywords`"),
+        ("task", "`/v1/audio/translations`"),
+    ],
+)
+def test_a_field_that_others_have_is_told_by_our_name(name: str, told: str) -> None:
+    with pytest.raises(BadRequestError, match=told) as caught:
+        parse((name, "true"))
+    assert (caught.value.param, caught.value.code) == (name, "unknown_parameter")
 
 
 @pytest.mark.parametrize("written", ["en", "EN", "en-US", "en_gb", "English", " english "])
