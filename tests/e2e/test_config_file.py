@@ -63,7 +63,8 @@ def test_a_configuration_file_may_begin_with_a_mark(run: Run, tmp_path: Path) ->
         ("[serve]\napi-key-file = ''\n", "[serve] api-key-file is empty"),
         ("allowed-media-folder = ['']\n", "allowed-media-folder is empty"),
         ("allowed-media-folder = ['/srv', '']\n", "allowed-media-folder is empty"),
-        ("[transcribe]\nfiles = [5]\n", "[transcribe] files is [5]: Expected `str`, got `int`"),
+        ("[transcribe]\nfiles = ['a.wav']\n", "[transcribe] files is no option"),
+        ("[watch]\nquestion = 'Who?'\n", "[watch] question is no option"),
         ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),
     ],
 )
@@ -86,7 +87,7 @@ def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
         ("api-key = 5550100\n", "api-key is of type int: Expected `array`"),
         (
             "api_key = ['s5550100', 5550100]\n",
-            "api_key is of type list: Expected `str`, got `int` - at `$[1]`",
+            "api_key is of type list: Expected `str`, got `int` at [1]",
         ),
         ("[transcribe]\napi-key = 5550100\n", "[transcribe] api-key is of type int: Expected `str | null`"),
         ("call-callback-secret = [5550100]\n", "call-callback-secret is of type list: Expected `str`"),
