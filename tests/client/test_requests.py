@@ -11,6 +11,7 @@ from sensorium.client import APIError, TextDelta, TextDone, TextSegment
 from sensorium.client.connection import status_error
 from sensorium.client.requests import (
     check_status,
+    given,
     parse_models,
     parse_transcript,
     streamed_transcription,
@@ -18,6 +19,7 @@ from sensorium.client.requests import (
     transcription_form,
 )
 from sensorium.client.server_events import StreamDecoder
+from sensorium.client.session_core import SessionOptions
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
 from sensorium.protocols.transcript import (
@@ -39,6 +41,26 @@ TRANSCRIPT = Transcript(
     words=(Word("good", 0.1, 0.5, 0.75), Word("day", 0.6, 1.0)),
     language_probability=0.5,
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("word_timestamps", "; ask for `timestamp_granularities` word$"),
+        ("hotwords", "; name words to expect by `keywords`$"),
+        ("beam", r"; did you mean `beam_size`\?$"),
+        ("xyz", "; there are: language, prompt, "),
+    ],
+)
+def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
+    with pytest.raises(TypeError, match=f"^{name!r} is no option here{told}"):
+        transcription_form("json", **{name: True})
+
+
+def test_a_hint_names_only_what_there_is() -> None:
+    """A live session has no `vad_filter`."""
+    with pytest.raises(TypeError, match="there are: language, "):
+        given({"no_speech_threshold": 0.6}, SessionOptions)
 
 
 def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
