@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
+from ..protocols.transcription_form import TIMED_TEXTS
 from .bench.commands import bench, bench_text
 from .chat_dialog import ChatOptions
 from .client import Client
@@ -68,7 +69,7 @@ def transcribe(
         Audio files, addresses that the server fetches if it may, or - for standard input.
     format
         text, json (with segments and words; a line for each file, JSON Lines, or a document in output_dir),
-        srt or vtt.
+        srt, vtt, or tsv (segments and their milliseconds).
     model
         One of the server's models; its default if not given.
     output_dir
@@ -110,7 +111,7 @@ def transcribe(
     """
     if not files:
         return usage("name at least one audio file, or - for standard input")
-    if stream and (format in ("srt", "vtt") or output_dir is not None or multichannel):
+    if stream and (format in TIMED_TEXTS or output_dir is not None or multichannel):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
     for file in files:
         if str(file) == "-" or is_address(file):

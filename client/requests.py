@@ -25,7 +25,7 @@ from .options import ClientOptions
 from .upload import AudioFile, Part, can_open_again, checked
 
 TranscriptFormat: TypeAlias = Literal["json", "verbose_json"]
-TextFormat: TypeAlias = Literal["text", "srt", "vtt"]
+TextFormat: TypeAlias = Literal["text", "srt", "vtt", "tsv"]
 
 _T = TypeVar("_T")
 

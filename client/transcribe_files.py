@@ -27,9 +27,15 @@ from .upload import is_address, readable
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
-Format = Literal["text", "json", "srt", "vtt"]
+Format = Literal["text", "json", "srt", "vtt", "tsv"]
 
-_SUFFIXES: Final[dict[Format, str]] = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
+_SUFFIXES: Final[dict[Format, str]] = {
+    "text": ".txt",
+    "json": ".json",
+    "srt": ".srt",
+    "vtt": ".vtt",
+    "tsv": ".tsv",
+}
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""
 

@@ -71,7 +71,7 @@ SPEECH_FORM: Final[Schema] = {
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {
             "type": "boolean",
-            "description": "Events: text as it grows, with verbose_json segments; not with srt and vtt.",
+            "description": "Events: text as it grows, with verbose_json segments; not with srt, vtt and tsv.",
         },
         "stream_include_usage": {
             "type": "boolean",

@@ -28,9 +28,11 @@ from .other_names import meant
 from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 
-ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
 StreamDialect = Literal["openai", "vllm"]
 
+TIMED_TEXTS: Final = ("srt", "vtt", "tsv")
+"""Documents with times, which come as a whole."""
 MAX_PROMPT_CHARS: Final = 10_000
 
 _LISTS: Final = frozenset(
@@ -95,7 +97,7 @@ def parse_transcription_form(
     response_format = _response_format(scalars.get("response_format", "").strip() or "json")
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean("stream", scalars.get("stream", "false"))
-    if stream and response_format in ("srt", "vtt"):
+    if stream and response_format in TIMED_TEXTS:
         raise BadRequestError(
             f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
             param="stream",
@@ -131,7 +133,7 @@ def parse_transcription_form(
         speech_filter=parse_speech_filter(
             is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
         ),
-        segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
+        segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,
         word_timestamps="word" in granularities,
         logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
     )

@@ -47,6 +47,7 @@ def test_every_field() -> None:
         ("verbose_json", ["word"], (False, True)),
         ("srt", [], (True, False)),
         ("vtt", [], (True, False)),
+        ("tsv", [], (True, False)),
         ("json", [], (False, False)),
     ],
 )
