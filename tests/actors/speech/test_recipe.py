@@ -378,3 +378,6 @@ async def test_an_answer_made_of_pieces_of_its_prompt_is_asked_for_without_it() 
     family = ScriptedFamily(("en", "he spoke of the weather, and of the weather"))
     family.misled = {0: "He spoke of the weather and of the weather"}
     assert (await transcribe(family, options))[0].text == family.misled[0], "that was said"
+    family = ScriptedFamily(("en", "Could you call me back tomorrow?"))
+    family.misled = {0: ""}
+    assert (await transcribe(family, options))[0].text == "Could you call me back tomorrow?", "heard nothing"
