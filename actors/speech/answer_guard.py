@@ -180,7 +180,7 @@ def echoes_context(text: str, context: str) -> bool:
 
 
 def is_made_of(text: str, context: str) -> bool:
-    """Whether `text` is nothing but pieces of the `context` it was asked with, letter for letter, if anything.
+    """Whether `text` is nothing but pieces of the `context` it was asked with, letter for letter, or nothing.
 
     A model may repeat parts of what it was told instead of what it hears, or, told something in another
     language, hear nothing. Someone may have said just that.
