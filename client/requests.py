@@ -74,7 +74,8 @@ class FileOptions(SpeechOptions, total=False):
     `best_of` answers are drawn at one above 0 (by a `seed` always the same), of which the likeliest counts;
     at 0 `beam_size` grow side by side. A `length_penalty` above 1 favours longer ones of these, and
     `patience` says how many must have ended, for each of them, before the search may. What is said while
-    nobody is heard for `hallucination_silence_threshold` seconds is left out.
+    nobody is heard for `hallucination_silence_threshold` seconds is left out. Of `clip_timestamps`, seconds
+    as `[start, end, start, …]`, only the parts between are transcribed; the last end may be the file's.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -92,6 +93,7 @@ class FileOptions(SpeechOptions, total=False):
     length_penalty: float | None
     patience: float | None
     hallucination_silence_threshold: float | None
+    clip_timestamps: str | Sequence[float] | None
     condition_on_previous_text: bool | None
     multichannel: bool | None
     vad_filter: bool | None

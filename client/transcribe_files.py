@@ -40,6 +40,15 @@ _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""
 
 
+def fault_of(file: str | Path) -> str | None:
+    """What is wrong with a file before it is read; nothing of an address, or standard input."""
+    if str(file) == "-" or is_address(file):
+        return None
+    if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
+        return f"no such file: {file or repr(file)}"
+    return f"not a file: {file}" if Path(file).is_dir() else None
+
+
 def transcribe_files(
     client: Client,
     files: Sequence[str | Path],

@@ -14,6 +14,7 @@ from msgspec import Struct
 from .decoding_form import (
     parse_beam_size,
     parse_best_of,
+    parse_clips,
     parse_keyword_boost,
     parse_length_penalty,
     parse_patience,
@@ -36,7 +37,15 @@ TIMED_TEXTS: Final = ("srt", "vtt", "tsv")
 MAX_PROMPT_CHARS: Final = 10_000
 
 _LISTS: Final = frozenset(
-    {"timestamp_granularities", "include", "languages", "keywords", "hotwords", "temperature"}
+    {
+        "timestamp_granularities",
+        "include",
+        "languages",
+        "keywords",
+        "hotwords",
+        "temperature",
+        "clip_timestamps",
+    }
 )
 _SCALARS: Final = frozenset(
     {
@@ -110,6 +119,14 @@ def parse_transcription_form(
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     temperatures = parse_temperatures(lists.get("temperature", []))
     beam_size = parse_beam_size(scalars, temperatures)
+    clips = parse_clips(lists.get("clip_timestamps", []))
+    speech_filter = parse_speech_filter(
+        is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
+    )
+    if clips and speech_filter is not None:
+        raise BadRequestError(
+            "`clip_timestamps` goes without `vad_filter` and `chunking_strategy`", param="clip_timestamps"
+        )
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -130,9 +147,8 @@ def parse_transcription_form(
             "condition_on_previous_text", scalars.get("condition_on_previous_text", "")
         ),
         multichannel=_multichannel(scalars, lists, stream=stream),
-        speech_filter=parse_speech_filter(
-            is_filtered=_boolean("vad_filter", scalars.get("vad_filter", "")), fields=scalars
-        ),
+        clips=clips,
+        speech_filter=speech_filter,
         segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,
         word_timestamps="word" in granularities,
         logprobs=_logprobs(_filled(lists.get("include", [])), response_format),

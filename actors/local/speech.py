@@ -51,6 +51,7 @@ class TranscribeOptions(TypedDict, total=False):
     length_penalty: float | None
     patience: float | None
     hallucination_silence_threshold: float | None
+    clip_timestamps: str | Sequence[float] | None
     seed: int | None
     condition_on_previous_text: bool | None
     multichannel: bool | None

@@ -78,6 +78,7 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         length_penalty=0.5,
         patience=2,
         hallucination_silence_threshold=3,
+        clip_timestamps=[10, 20.5, 65],
         timestamp_granularities=["word", "segment"],
     )
     fields = [
@@ -100,6 +101,7 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         length_penalty=0.5,
         patience=2.0,
         max_silence_s=3.0,
+        clips=(10.0, 20.5, 65.0),
         word_timestamps=True,
         segment_timestamps=True,
     )
