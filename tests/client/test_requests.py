@@ -53,8 +53,9 @@ TRANSCRIPT = Transcript(
     ],
 )
 def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
+    options: dict[str, Any] = {name: True}
     with pytest.raises(TypeError, match=f"^{name!r} is no option here{told}"):
-        transcription_form("json", **{name: True})
+        transcription_form("json", **options)
 
 
 def test_a_hint_names_only_what_there_is() -> None:
