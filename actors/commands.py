@@ -180,7 +180,7 @@ def _known_options() -> dict[str, dict[str, Any]]:
         name: {
             argument.name.strip("-").replace("-", "_").lower(): argument.hint
             for argument in app[name].assemble_argument_collection()
-            if argument.name != "*" and argument.parse
+            if argument.name.startswith("--") and argument.parse
         }
         for name in app.resolved_commands()
         if not name.startswith("-")

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..protocols.faults import read_fault
 from .option_checks import ConfigError
 
 _SERVE: Final = "serve"
@@ -129,15 +130,13 @@ class _Reader:
 
     def _check_type(self, where: str, option: str, value: object, kind: Any) -> None:  # noqa: ANN401 (a type, or several)
         """One value stands for a list of it."""
-        kind = (
-            list[str] if kind == list[str | Path] else kind
-        )  # (msgspec takes no such union; both are texts)
         problem = ""
         for whole in (value, [value]):
             try:
                 msgspec.convert(whole, kind, dec_hook=_path)
             except msgspec.ValidationError as error:
-                problem = problem or str(error)
+                fault = read_fault(str(error), kind=kind)
+                problem = problem or " at ".join(filter(None, (fault.problem, fault.param)))
             else:
                 return
         is_secret = option.replace("-", "_") in SECRETS

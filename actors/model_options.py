@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, get_type_hints
 
 import msgspec
 
+from ..protocols.faults import read_fault
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -35,7 +37,8 @@ def overridden(base: T, options: Sequence[str], name: str, names: Collection[str
         try:
             converted = msgspec.convert(value, kinds[key], strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"--model is {option!r}: {error}") from None
+            problem = read_fault(str(error), kind=kinds[key]).problem
+            raise ValueError(f"--model is {option!r}: {problem}") from None
         if of == name:
             found[key] = converted
     return replace(base, **found)

@@ -99,7 +99,7 @@ class Client:
 
         `file` is a path, an address that the server fetches if it may (`https:`, `data:`), bytes, a binary
         file object, or samples as (array, rate): floats of full scale 1, int16 or int32, [n] or [n,
-        channels]; an array alone is at 16 kHz. The formats `text`, `srt` and `vtt` give the document itself;
+        channels]; an array alone is at 16 kHz. The formats `text`, `srt`, `vtt` and `tsv` give the document;
         `verbose_json` fills all fields of the Transcript, words only if asked for
         by `timestamp_granularities`. The options are those of `FileOptions` and of `SpeechOptions`:
         `language`, `prompt`, `languages` to choose from where `language` is not given, and `keywords` to

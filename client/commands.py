@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
+from ..protocols.transcription_form import TIMED_TEXTS
 from .bench.commands import bench, bench_text
 from .chat_dialog import ChatOptions
 from .client import Client
@@ -21,8 +22,7 @@ from .listen import listen_to
 from .requests import FileOptions, SpeechOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
-from .transcribe_files import Format, output_name, stream_files, transcribe_files
-from .upload import is_address
+from .transcribe_files import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
@@ -46,6 +46,7 @@ def transcribe(
     patience: float | None = None,
     condition_on_previous_text: bool = False,
     hallucination_silence_threshold: float | None = None,
+    clip_timestamps: str | None = None,
     multichannel: bool = False,
     vad_filter: bool = False,
     vad_parameters: dict[str, float] | None = None,
@@ -68,7 +69,7 @@ def transcribe(
         Audio files, addresses that the server fetches if it may, or - for standard input.
     format
         text, json (with segments and words; a line for each file, JSON Lines, or a document in output_dir),
-        srt or vtt.
+        srt, vtt, or tsv (segments and their milliseconds).
     model
         One of the server's models; its default if not given.
     output_dir
@@ -94,6 +95,8 @@ def transcribe(
         stay the same.
     hallucination_silence_threshold
         Leave out what is said while nobody is heard for so many seconds.
+    clip_timestamps
+        Transcribe only parts, as 10,20,65: from 10 s to 20 s, and from 65 s to the end.
     multichannel
         Transcribe each channel for itself, and read them together (not with --stream).
     vad_filter
@@ -110,15 +113,10 @@ def transcribe(
     """
     if not files:
         return usage("name at least one audio file, or - for standard input")
-    if stream and (format in ("srt", "vtt") or output_dir is not None or multichannel):
+    if stream and (format in TIMED_TEXTS or output_dir is not None or multichannel):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
-    for file in files:
-        if str(file) == "-" or is_address(file):
-            continue
-        if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
-            return usage(f"no such file: {file or repr(file)}")
-        if Path(file).is_dir():
-            return usage(f"not a file: {file}")
+    for fault in filter(None, map(fault_of, files)):
+        return usage(fault)
     if output_dir is not None:
         names = [output_name(file, format) for file in files]
         repeated = [name for name in names if names.count(name) > 1]
@@ -134,6 +132,7 @@ def transcribe(
         "length_penalty": length_penalty,
         "patience": patience,
         "hallucination_silence_threshold": hallucination_silence_threshold,
+        "clip_timestamps": clip_timestamps,
         "condition_on_previous_text": condition_on_previous_text or None,
         "multichannel": multichannel or None,
         "vad_filter": vad_filter or bool(vad_parameters) or None,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..protocols.numerals import Numerals
+from ..protocols.other_names import meant
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
 from ..protocols.transcript import Segment, Task, Transcript, Word
@@ -24,7 +25,7 @@ from .options import ClientOptions
 from .upload import AudioFile, Part, can_open_again, checked
 
 TranscriptFormat: TypeAlias = Literal["json", "verbose_json"]
-TextFormat: TypeAlias = Literal["text", "srt", "vtt"]
+TextFormat: TypeAlias = Literal["text", "srt", "vtt", "tsv"]
 
 _T = TypeVar("_T")
 
@@ -73,7 +74,8 @@ class FileOptions(SpeechOptions, total=False):
     `best_of` answers are drawn at one above 0 (by a `seed` always the same), of which the likeliest counts;
     at 0 `beam_size` grow side by side. A `length_penalty` above 1 favours longer ones of these, and
     `patience` says how many must have ended, for each of them, before the search may. What is said while
-    nobody is heard for `hallucination_silence_threshold` seconds is left out.
+    nobody is heard for `hallucination_silence_threshold` seconds is left out. Of `clip_timestamps`, seconds
+    as `[start, end, start, …]`, only the parts between are transcribed; the last end may be the file's.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -91,6 +93,7 @@ class FileOptions(SpeechOptions, total=False):
     length_penalty: float | None
     patience: float | None
     hallucination_silence_threshold: float | None
+    clip_timestamps: str | Sequence[float] | None
     condition_on_previous_text: bool | None
     multichannel: bool | None
     vad_filter: bool | None
@@ -173,7 +176,9 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in options.items():
         if name not in known.__annotations__:
-            raise TypeError(f"{name!r} is no option here; there are: {', '.join(known.__annotations__)}")
+            names = known.__annotations__
+            hint = meant(name, names) or f"; there are: {', '.join(names)}"
+            raise TypeError(f"{name!r} is no option here{hint}")
         if name in _SEVERAL and isinstance(value, str):
             raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):

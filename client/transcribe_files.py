@@ -27,11 +27,26 @@ from .upload import is_address, readable
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
-Format = Literal["text", "json", "srt", "vtt"]
+Format = Literal["text", "json", "srt", "vtt", "tsv"]
 
-_SUFFIXES: Final[dict[Format, str]] = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
+_SUFFIXES: Final[dict[Format, str]] = {
+    "text": ".txt",
+    "json": ".json",
+    "srt": ".srt",
+    "vtt": ".vtt",
+    "tsv": ".tsv",
+}
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""
+
+
+def fault_of(file: str | Path) -> str | None:
+    """What is wrong with a file before it is read; nothing of an address, or standard input."""
+    if str(file) == "-" or is_address(file):
+        return None
+    if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
+        return f"no such file: {file or repr(file)}"
+    return f"not a file: {file}" if Path(file).is_dir() else None
 
 
 def transcribe_files(

@@ -74,12 +74,18 @@ class FeatureConfig:
 
     @classmethod
     def from_folder(
-        cls, folder: str | Path, extractors: Mapping[str, int], *, num_mel_bins: int | None = None
+        cls,
+        folder: str | Path,
+        extractors: Mapping[str, int],
+        *,
+        num_mel_bins: int | None = None,
+        window_frames: int | None = None,
     ) -> FeatureConfig:
         """Read a model folder's preprocessor_config.json, or processor_config.json with a nested extractor.
 
         `extractors` are the family's, with the mel bins that each assumes; the first where a file names none.
-        `num_mel_bins` is what the model takes. Raises ModelLoadError naming the file and the field at fault.
+        `num_mel_bins` and `window_frames` are what the model takes. Raises ModelLoadError naming the file and
+        the field at fault.
         """
         path, values = _read_extractor(Path(folder))
         kind = values.get("feature_extractor_type", next(iter(extractors), ""))
@@ -105,6 +111,11 @@ class FeatureConfig:
             window_samples=numbers["chunk_length"] * INTERNAL_RATE,
             min_samples=numbers["min_length"],
         )
+        if window_frames not in (None, config.window_frames):
+            raise ModelLoadError(
+                f"{path}: chunk_length {numbers['chunk_length']} and hop_length {config.hop_length} make "
+                f"windows of {config.window_frames} frames, and the model takes {window_frames}"
+            )
         if config.n_fft % 2 or not config.hop_length <= config.n_fft <= config.window_samples:
             raise ModelLoadError(
                 f"{path}: n_fft {config.n_fft} must be even, at least hop_length, at most the window"

@@ -20,6 +20,9 @@ MAX_ANSWERS: Final = 8
 MAX_LENGTH_PENALTY: Final = 4.0
 MAX_PATIENCE: Final = 4.0
 MAX_SILENCE_S: Final = 60.0
+MAX_CLIPS: Final = 256
+"""Each may take a window of the encoder, as half a minute does."""
+MAX_CLIP_S: Final = 7 * 24 * 3600.0
 MAX_SEED: Final = 2**63 - 1
 
 
@@ -86,6 +89,21 @@ def parse_silence_s(fields: Mapping[str, str]) -> float | None:
     if not seconds:
         raise BadRequestError(f"`{param}` must be above 0 seconds", param=param)
     return seconds
+
+
+def parse_clips(values: Sequence[str]) -> tuple[float, ...]:
+    """`clip_timestamps`: seconds, rising, with commas between them. Raises BadRequestError."""
+    param = "clip_timestamps"
+    said = [part for value in values for part in value.split(",") if part.strip()]
+    if len(said) > 2 * MAX_CLIPS:
+        raise BadRequestError(f"`{param}` names more than {MAX_CLIPS} clips", param=param)
+    clips = tuple(_number(part, param, MAX_CLIP_S) for part in said)
+    for index, (before, after) in enumerate(itertools.pairwise(clips)):
+        if after < before or (after == before and index % 2 == 0):
+            raise BadRequestError(
+                f"`{param}` must rise, as start, end, start, end: {after:g} follows {before:g}", param=param
+            )
+    return clips
 
 
 def parse_seed(value: str) -> int | None:

@@ -136,7 +136,7 @@ def _speech(summary: str) -> Operation:
         method="post",
         body=SPEECH_FORM,
         answers=(TranscriptionBody, VerboseTranscriptionBody),
-        other_answers=("text/plain", "text/vtt", "application/x-subrip"),
+        other_answers=("text/plain", "text/vtt", "application/x-subrip", "text/tab-separated-values"),
         events=(TranscriptTextDelta, TranscriptTextSegment, TranscriptTextDone, TranscriptionChunk),
         query=SPEECH_QUERY,
     )

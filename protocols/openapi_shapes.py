@@ -51,6 +51,10 @@ SPEECH_FORM: Final[Schema] = {
             "maximum": MAX_SILENCE_S,
             "description": "What is said while nobody is heard for so many seconds is left out.",
         },
+        "clip_timestamps": {
+            "type": "string",
+            "description": "Parts to transcribe, in seconds: start,end,start,…; the last end may be missing.",
+        },
         "seed": {"type": "integer"},
         "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
         "languages": _TEXTS,
@@ -71,7 +75,7 @@ SPEECH_FORM: Final[Schema] = {
         "include": {"type": "array", "items": {"enum": ["logprobs"]}},
         "stream": {
             "type": "boolean",
-            "description": "Events: text as it grows, with verbose_json segments; not with srt and vtt.",
+            "description": "Events: text as it grows, with verbose_json segments; not with srt, vtt and tsv.",
         },
         "stream_include_usage": {
             "type": "boolean",

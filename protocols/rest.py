@@ -1,6 +1,6 @@
 """OpenAI's REST shapes for transcription, models and errors. Knows bodies, not sockets.
 
-A `Transcript` becomes one of five bodies, or a stream of server-sent events. The client's form is read by
+A `Transcript` becomes one of six bodies, or a stream of server-sent events. The client's form is read by
 `protocols/transcription_form.py`; subtitles are in `protocols/subtitles.py`, the error tree in
 `protocols/errors.py`.
 """
@@ -40,6 +40,7 @@ _CONTENT_TYPES: Final[dict[ResponseFormat, str]] = {
     "text": "text/plain; charset=utf-8",
     "srt": "application/x-subrip; charset=utf-8",
     "vtt": "text/vtt; charset=utf-8",
+    "tsv": "text/tab-separated-values; charset=utf-8",
 }
 
 
@@ -168,7 +169,18 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
             body = subtitles.srt(transcript).encode()
         case "vtt":
             body = subtitles.vtt(transcript).encode()
+        case "tsv":
+            body = _table(transcript).encode()
     return _CONTENT_TYPES[request.response_format], body
+
+
+def _table(transcript: Transcript) -> str:
+    """Segments with their milliseconds, as openai-whisper's command line writes them."""
+    rows = (
+        f"{round(1000 * each.start)}\t{round(1000 * each.end)}\t{' '.join(each.text.split())}\n"
+        for each in transcript.segments
+    )
+    return "".join(("start\tend\ttext\n", *rows))
 
 
 def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionRequest) -> _Plain:

@@ -67,6 +67,9 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     other; else side by side. Models that take no such text ignore it."""
     multichannel: bool = False
     """Each channel of a file is transcribed for itself; else they are mixed."""
+    clips: tuple[float, ...] = ()
+    """Seconds of a whole recording: where a part that is listened to begins, where it ends, where the next
+    begins, …; the last end may be left out for the recording's. Empty: all of it."""
     speech_filter: SpeechFilter | None = None
     """Leaves out parts of a whole recording; None: none. A live session's turns are found otherwise."""
     segment_timestamps: bool = False

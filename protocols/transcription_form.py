@@ -6,8 +6,7 @@ refused by name, so that a misspelt or foreign option is never silently lost.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -15,6 +14,7 @@ from msgspec import Struct
 from .decoding_form import (
     parse_beam_size,
     parse_best_of,
+    parse_clips,
     parse_keyword_boost,
     parse_length_penalty,
     parse_patience,
@@ -25,16 +25,27 @@ from .decoding_form import (
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
+from .other_names import meant
 from .speech_filter import parse_speech_filter
 from .transcript import Task, TranscriptionOptions
 
-ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
 StreamDialect = Literal["openai", "vllm"]
 
+TIMED_TEXTS: Final = ("srt", "vtt", "tsv")
+"""Documents with times, which come as a whole."""
 MAX_PROMPT_CHARS: Final = 10_000
 
 _LISTS: Final = frozenset(
-    {"timestamp_granularities", "include", "languages", "keywords", "hotwords", "temperature"}
+    {
+        "timestamp_granularities",
+        "include",
+        "languages",
+        "keywords",
+        "hotwords",
+        "temperature",
+        "clip_timestamps",
+    }
 )
 _SCALARS: Final = frozenset(
     {
@@ -63,15 +74,6 @@ _SCALARS: Final = frozenset(
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 """Beginnings of the fields of an object that is not sent as JSON."""
-_ELSEWHERE: Final = {
-    "word_timestamps": "ask for `timestamp_granularities` word",
-    "diarize": "speakers are not told apart; `multichannel` transcribes each channel for itself",
-    "suppress_numerals": "ask for `numerals` words",
-    "no_speech_threshold": "what is no speech is left out by `vad_filter`",
-    "log_prob_threshold": "a list of `temperature` is tried where an answer is unlikely",
-    "compression_ratio_threshold": "a list of `temperature` is tried where an answer repeats itself",
-}
-"""What others call otherwise, or do."""
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 
 
@@ -104,7 +106,7 @@ def parse_transcription_form(
     response_format = _response_format(scalars.get("response_format", "").strip() or "json")
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean(scalars, "stream")
-    if stream and response_format in ("srt", "vtt"):
+    if stream and response_format in TIMED_TEXTS:
         raise BadRequestError(
             f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
             param="stream",
@@ -117,6 +119,12 @@ def parse_transcription_form(
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     temperatures = parse_temperatures(lists.get("temperature", []))
     beam_size = parse_beam_size(scalars, temperatures)
+    clips = parse_clips(lists.get("clip_timestamps", []))
+    speech_filter = parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars)
+    if clips and speech_filter is not None:
+        raise BadRequestError(
+            "`clip_timestamps` goes without `vad_filter` and `chunking_strategy`", param="clip_timestamps"
+        )
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -135,8 +143,9 @@ def parse_transcription_form(
         max_silence_s=parse_silence_s(scalars),
         condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
         multichannel=_multichannel(scalars, lists, stream=stream),
-        speech_filter=parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars),
-        segment_timestamps=response_format in ("srt", "vtt") or "segment" in granularities,
+        clips=clips,
+        speech_filter=speech_filter,
+        segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,
         word_timestamps="word" in granularities,
         logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
     )
@@ -190,14 +199,6 @@ def _unknown(name: str) -> BadRequestError:
     return BadRequestError(
         f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
     )
-
-
-def meant(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about a name that is none of `known`: what may be meant, or nothing."""
-    if name in _ELSEWHERE:
-        return f"; {_ELSEWHERE[name]}"
-    near = difflib.get_close_matches(name[:100], known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -1,8 +1,12 @@
-"""Places that callers take in turn, however many of one of them wait. Each one's come in order."""
+"""Places that callers take in turn, however many of one of them wait. Each one's come in order.
+
+Who holds fewest goes first: one caller may hold every place while nobody else wants one, and not the next one
+that is free.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -13,15 +17,21 @@ class FairSemaphore:
     """Held by as many tasks at a time as it has places. Cancelling a wait gives up the turn."""
 
     def __init__(self, num_places: int = 1) -> None:
-        self._num_free = num_places
-        self.num_held = 0
+        self._num_places = num_places
+        self._held = Counter[str]()
+        """By caller; a place is held from when its turn has come."""
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
         """By caller, whose turn comes first in front."""
 
     @property
+    def num_held(self) -> int:
+        """Places that somebody has."""
+        return self._held.total()
+
+    @property
     def is_full(self) -> bool:
         """Whether one more would wait."""
-        return not self._num_free
+        return self.num_held == self._num_places
 
     @property
     def num_waiting(self) -> int:
@@ -36,17 +46,15 @@ class FairSemaphore:
     async def held_by(self, caller: str) -> AsyncGenerator[None]:
         """Hold a place on behalf of `caller`."""
         await self._acquire(caller)
-        self.num_held += 1
         try:
             yield
         finally:
-            self.num_held -= 1
-            self._release()
+            self._release(caller)
 
     async def _acquire(self, caller: str) -> None:
-        if self._num_free:
+        if not self.is_full:
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._num_free -= 1
+            self._held[caller] += 1
             return
         called = trio.Event()
         self._waiting.setdefault(caller, deque()).append(called)
@@ -54,18 +62,22 @@ class FairSemaphore:
             await called.wait()
         except trio.Cancelled:
             if called.is_set():
-                self._release()
+                self._release(caller)
             else:
                 self._waiting[caller].remove(called)
                 if not self._waiting[caller]:
                     del self._waiting[caller]
             raise
 
-    def _release(self) -> None:
+    def _release(self, caller: str) -> None:
+        self._held[caller] -= 1
+        if not self._held[caller]:
+            del self._held[caller]
         if not self._waiting:
-            self._num_free += 1
             return
-        caller, queue = self._waiting.popitem(last=False)
+        following = min(self._waiting, key=self._held.__getitem__)
+        queue = self._waiting.pop(following)
         queue.popleft().set()
+        self._held[following] += 1
         if queue:
-            self._waiting[caller] = queue
+            self._waiting[following] = queue

@@ -7,6 +7,7 @@ says from which (`lock`).
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -118,6 +119,11 @@ class Intake:
         except trio.WouldBlock:
             with trio.CancelScope(shield=True):  # short, but where what comes in a container is decoded
                 await self._inbox.send(event)
+
+    async def tell(self, event: SessionEvent) -> None:
+        """`put` what became of something, if the session still wants to know: it may be ending."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.put(event)
 
     def put_at_once(self, event: SessionEvent) -> None:
         """Hand it to the session, before all that waits if there is no room behind it."""

@@ -55,7 +55,7 @@ from .intake import Intake
 from .meter import SessionMeter
 from .outbox import SlowReaderError
 from .sound import OpenSound
-from .turns import LiveTurns, Outcome
+from .turns import LiveTurns
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +102,14 @@ class SessionActor:
         """Public id of the session."""
         self.caller = caller
         """Who began it."""
-        self.turns = LiveTurns(speech, config.model, self._hear_back, session_id=session.id, caller=shares_as)
+        self._intake = Intake(answers=config.dialogue is not None)
+        tell = self._intake.tell  # none of our own methods: a cycle would be left to the garbage collector
+        self.turns = LiveTurns(speech, config.model, tell, session_id=session.id, caller=shares_as)
         self._meter = meter
         self.delivery = Delivery(session.id, replay, meter, _new_id)
         """What is said, and where the client is."""
-        self.answers = None if open_answers is None else open_answers(self._tell, session_id=session.id)
+        self.answers = None if open_answers is None else open_answers(tell, session_id=session.id)
         """Those being made."""
-        self._intake = Intake(answers=config.dialogue is not None)
         self._work: trio.Nursery | None = None
         self._scope = trio.CancelScope()
         self._stepped = trio.Event()
@@ -226,7 +227,7 @@ class SessionActor:
 
     async def returned(self) -> None:
         """After `resume`: the client is there again, and the session not idle."""
-        await self._tell(ClientReturned())
+        await self._intake.tell(ClientReturned())
 
     async def take(self, frame: str | bytes, line: SessionLine) -> SessionResume | None:
         """Take in one frame of `line`, unless the session has gone to another one, or has ended.
@@ -296,7 +297,10 @@ class SessionActor:
         if self._machine.session.closed:
             raise trio.EndOfChannel
         await self.delivery.room()
-        return await self._intake.receive()
+        event = await self._intake.receive()
+        if isinstance(event, HypothesisReady):
+            self._meter.hypothesis(max(0, num_heard - event.end_sample) / INTERNAL_RATE)
+        return event
 
     async def _perform(self, effect: LiveEffect) -> None:
         match effect:
@@ -375,18 +379,6 @@ class SessionActor:
         if self.delivery.line is None and self.delivery.is_lost:
             logger.info("session %s: more was said than is kept for a lost client; ended", self.id)
             self.end()
-
-    async def _hear_back(self, outcome: Outcome) -> None:
-        if isinstance(outcome, HypothesisReady):
-            lag = max(0, self._machine.num_samples_received - outcome.end_sample)
-            self._meter.hypothesis(lag / INTERNAL_RATE)
-        await self._tell(outcome)
-
-    async def _tell(self, event: SessionEvent) -> None:
-        try:
-            await self._intake.put(event)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # the session is ending; nobody waits for this any more
 
 
 def no_such_session() -> NotFoundError:

@@ -143,7 +143,7 @@ class LocalEngine(_LocalModel):
     def stream(
         self, prompt: Prompt, sampling: SamplingOptions | None = None, **template_kwargs: object
     ) -> Iterator[Delta]:
-        """One answer as it comes. Leaving the loop (or closing the iterator) aborts it."""
+        """One answer as it comes. Leaving the loop (or dropping the iterator) aborts it."""
         threaded, options = self._running, sampling or SamplingOptions()
         return drain(threaded, partial(threaded.core.stream, prompt, options, template_kwargs))
 

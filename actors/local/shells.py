@@ -12,7 +12,7 @@ import queue
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, suppress
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -237,15 +237,18 @@ def _result(future: Future[_T]) -> _T:
 
 
 def drain(threaded: Threaded, work: Work[_P]) -> Iterator[_P]:
-    """The pieces as they come. Leaving the loop ends the work."""
+    """The pieces as they come. Leaving the loop, or dropping the iterator unread, ends the work."""
     pieces: queue.SimpleQueue[_P | None] = queue.SimpleQueue()
     future = threaded.start(work, pieces.put)
     future.add_done_callback(lambda _: pieces.put(None))
-    return _drain(pieces, future)
+    reading = _drain(pieces, future)
+    next(reading)  # one that had not begun would be dropped without its `finally`
+    return reading
 
 
 def _drain(pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
     try:
+        yield cast(_P, None)
         while (piece := pieces.get()) is not None:
             yield piece
         _result(future)

@@ -20,8 +20,9 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
 from ...protocols.numerals import Numerals
+from ...protocols.other_names import meant
 from ...protocols.transcript import Task, TranscriptionOptions
-from ...protocols.transcription_form import meant, parse_transcription_form
+from ...protocols.transcription_form import parse_transcription_form
 from ..speech.model import Samples
 from .options import file_bytes, full_scale, is_file, read_samples
 
@@ -50,6 +51,7 @@ class TranscribeOptions(TypedDict, total=False):
     length_penalty: float | None
     patience: float | None
     hallucination_silence_threshold: float | None
+    clip_timestamps: str | Sequence[float] | None
     seed: int | None
     condition_on_previous_text: bool | None
     multichannel: bool | None

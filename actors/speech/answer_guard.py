@@ -180,12 +180,13 @@ def echoes_context(text: str, context: str) -> bool:
 
 
 def is_made_of(text: str, context: str) -> bool:
-    """Whether `text` is nothing but pieces of the `context` it was asked with, letter for letter.
+    """Whether `text` is nothing but pieces of the `context` it was asked with, letter for letter, or nothing.
 
-    A model may repeat parts of what it was told instead of what it hears. Someone may have said just that.
+    A model may repeat parts of what it was told instead of what it hears, or, told something in another
+    language, hear nothing. Someone may have said just that.
     """
     said = _letters(text)
-    return bool(said) and _num_covered(said, _letters(context)) == len(said)
+    return _num_covered(said, _letters(context)) == len(said)
 
 
 def may_echo(text: str, context: str) -> bool:

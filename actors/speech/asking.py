@@ -147,7 +147,8 @@ class Asker:
             answer = await self._more(part, items, request, answer)
         is_echo = await self.recording.is_echo(answer.text, self.context, part)
         is_doubtful = bool(said_before) and not is_trustworthy(answer)
-        if not is_echo and (is_doubtful or is_made_of(answer.text, f"{self.context} {said_before}")):
+        told = f"{self.context} {said_before}".strip()
+        if told and not is_echo and (is_doubtful or is_made_of(answer.text, told)):
             answer = await self._ask_untold(items, request, answer)
         self.memory.previous[part[0]] = answer
         if is_echo or await self._is_invented(answer, part, language):

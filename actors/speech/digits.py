@@ -5,9 +5,9 @@ tokens are changed alike, so that every format has the same words. A text is cha
 so that the beginning of a growing one that ends with a sentence is changed as the whole will be.
 
 What is mostly no number stays a word: an isolated one below three ("one of them"), a bare "million", a
-fraction ("two-thirds"), "twenty second pauses", the Italian "sei" where it stands alone; so does the rest of
-a number that begins with digits ("5 million two hundred thousand"). Two English numbers
-that are a year are one ("nineteen eighty-four"), if no third stands beside them.
+fraction ("two-thirds", "un terzo"), "twenty second pauses", the Italian "sei" where it stands alone, the
+German "Gib acht!"; so does the rest of a number that begins with digits ("5 million two hundred thousand").
+Two English numbers that are a year are one ("nineteen eighty-four"), if no third stands beside them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ _HOMOGRAPHS: Final = {
 """Numbers that mostly mean something else where no other is beside them: care, a room, you are, weekdays."""
 _HOMOGRAPHS_AT_THE_END: Final = {"fr": frozenset({"neuf"})}
 """The same, where no word is behind them: what is new."""
-_NO_NUMBERS: Final = {
-    "es": frozenset({"unos", "unas", "tercer", "cuartos", "quintos"}),
-    "it": frozenset({"terzi", "quarti", "quinti"}),
-    "pt": frozenset({"umas", "quartos", "quintos"}),
-}
-"""What text2num takes for a one or an ordinal: "unos veinte" are about twenty, "due terzi" a fraction."""
+_HEEDING: Final = frozenset({"achte", "achten"})
+_ARTICLES_OF_EIGHTH: Final = frozenset(
+    {"der", "die", "das", "dem", "den", "des", "am", "beim", "im", "vom", "zum"}
+)
+"""German verbs, but behind these: "am achten Mai"."""
+_GIVING: Final = frozenset(
+    {"gib", "gibst", "gibt", "gebt", "geben", "gebe", "gab", "gaben", "habt", "geef", "geeft", "geven", "gaf"}
+)
+"""What "acht" is no number behind, where it counts nothing: German and Dutch."""
+_NO_NUMBERS: Final = {"es": frozenset({"unos", "unas", "tercer"}), "pt": frozenset({"umas"})}
+"""What text2num takes for a one or an ordinal: "unos veinte" are about twenty."""
 _DECADES: Final = re.compile(r"(twen|thir|for|fif|six|seven|eigh|nine)ties|hundreds")
 _MAGNITUDES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CENTURIES: Final = range(15, 21)
@@ -178,7 +183,10 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
             if not _word_at(pieces, last + 1).isalpha():
                 others |= _HOMOGRAPHS_AT_THE_END.get(language, frozenset[str]())
             is_homograph = is_alone and not others.isdisjoint({written, word})
+            is_homograph |= word in _HEEDING and _word_at(pieces, first - 2) not in _ARTICLES_OF_EIGHTH
             if word.isdecimal() or is_homograph or _is_magnitude(number.value):
+                continue
+            if _is_care(pieces, first) or (language != "en" and _is_share(pieces, number, language)):
                 continue
         if _goes_on(pieces, first, language):
             continue  # "5 Millionen zweihunderttausend"
@@ -190,6 +198,24 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
                 continue  # "several hundred thousand"
             first -= 2
         yield first, last, number.text
+
+
+def _is_care(pieces: Sequence[_Piece], at: int) -> bool:
+    """Whether it is the "acht" of "Gib acht auf dich" or of "außer acht lassen"."""
+    if _word_at(pieces, at) != "acht":
+        return False
+    behind = _word_at(pieces, at + 2)
+    is_counting = behind.isalpha() and behind != "auf"
+    is_given = any(piece.written.lower() in _GIVING for piece in pieces[:at])
+    return _word_at(pieces, at - 2) == "außer" or (is_given and not is_counting)
+
+
+def _is_share(pieces: Sequence[_Piece], number: _Number, language: str) -> bool:
+    """Whether it is an ordinal behind an article or a cardinal: "un terzo", "drie vierde"."""
+    if number.text[-1].isdecimal() or not _word_at(pieces, number.start - 1).isspace():
+        return False
+    before = find_numbers(pieces[number.start - 2 : number.start - 1], language, 0)
+    return any(each.text[-1].isdecimal() for each in before)
 
 
 def _with_years(numbers: Sequence[_Number], pieces: Sequence[_Piece]) -> Iterator[_Number]:

@@ -57,11 +57,12 @@ async def transcribe_ranges(
     *,
     lane: Lane,
     prior: Prior | None = None,
+    whole: Range | None = None,
     is_timed: bool = True,
     on_delta: Callable[[str], None] | None = None,
     on_passage: Callable[[Passage], None] | None = None,
 ) -> Transcript:
-    """Transcribe contiguous ranges of one recording.
+    """Transcribe ranges of one recording, which are all of it, or else parts of `whole`.
 
     Where `options` name no language each range is asked for its own, if that is clear (see
     `actors/speech/languages.py`); an answer about a single one may name it by itself. Without `is_timed` the
@@ -75,7 +76,8 @@ async def transcribe_ranges(
     if on_delta is not None:
         deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
     settler = Settler(asker, ranges, named_language(family, options))
-    work = _Work(asker, settler, deltas, on_passage)
+    begin, end = whole or ((ranges[0][0], ranges[-1][1]) if ranges else (0, 0))
+    work = _Work(asker, settler, begin, deltas, on_passage)
     await work.answer_all(prior)
 
     def assemble() -> Transcript:
@@ -86,7 +88,7 @@ async def transcribe_ranges(
         return joined(
             parts,
             language=language,
-            duration_s=(ranges[-1][1] - ranges[0][0]) / INTERNAL_RATE if ranges else 0.0,
+            duration_s=(end - begin) / INTERNAL_RATE,
             language_probability=next(
                 (each.probability for each in known if each is not None and each.code == language), 1.0
             ),
@@ -113,6 +115,8 @@ class _Work:
 
     asker: Asker
     settler: Settler
+    begin: int
+    """Where the recording begins."""
     deltas: DeltaJoiner | None
     on_passage: Callable[[Passage], None] | None
     _passages: PassageJoiner = field(default_factory=PassageJoiner)
@@ -166,9 +170,8 @@ class _Work:
 
     def parts(self, index: int) -> list[Part]:
         """What an answered range, or each of its pieces, is of the transcript."""
-        start, _ = self.settler.ranges[0]
         return [
-            self.asker.part(part, language, offset_s=(part[0] - start) / INTERNAL_RATE)
+            self.asker.part(part, language, offset_s=(part[0] - self.begin) / INTERNAL_RATE)
             for part, language in self.settler.pieces[index]
         ]
 

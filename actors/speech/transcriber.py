@@ -15,13 +15,14 @@ import trio
 
 from ...engine.control_groups import num_processors
 from ...media.voice_activity import VoiceActivityModel
+from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.numerals import check_numerals
 from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from .channels import transcribe_channels
-from .family import SpeechFamily
+from .family import Range, SpeechFamily
 from .joining import Passage
 from .live import LiveTranscriber
 from .memory import Memory
@@ -116,9 +117,7 @@ class Transcriber:
         on_delta: Callable[[str], None] | None,
         on_passage: Callable[[Passage], None] | None,
     ) -> Transcript:
-        ranges = await trio.to_thread.run_sync(
-            self.family.facts.cut_rule.split, samples, self._activity, limiter=self._threads
-        )
+        ranges = await trio.to_thread.run_sync(self._ranges, samples, options.clips, limiter=self._threads)
         recording = Recording(
             self.family, lambda start, end: samples[start:end], self._activity, threads=self._looking
         )
@@ -129,9 +128,21 @@ class Transcriber:
             Memory(),
             options,
             lane=lane,
+            whole=(0, len(samples)),
             on_delta=on_delta,
             on_passage=on_passage,
         )
+
+    def _ranges(self, samples: Samples, clips: Sequence[float]) -> list[Range]:
+        """What is asked about: all of the recording, or each of its clips, cut where it is too long."""
+        places = [min(round(second * INTERNAL_RATE), len(samples)) for second in clips or (0.0,)]
+        ends = [*places, len(samples)]
+        rule = self.family.facts.cut_rule
+        return [
+            (start + first, start + last)
+            for start, end in zip(ends[::2], ends[1::2], strict=False)
+            for first, last in rule.split(samples[start:end], self._activity)
+        ]
 
     async def _transcribe_kept(
         self,

@@ -65,8 +65,10 @@ hundred windows, 15 s in 3 (`examples/benchmarks/bench_hearing.py`); windows are
 
 def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whisper:
     """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
-    num_mel_bins = text.info.num_mel_bins
-    features = FeatureConfig.from_folder(info.folder, info.extractors, num_mel_bins=num_mel_bins)
+    num_mel_bins, window_frames = text.info.num_mel_bins, text.info.window_frames
+    features = FeatureConfig.from_folder(
+        info.folder, info.extractors, num_mel_bins=num_mel_bins, window_frames=window_frames
+    )
     return Whisper(engine, text, features)
 
 

@@ -153,12 +153,19 @@ class TensorReader:
 
 
 def find_folder(model: str | Path) -> Path:
-    """The local folder of a model, downloading it from the hub if it is a hub id, or a name for one."""
+    """The local folder of a model, downloading it from the hub if it is a hub id, or a name for one.
+
+    Raises ModelLoadError where there is none, or where a pipe, a socket or a device lies in a file's place:
+    reading it would wait for ever.
+    """
     name = str(model)
     if (embedded := embedded_folder(name)) is not None:
         return embedded
     folder = Path(model).expanduser()
     if folder.is_dir():
+        for path in (path for pattern in _HUB_FILES for path in folder.glob(pattern)):
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise ModelLoadError(f"{path}: not a regular file")
         return folder
     known = hub_name(name)
     if isinstance(model, str) and _HUB_ID.fullmatch(known) and not known.startswith("."):

@@ -35,7 +35,7 @@ def test_a_name_is_the_public_one_and_may_have_colons() -> None:
         ("dtype=float32", "allowed: NAME:OPTION=VALUE"),
         ("nobody:dtype=float32", "allowed names: tiny-whisper, Qwen/Qwen3-0.6B"),
         ("tiny-whisper:port=1", "allowed options: block-size, chat-template, cuda-graphs"),
-        ("tiny-whisper:dtype=int8", "Invalid enum value"),
+        ("tiny-whisper:dtype=int8", "Invalid enum value 'int8'; allowed: auto, float32, bfloat16, float16"),
         ("tiny-whisper:max-running=many", "Expected `int`"),
         ("tiny-whisper:max-running=9999", "--max-running is 9999; allowed: 0 to 4096"),
     ],

@@ -200,3 +200,14 @@ def test_features_that_are_not_the_models_are_refused_by_their_field(
         path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
         with pytest.raises(ModelLoadError, match=rf"preprocessor_config\.json: .*{field}"):
             load_model("random", str(folder), CONFIG)
+
+
+@pytest.mark.parametrize(("field", "value"), [("hop_length", 80), ("chunk_length", 30)])
+def test_a_whisper_whose_windows_are_not_its_encoders_is_refused(
+    field: str, value: int, tmp_path: Path
+) -> None:
+    whisper = shutil.copytree(random_folder(), tmp_path / "whisper")
+    path = whisper / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(ModelLoadError, match=rf"preprocessor_config\.json: .*{field} {value} .* takes 200$"):
+        load_model("random", str(whisper), CONFIG)

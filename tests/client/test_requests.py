@@ -11,6 +11,7 @@ from sensorium.client import APIError, TextDelta, TextDone, TextSegment
 from sensorium.client.connection import status_error
 from sensorium.client.requests import (
     check_status,
+    given,
     parse_models,
     parse_transcript,
     streamed_transcription,
@@ -18,6 +19,7 @@ from sensorium.client.requests import (
     transcription_form,
 )
 from sensorium.client.server_events import StreamDecoder
+from sensorium.client.session_core import SessionOptions
 from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
 from sensorium.protocols.transcript import (
@@ -41,6 +43,27 @@ TRANSCRIPT = Transcript(
 )
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("word_timestamps", "; ask for `timestamp_granularities` word$"),
+        ("hotwords", "; name words to expect by `keywords`$"),
+        ("beam", r"; did you mean `beam_size`\?$"),
+        ("xyz", "; there are: language, prompt, "),
+    ],
+)
+def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
+    options: dict[str, Any] = {name: True}
+    with pytest.raises(TypeError, match=f"^{name!r} is no option here{told}"):
+        transcription_form("json", **options)
+
+
+def test_a_hint_names_only_what_there_is() -> None:
+    """A live session has no `vad_filter`."""
+    with pytest.raises(TypeError, match="there are: language, "):
+        given({"no_speech_threshold": 0.6}, SessionOptions)
+
+
 def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
     form = transcription_form(
         model="m",
@@ -56,6 +79,7 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         length_penalty=0.5,
         patience=2,
         hallucination_silence_threshold=3,
+        clip_timestamps=[10, 20.5, 65],
         timestamp_granularities=["word", "segment"],
     )
     fields = [
@@ -78,6 +102,7 @@ def test_a_form_holds_what_was_asked_and_the_server_reads_it() -> None:
         length_penalty=0.5,
         patience=2.0,
         max_silence_s=3.0,
+        clips=(10.0, 20.5, 65.0),
         word_timestamps=True,
         segment_timestamps=True,
     )

@@ -263,7 +263,7 @@ def test_what_is_said_in_silence_is_left_out_and_speech_is_not(server: Server, l
     assert kept["segments"] == post(server, lights, response_format="verbose_json").json()["segments"]
 
 
-@pytest.mark.parametrize("kind", ["json", "verbose_json", "text", "srt", "vtt"])
+@pytest.mark.parametrize("kind", ["json", "verbose_json", "text", "srt", "vtt", "tsv"])
 def test_each_channel_has_its_transcript(server: Server, lights: bytes, kind: str) -> None:
     sound, rate = soundfile.read(io.BytesIO(lights), dtype="float32")
     late = np.concatenate((np.zeros(2 * len(sound), np.float32), sound))

@@ -75,6 +75,10 @@ def test_verbose_json() -> None:
 def test_text_and_subtitles() -> None:
     assert render("text") == ("text/plain; charset=utf-8", "Küche an.\n")
     assert "00:00:00,000 --> 00:00:01,500\nKüche an." in render("srt")[1]
+    assert render("tsv") == (
+        "text/tab-separated-values; charset=utf-8",
+        "start\tend\ttext\n0\t1500\tKüche an.\n",
+    )
     assert render("vtt")[1].startswith("WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n")
 
 

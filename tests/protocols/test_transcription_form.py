@@ -48,6 +48,7 @@ def test_every_field() -> None:
         ("srt", [], (True, False)),
         ("vtt", [], (True, False)),
         ("srt", ["segment"], (True, False)),
+        ("tsv", [], (True, False)),
         ("json", [], (False, False)),
         ("json", ["segment"], (False, False)),
     ],
@@ -292,8 +293,24 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
     with pytest.raises(BadRequestError, match="did you mean `keywords`") as caught:
         parse(("keyword", "Kiel"))
     assert caught.value.code == "unknown_parameter"
-    with pytest.raises(BadRequestError, match="`timestamp_granularities` word"):
-        parse(("word_timestamps", "true"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("word_timestamps", "`timestamp_granularities` word"),
+        ("initial_prompt", "it is called `prompt` here"),
+        ("logprob_threshold", "a list of `temperature`"),
+        ("output_format", "it is called `response_format` here"),
+        ("smart_format", "`numerals` digits"),
+        ("keyterm", "`keywords`"),
+        ("task", "`/v1/audio/translations`"),
+    ],
+)
+def test_a_field_that_others_have_is_told_by_our_name(name: str, told: str) -> None:
+    with pytest.raises(BadRequestError, match=told) as caught:
+        parse((name, "true"))
+    assert (caught.value.param, caught.value.code) == (name, "unknown_parameter")
 
 
 @pytest.mark.parametrize("written", ["en", "EN", "en-US", "en_gb", "English", " english "])
@@ -341,3 +358,33 @@ def test_any_form_is_parsed_or_refused_by_name(fields: list[tuple[str, str]]) ->
         parse_transcription_form(fields)
     except BadRequestError as error:
         assert error.param  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("said", "clips"),
+    [("", ()), ("0", (0,)), ("10,20, 65.5", (10, 20, 65.5)), ("1,2,2,3", (1, 2, 2, 3)), ("1,2,", (1, 2))],
+)
+def test_clips_are_read_as_others_write_them(said: str, clips: tuple[float, ...]) -> None:
+    assert parse(("clip_timestamps", said)).options.clips == clips
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("7,3", "must rise, as start, end, start, end: 3 follows 7"),
+        ("3,3", "must rise"),
+        ("[1, 2]", "must be a number"),
+        ("1,-2", "must be a number"),
+        ("1,nan", "must be a number"),
+        (",".join(map(str, range(600))), "more than 256 clips"),
+    ],
+)
+def test_what_are_no_clips_is_refused(said: str, told: str) -> None:
+    with pytest.raises(BadRequestError, match=told) as caught:
+        parse(("clip_timestamps", said))
+    assert caught.value.param == "clip_timestamps"
+
+
+def test_clips_are_no_speech_that_was_found() -> None:
+    with pytest.raises(BadRequestError, match="goes without `vad_filter`"):
+        parse(("clip_timestamps", "1,2"), ("vad_filter", "true"))

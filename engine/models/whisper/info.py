@@ -40,6 +40,11 @@ class WhisperInfo(ModelInfo):
     """Whether its alignment heads are as often late as early; those of published checkpoints are not."""
     extractors: ClassVar = {"WhisperFeatureExtractor": 80}
 
+    @property
+    def window_frames(self) -> int:
+        """Feature frames of a window."""
+        return _FRAMES_PER_POSITION * self.num_positions
+
     def describe(self) -> str:
         """What it can do, for people."""
         return f"{', '.join(self.tasks)} · {', '.join(self.languages) or 'en'} · {self.window_s:g} s window"

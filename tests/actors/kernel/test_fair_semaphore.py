@@ -43,6 +43,22 @@ async def test_a_newcomer_gets_the_first_of_several_places_that_is_free(autojump
     assert (places.num_waiting, places.num_held, places.is_full) == (0, 0, False)
 
 
+async def test_who_holds_a_place_already_does_not_get_the_next_one(autojump_clock: MockClock) -> None:
+    """Of two, one caller had both: the first that is free is the other's, though more of the one waited."""
+    places, began = FairSemaphore(2), list[str]()
+
+    async def work(name: str, length: float) -> None:
+        async with places.held_by(name[0]):
+            began.append(name)
+            await trio.sleep(length)
+
+    async with trio.open_nursery() as nursery:
+        for name, length in (("a1", 10), ("a2", 1), ("a3", 10), ("b1", 1), ("b2", 1)):
+            nursery.start_soon(work, name, length)
+            await wait_all_tasks_blocked()
+    assert began == ["a1", "a2", "b1", "b2", "a3"]
+
+
 async def test_a_failure_gives_it_back() -> None:
     places = FairSemaphore()
     for _ in range(2):

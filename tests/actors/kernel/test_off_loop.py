@@ -45,7 +45,7 @@ async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.M
         may_end.release(2)
     assert working == 2
     assert set(order[:2]) == {"a1", "a2"}
-    assert order[2:] == ["a3", "b1", "a4"]
+    assert order[2:] == ["b1", "a3", "a4"], "who has no thread goes before who has one"
 
 
 async def test_no_session_waits_behind_all_long_prompts_of_its_caller(

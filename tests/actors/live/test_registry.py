@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -352,6 +354,24 @@ async def test_many_turns_and_many_sockets_leave_nothing_behind(autojump_clock: 
         assert footprint(session, leave_out=[sessions]).num_bytes < 500_000
         await trio.sleep(10)
         assert len(nursery.child_tasks) == 2, "the registry and the newest socket"
+
+
+async def test_an_ended_session_leaves_nothing_to_the_garbage_collector(autojump_clock: MockClock) -> None:
+    """A full collection holds the loop, and hundreds of objects of each session bring it about."""
+    sessions = Sessions()
+    async with running(sessions) as nursery:
+        gc.collect()
+        gc.disable()
+        try:
+            socket = await sessions.connect(nursery)
+            (session,) = map(weakref.ref, sessions.registry)
+            socket.client_sends(*SPOKEN)
+            await trio.sleep(5)
+            socket.leave()
+            await wait_all_tasks_blocked()
+            assert session() is None
+        finally:
+            gc.enable()
 
 
 async def test_without_a_grace_a_lost_socket_ends_its_session(autojump_clock: MockClock) -> None:

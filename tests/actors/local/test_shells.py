@@ -26,6 +26,7 @@ class Core(LocalCore):
     def __init__(self) -> None:
         self.go_on = threading.Event()
         self.loading, self.ended = threading.Event(), threading.Event()
+        self.streaming, self.stopped = threading.Event(), threading.Event()
         super().__init__(self._load_it, max_running=1)
 
     def _load_it(self) -> LoadedLocal:
@@ -46,9 +47,13 @@ class Core(LocalCore):
         put: Callable[[Delta], None] = given[-1]
         put(DELTA)
         put(DELTA)
-        async with open_work():
-            await self.over.wait()
-            raise UnavailableError("the engine is closed")
+        self.streaming.set()
+        try:
+            async with open_work():
+                await self.over.wait()
+                raise UnavailableError("the engine is closed")
+        finally:
+            self.stopped.set()
 
 
 def engine_of(core: Core) -> AsyncLocalEngine:
@@ -173,3 +178,14 @@ def test_who_is_cancelled_while_it_opens_leaves_nothing_running() -> None:
     run("asyncio", main)
     core.go_on.set()
     assert core.ended.wait(60)
+
+
+def test_a_stream_that_is_dropped_unread_ends_its_work() -> None:
+    core, engine = Core(), LocalEngine("fake")
+    core.go_on.set()
+    engine._core = lambda: core  # type: ignore[method-assign]
+    with engine:
+        stream = engine.stream("a")
+        assert core.streaming.wait(60)
+        del stream
+        assert core.stopped.wait(60)

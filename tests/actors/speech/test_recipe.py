@@ -378,3 +378,18 @@ async def test_an_answer_made_of_pieces_of_its_prompt_is_asked_for_without_it() 
     family = ScriptedFamily(("en", "he spoke of the weather, and of the weather"))
     family.misled = {0: "He spoke of the weather and of the weather"}
     assert (await transcribe(family, options))[0].text == family.misled[0], "that was said"
+    family = ScriptedFamily(("en", "Could you call me back tomorrow?"))
+    family.misled = {0: ""}
+    assert (await transcribe(family, options))[0].text == "Could you call me back tomorrow?", "heard nothing"
+
+
+async def test_clips_are_answered_for_themselves_with_the_times_of_the_whole() -> None:
+    family = ScriptedFamily(*[("en", letter) for letter in "abcd"])
+    speech, audio = Transcriber(family), scripted_audio(1, 2, 3, 4)
+    options = TranscriptionOptions(clips=(1, 2, 3), segment_timestamps=True)
+    transcript = await speech.transcribe(audio, options)
+    assert (transcript.text, transcript.duration, sum(family.timed)) == ("b d", 4.0, 32_000)
+    assert [(each.start, each.end, each.text) for each in transcript.segments] == [(1, 2, " b"), (3, 4, " d")]
+    whole = await speech.transcribe(audio, TranscriptionOptions(clips=(0,), segment_timestamps=True))
+    assert whole == await speech.transcribe(audio, TranscriptionOptions(segment_timestamps=True))
+    assert (await speech.transcribe(audio, TranscriptionOptions(clips=(9,)))).duration == 4.0

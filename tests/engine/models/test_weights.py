@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,15 @@ def test_names_that_are_nothing_are_refused(name: str | Path, reason: str) -> No
     with pytest.raises(ModelLoadError) as caught:
         find_folder(name)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]
+)
+def test_what_would_be_waited_for_is_no_file_of_a_model(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ModelLoadError, match=f"/{name}: not a regular file$"):
+        find_folder(tmp_path)
 
 
 def test_a_hub_id_without_network_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
