@@ -194,7 +194,9 @@ async def test_embeddings_are_kept_by_their_name(vision: PromptBuilder) -> None:
 
 def pictures(num: int) -> Conversation:
     """One message of so many pictures."""
-    parts = tuple(MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(num))
+    parts = tuple(
+        MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(num)
+    )
     message = ChatMessage(role="user", content=parts, extra={}, param="messages[0]")
     return Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(None))
 
