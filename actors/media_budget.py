@@ -29,14 +29,18 @@ class Reservation:
     _caller: str
 
     def settle(self, num_bytes: int) -> None:
-        """What it came to: usually less than was reserved, and if a header lied, more."""
-        self._budget.change(num_bytes - self.num_bytes, self._caller)
+        """What it came to: usually less than was reserved, and if a header lied, more, without waiting.
+
+        Raises OverloadedError if there is too little left for that.
+        """
+        more = num_bytes - self.num_bytes
+        if more > 0 and not self._budget.has_room(more, self._caller):
+            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
+        self._budget.change(more, self._caller)
         self.num_bytes = num_bytes
 
     def grow(self, num_bytes: int) -> None:
-        """Take more while it arrives, without waiting. Raises OverloadedError if there is too little left."""
-        if not self._budget.has_room(num_bytes, self._caller):
-            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
+        """Take more while it arrives. Raises as `settle` does."""
         self.settle(self.num_bytes + num_bytes)
 
 

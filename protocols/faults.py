@@ -19,6 +19,9 @@ _UNKNOWN: Final = re.compile(r"^Object contains unknown field `(?P<field>.*)`$",
 _CHOICE: Final = re.compile(r"^Invalid (enum )?value ")
 _STEP: Final = re.compile(r"\[[^\]]*\]|\.[^.\[]+")
 """Of a path: into a field, or into what a list or a mapping holds."""
+_MOST: Final = 1000
+"""Characters of a message's ends. What a client wrote stands between them, and may be as long as its body: a
+pattern would take seconds over that, in which no other thread runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ def read_fault(message: str, prefix: str = "", kind: object = None) -> Fault:
 
     A client chose an unknown field's name: little of it is repeated.
     """
+    if len(message) > 2 * _MOST:
+        message = message[:_MOST] + message[-_MOST:]
     found = _LOCATION.match(message)
     problem, path = (found["problem"], found["path"] or "") if found else (message, "")
     param = (prefix + path).strip(".")

@@ -44,7 +44,7 @@ from ...protocols.messages import EncoderItem, MediaItems
 from ..config import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
-from ..media_budget import MediaBudget
+from ..media_budget import MediaBudget, Reservation
 from ..media_cache import MediaCache, MediaKey, digest_of
 from .openers import MediaOpener
 
@@ -101,6 +101,8 @@ class _Given:
     caller: str
     key: MediaKey | None = None
     kept: MediaItems | None = None
+    num_bytes: int = 0
+    """What it was measured to come to, and so was reserved."""
 
 
 class MediaOpening:
@@ -149,9 +151,9 @@ class MediaOpening:
             for part in parts
         ]
         await _for_each(given, partial(self._recognise, scope))
-        sizes = await _for_each(given, self._measure)
-        async with self._budget.reserved(sum(sizes), caller) as reservation:
-            media = await _for_each(given, self._open)
+        await _for_each(given, self._measure)
+        async with self._budget.reserved(sum(each.num_bytes for each in given), caller) as reservation:
+            media = await _for_each(given, partial(self._open, reservation))
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
@@ -209,13 +211,14 @@ class MediaOpening:
                 code="media_not_kept",
             )
 
-    async def _measure(self, given: _Given) -> int:
+    async def _measure(self, given: _Given) -> None:
         """Bytes of memory that opening takes."""
         if given.kept is not None:
-            return media_bytes(given.kept)
-        if given.part.embeds is not None:
-            return len(given.part.data)
-        return await self._measure_file(given)
+            given.num_bytes = media_bytes(given.kept)
+        elif given.part.embeds is not None:
+            given.num_bytes = len(given.part.data)
+        else:
+            given.num_bytes = await self._measure_file(given)
 
     async def _measure_file(self, given: _Given) -> int:
         part, source, vision, opener = given.part, given.source, given.vision, self._opener.of(given.caller)
@@ -241,10 +244,14 @@ class MediaOpening:
                 return video_bytes(len(pictures), height, width, vision.video)
         return 0
 
-    async def _open(self, given: _Given) -> MediaItems:
+    async def _open(self, reservation: Reservation, given: _Given) -> MediaItems:
+        """Raises OverloadedError also for one that came to more than it was measured to, and has no room."""
         if given.key is None:
-            return await self._open_file(given)
-        return await self._cache.get(given.key, partial(self._open_kept, given))
+            found = await self._open_file(given)
+        else:
+            found = await self._cache.get(given.key, partial(self._open_kept, given))
+        reservation.grow(max(0, media_bytes(found) - given.num_bytes))
+        return found
 
     async def _open_kept(self, given: _Given) -> MediaItems:
         return given.kept or await self._open_file(given)

@@ -171,7 +171,8 @@ class Exchange:
         except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
             self.is_body_read = True
             self._has_told_end = True
-            self._fault = error if isinstance(error, h11.RemoteProtocolError) else None
+            if isinstance(error, h11.RemoteProtocolError):
+                self._fault = error.with_traceback(None)  # whose frames hold this exchange
             return {"type": "http.disconnect"}
         if isinstance(event, h11.Data):
             self._num_received += len(event.data)

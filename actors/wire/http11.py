@@ -123,10 +123,15 @@ class HttpConnection:
     async def _answer(self, link: Link, request: h11.Request) -> bool:
         """Whether another request may follow."""
         is_foreign = request.http_version > b"1.1"
-        is_last = is_foreign or self.seat.is_spare or self.guard.is_closing
+        has_two_lengths = {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}
+        is_last = is_foreign or has_two_lengths or self.seat.is_spare or self.guard.is_closing
         exchange = Exchange(link, request, is_last=is_last)
         path = bytes(request.target).partition(b"?")[0]
-        if is_foreign:
+        if has_two_lengths:
+            # A proxy in front that goes by the length sees other requests in what follows (RFC 9112, 6.1).
+            two = BadRequestError("A request has a `Content-Length` or a `Transfer-Encoding`, not both.")
+            await self._turn_away(request, exchange, two)
+        elif is_foreign:
             wrong = VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front.")
             await self._turn_away(request, exchange, wrong)
         elif self.seat.is_spare and path not in _OPEN_PATHS:

@@ -15,6 +15,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import h11
@@ -125,10 +126,9 @@ class WebSocketConnection:
         try:
             async with open_work() as nursery:
                 nursery.start_soon(self._ping)
-                await app(scope, self.receive, self.send)
+                with suppress(GoneError):  # one that ends a nursery leaves hundreds of objects in a cycle
+                    await app(scope, self.receive, self.send)
                 nursery.cancel_scope.cancel()
-        except GoneError:
-            pass
         except Exception:
             logger.exception("a WebSocket failed; it is closed, the others go on")
             code = CloseCode.INTERNAL_ERROR

@@ -138,6 +138,18 @@ async def test_what_arrives_leaves_room_for_others() -> None:
             assert budget.num_bytes == 780
 
 
+async def test_what_a_header_lied_about_needs_room() -> None:
+    budget = MediaBudget(max_bytes=100)
+    async with budget.reserved(40), budget.reserved(1) as lied:
+        lied.settle(60)
+        with pytest.raises(OverloadedError):
+            lied.settle(61)
+        assert budget.num_bytes == 100
+        lied.settle(20)
+        assert budget.num_bytes == 60
+    assert budget.num_bytes == 0
+
+
 async def test_who_holds_nothing_takes_all_that_is_free(autojump_clock: trio.testing.MockClock) -> None:
     budget = MediaBudget(max_bytes=100)
     async with budget.reserved(50, "a"), budget.reserved(50, "b"):

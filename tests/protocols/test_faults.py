@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
 import pytest
+from sensorium.protocols import faults
 from sensorium.protocols.body import decoder
 from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import BadRequestError
@@ -85,3 +87,38 @@ def test_a_live_event_is_told_what_is_allowed(kind: str, given: str, told: str) 
     refused = decode_client_event(frame, answers=kind == "realtime")
     assert isinstance(refused, InvalidEvent)
     assert refused.message.startswith(told)
+
+
+class _Looking:
+    """A pattern that is only ever shown short texts."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def match(self, text: str) -> re.Match[str] | None:
+        assert len(text) <= 2000, "a client's text of any length, and nobody else runs meanwhile"
+        return self._pattern.match(text)
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """Refuses what it does not know."""
+
+    part: Whole | None = None
+    parts: list[Strict] = []
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"parts": [{"%b": 1}]}', f"`parts[0].{'x' * 60}…` is not a known field."),
+        (b'{"part": {"kind": "%b"}}', f"`part.kind`: invalid enum value '{'x' * 40}…; allowed: int, str."),
+    ],
+)
+def test_what_a_client_wrote_is_not_searched_however_long_it_is(
+    body: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_LOCATION", "_MISSING", "_UNKNOWN", "_CHOICE"):
+        monkeypatch.setattr(faults, name, _Looking(getattr(faults, name)))
+    with pytest.raises(BadRequestError) as caught:
+        decoder(Strict)(body % (b"x" * 1_000_000))
+    assert caught.value.message == told

@@ -4,14 +4,16 @@ what was encoded elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
 from sensorium.actors.fetch_config import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
+from sensorium.actors.media_budget import MediaBudget
 from sensorium.actors.media_cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
 from sensorium.actors.text.opening import MediaLimits, media_bytes
@@ -21,7 +23,7 @@ from sensorium.engine.models.registry import open_model
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from sensorium.protocols.embeds import Embeds
-from sensorium.protocols.errors import BadRequestError, ClientError, MediaError
+from sensorium.protocols.errors import BadRequestError, ClientError, MediaError, OverloadedError
 from sensorium.protocols.media_wish import ProcessorKwargs, read_media_wishes
 from sensorium.protocols.messages import MediaItems
 from support.text_folder import make_qwen3_folder
@@ -192,6 +194,15 @@ async def test_embeddings_are_kept_by_their_name(vision: PromptBuilder) -> None:
         assert caught.value.code == "media_not_kept"
 
 
+def pictures(num: int) -> Conversation:
+    """One message of so many pictures."""
+    parts = tuple(
+        MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(num)
+    )
+    message = ChatMessage(role="user", content=parts, extra={}, param="messages[0]")
+    return Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(None))
+
+
 class CrowdedOpener(ThreadOpener):
     """Counts the images that are opened at a time, and whose they are."""
 
@@ -213,10 +224,26 @@ class CrowdedOpener(ThreadOpener):
 
 async def test_one_request_opens_a_few_files_at_a_time_in_its_callers_name(vision: PromptBuilder) -> None:
     opener = CrowdedOpener()
-    parts = tuple(MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(12))
-    message = ChatMessage(role="user", content=parts, extra={}, param="messages[0]")
-    asked_many = Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(None))
-    async with Prompter(vision, opener).chat(asked_many, caller="alice") as found:
+    async with Prompter(vision, opener).chat(pictures(12), caller="alice") as found:
         assert len(found.items) == 12
     assert opener.most_open == 8
     assert set(opener.callers) == {"alice"}
+
+
+class LiedToOpener(ThreadOpener):
+    """Is told by every file that it is tiny."""
+
+    async def measure(self, data: bytes, measuring: Callable[[bytes], T], what: str) -> T:
+        measured = await super().measure(data, measuring, what)
+        return cast(T, 1) if isinstance(measured, int) else measured
+
+
+async def test_files_that_lie_of_their_size_take_no_more_memory_than_there_is(vision: PromptBuilder) -> None:
+    async with Prompter(vision, LiedToOpener()).chat(pictures(4)) as found:
+        num_bytes = sum(len(item.features.data) for item in found.items)
+    for room, is_enough in ((num_bytes, True), (num_bytes - 1, False)):
+        budget = MediaBudget(max_bytes=room)
+        with nullcontext() if is_enough else pytest.raises(OverloadedError, match="Too much media"):
+            async with Prompter(vision, LiedToOpener(), budget=budget).chat(pictures(4)):
+                assert budget.num_bytes == num_bytes
+        assert budget.num_bytes == 0

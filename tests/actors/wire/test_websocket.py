@@ -7,13 +7,18 @@ frame), and a protocol error is answered by a close frame and the end of the con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
 from sensorium.actors.loop_hold import LoopHold
+from sensorium.actors.wire.exchange import Exchange
 from support.server import MAX_HOLD_S
-from support.wire import HANDSHAKE, close, connected, frame, serving
+from support.wire import HANDSHAKE, Echo, close, connected, frame, serving
 from websockets.frames import Frame, Opcode
 
 pytestmark = pytest.mark.slow
@@ -179,3 +184,41 @@ async def test_quick_live_audio_is_no_flood() -> None:
         await peer.upgrade()
         frames, code = await peer.messages(frame(BINARY, bytes(640)) * 1500, close_after=1500)
         assert (len(frames), code) == (1500, 1000)
+
+
+async def _talk_on(
+    echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Until nothing can be sent any more."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    try:
+        while True:
+            await send({"type": "websocket.send", "text": "x" * 65_536})
+    finally:
+        echo.left.set()
+
+
+async def test_a_connection_that_breaks_leaves_nothing_to_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full collection holds the loop: a tenth of a second, where many break."""
+    monkeypatch.setattr(Echo, "_talk", _talk_on)
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as server, connected(server.port) as peer, connected(server.port) as other:
+            await peer.send(HANDSHAKE + b"\r\n")
+            await peer.stream.receive_some()
+            peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await peer.stream.aclose()
+            await server.app.left.wait()
+            await other.send(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf")
+            await other.stream.send_eof()
+            while await other.stream.receive_some():
+                pass
+        server.app.scopes.clear()
+        left = [each for each in gc.get_objects() if isinstance(each, Exchange)]
+        assert not left
+    finally:
+        gc.enable()

@@ -228,6 +228,11 @@ def either(number: int) -> object:
     return {"anyOf": [{"required": [name], "properties": {name: {"type": each}}} for name, each in named]}
 
 
+def perhaps(number: int) -> object:
+    """Two kinds of object that may lack what tells them apart: whatever comes may be of all the 2^n."""
+    return {"anyOf": [{"type": "object", "properties": {f"p{number}": {"const": each}}} for each in (1, 2)]}
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "named"),
     [
@@ -240,6 +245,7 @@ def either(number: int) -> object:
         ("json_schema", '{"a":' * 3000 + "1" + "}" * 3000, "recursion"),
         ("json_schema", json.dumps({"enum": ["x" * 70_000]}), "65536"),
         ("json_schema", json.dumps({"allOf": [either(i) for i in range(18)]}), "too large"),
+        ("json_schema", json.dumps({"allOf": [perhaps(i) for i in range(10)]}), "Too many items"),
         ("regex", "[a-c", "unclosed"),
         ("regex", "[^\\x00-\\U0010ffff]", "no answer"),
         ("regex", "a?" * 5000, "8192"),
