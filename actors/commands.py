@@ -1,9 +1,9 @@
 """The command line: `sensorium serve | models | kernels`, and the client's commands beside them.
 
 The client's commands live in `client/commands.py` and are mounted here. Options of `serve` are the fields
-of `actors/config.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command may be
-in the TOML file that `--config` names (`actors/config_file.py`). This is the only file of the server that
-reads the environment.
+of `actors/config/server.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command
+may be in the TOML file that `--config` names (`actors/config/toml_file.py`). This is the only file of the
+server that reads the environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
 from ..protocols.errors import DeviceLostError, SensoriumError
-from .config import (
+from .config.checks import AddressError, ConfigError
+from .config.engine import Dtype, Quantization
+from .config.server import (
     DEFAULT_MODELS,
     CallConfig,
     EngineConfig,
@@ -36,12 +38,10 @@ from .config import (
     ResponseConfig,
     ServerConfig,
 )
-from .config_file import FileOptions, read_options
-from .engine_config import Dtype, Quantization
+from .config.toml_file import FileOptions, read_options
 from .kernel.nursery import first_error
-from .logs import LogConfig, configure, flush
-from .option_checks import AddressError, ConfigError
 from .signals import LeavingAtOnce, leave
+from .telemetry.logs import LogConfig, configure, flush
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")

@@ -19,7 +19,7 @@ import trio
 from ..engine.models.side import open_side
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
-from .config import ServerConfig
+from .config.server import ServerConfig
 from .engine.client import EngineClient
 from .kernel.nursery import first_error
 from .loaded import LoadedModel, loaded_model

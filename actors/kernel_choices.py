@@ -34,8 +34,8 @@ from ..kernels.choice_table import (
     write_table,
 )
 from ..protocols.errors import ModelLoadError
-from .engine_config import EngineConfig
-from .option_checks import ConfigError, read_pins
+from .config.checks import ConfigError, read_pins
+from .config.engine import EngineConfig
 
 logger = logging.getLogger(__name__)
 

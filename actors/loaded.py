@@ -16,9 +16,9 @@ from ..engine.models.prompts import PromptBuilder
 from ..engine.models.side import ModelSide
 from ..engine.text.chat_template import read_template
 from ..media.voice_activity import VoiceActivityModel
+from .config.checks import read_template_kwargs
+from .config.engine import EngineConfig
 from .engine.client import EngineClient
-from .engine_config import EngineConfig
-from .option_checks import read_template_kwargs
 from .speech.family import SpeechFamily
 from .speech.model import SpeechModel
 from .speech.transcriber import Transcriber

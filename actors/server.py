@@ -19,8 +19,9 @@ from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
 from ..media.voice_activity import VoiceActivityModel
-from .collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
-from .config import ServerConfig
+from .config.checks import AddressError
+from .config.responses import ResponseConfig
+from .config.server import ServerConfig
 from .engine.client import EngineClient
 from .engines import Engines
 from .fetching.fetcher import Fetcher
@@ -37,12 +38,11 @@ from .http.websocket import realtime_route
 from .live.hearing import VoiceActivityActor
 from .live.sound import SoundActor
 from .loaded import LoadedModel
-from .media import MediaActor, MediaConfig
-from .media_budget import MediaBudget
-from .media_cache import MediaCache
-from .metrics import Metrics
-from .option_checks import AddressError
-from .response_config import ResponseConfig
+from .media.actor import MediaActor, MediaConfig
+from .media.budget import MediaBudget
+from .media.cache import MediaCache
+from .telemetry.collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
+from .telemetry.metrics import Metrics
 from .text.addresses import AddressBook
 from .text.generation import TextModel
 from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes

@@ -1,6 +1,6 @@
 """How values spread: counts by bucket, as plain data that can be added up and sent elsewhere.
 
-Buckets are those of Prometheus' histograms; `actors/collectors.py` exports them.
+Buckets are those of Prometheus' histograms; `actors/telemetry/collectors.py` exports them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MCP servers that a request of `/v1/responses` names: who they are, which of their tools may be called, and
 which calls somebody has to approve first.
 
-Shapes only: whether an address may be asked says `actors/mcp_config.py`, who asks it is `actors/mcp/`. Read
+Shapes only: whether an address may be asked says `actors/config/mcp.py`, who asks it is `actors/mcp/`. Read
 next: `protocols/responses.py`.
 """
 

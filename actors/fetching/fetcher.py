@@ -21,7 +21,7 @@ import httpx
 import trio
 
 from ...protocols.errors import FetchError
-from ..fetch_config import FetchConfig
+from ..config.fetching import FetchConfig
 from ..kernel.gathering import gathered, gathering
 from .http_get import BrokenError, Connections, Get, NoAddressError, has_port, host_of, read_url
 from .local_files import read_local_file

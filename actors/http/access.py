@@ -2,8 +2,8 @@
 
 The id is the client's own `X-Request-Id` where that is fit to be written into a log, and is sent back by the
 same header (and by `Request-Id`, for Anthropic's clients), also with errors and in the handshake of a
-WebSocket. Read `actors/logs.py` for how it reaches other lines. What is refused before it is a request
-(`actors/wire/refusals.py`) gets lines of its own.
+WebSocket. Read `actors/telemetry/logs.py` for how it reaches other lines. What is refused before it is a
+request (`actors/wire/refusals.py`) gets lines of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..logs import FIELDS, REQUEST_ID, LogConfig, id_headers, request_id_of
+from ..telemetry.logs import FIELDS, REQUEST_ID, LogConfig, id_headers, request_id_of
 from ..wire.refusals import Refusal
 from .keys import sent_key
 

@@ -17,8 +17,8 @@ from starlette.requests import HTTPConnection
 
 from ...protocols.errors import UnauthorizedError
 from ..callers import Caller, caller_by_key
-from ..config import ListenConfig
-from ..option_checks import ConfigError
+from ..config.checks import ConfigError
+from ..config.server import ListenConfig
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..option_checks import ConfigError
+from ..config.checks import ConfigError
 
 _Identity = tuple[int, int] | None
 """Device and number of a file; None where there is none."""

@@ -20,7 +20,7 @@ from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ...realtime.dialogue.settings import audio_patch
 from ..callers import Caller, caller_by_address
-from ..config import ServerConfig
+from ..config.server import ServerConfig
 from ..engine.client import EngineClient
 from ..fetching.names import Names
 from ..kernel.off_loop import CALLER
@@ -31,10 +31,10 @@ from ..live.posting import PostingActor
 from ..live.registry import SessionRegistry
 from ..live.sound import OpenSound
 from ..mcp.client import McpClients
-from ..media import MediaHandle
-from ..media_budget import MediaBudget
-from ..metrics import Metrics
+from ..media.actor import MediaHandle
+from ..media.budget import MediaBudget
 from ..speech.model import SpeechModel
+from ..telemetry.metrics import Metrics
 from ..text.addresses import AddressBook
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets

@@ -1,6 +1,6 @@
 """The routes that turn a file into text: transcription and translation. Shapes are `protocols/rest.py`.
 
-Memory for a file's samples is reserved before they are decoded (`actors/media_budget.py`); what becomes of
+Memory for a file's samples is reserved before they are decoded (`actors/media/budget.py`); what becomes of
 them is `actors/speech/`'s business.
 """
 
@@ -22,7 +22,7 @@ from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.transcript import Task, TimedSegment, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ..callers import Caller
-from ..config import SAMPLE_BYTES_PER_S
+from ..config.server import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
 from ..speech.model import SpeechModel
 from .event_stream import SlicedResponse, transcript_stream, unless_gone

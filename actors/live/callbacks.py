@@ -26,7 +26,7 @@ import httpx
 import trio
 
 from ...protocols.errors import BadRequestError
-from ..call_config import CallConfig
+from ..config.calls import CallConfig
 from ..fetching.http_get import BrokenError, Connections, NoAddressError, has_port, host_of, read_url
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Measures one session by watching what it sends: first partials, finals, corrections.
 
-Knows event types and the time, nothing else; `actors/metrics.py` says what each number means.
+Knows event types and the time, nothing else; `actors/telemetry/metrics.py` says what each number means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...protocols.realtime import (
     InputAudioBufferSpeechStarted,
     ServerEvent,
 )
-from ..metrics import Metrics
+from ..telemetry.metrics import Metrics
 
 
 class SessionMeter:

@@ -15,8 +15,8 @@ import httpx
 import trio
 
 from ...protocols.errors import OverloadedError
-from ..call_config import CallConfig
 from ..callers import Caller, give_back, has_room
+from ..config.calls import CallConfig
 from ..fetching.http_get import Connections
 from ..fetching.names import Names
 from .callbacks import Callback

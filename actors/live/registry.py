@@ -23,7 +23,7 @@ from ...protocols.errors import ClientError
 from ...protocols.realtime_lifecycle import SessionResume
 from ..callers import Caller, greediest
 from ..kernel.off_loop import CALLER
-from ..metrics import Metrics
+from ..telemetry.metrics import Metrics
 from .line import Line, refusal
 from .session import SessionActor, no_such_session
 

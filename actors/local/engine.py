@@ -20,8 +20,8 @@ import sniffio
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.transcript import TimedSegment, Transcript
-from ..config import Device, Dtype, EngineConfig, KvDtype, Quantization
-from ..media_budget import MediaBudget
+from ..config.server import Device, Dtype, EngineConfig, KvDtype, Quantization
+from ..media.budget import MediaBudget
 from ..models import load_model
 from ..text.generation import TextModel
 from ..text.openers import ThreadOpener

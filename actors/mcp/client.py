@@ -19,11 +19,11 @@ import trio
 from ...protocols.errors import BadRequestError
 from ...protocols.mcp_results import CallOutcome, http_error
 from ...protocols.mcp_tools import McpServer
+from ..config.mcp import McpConfig, read_mcp_address
 from ..fetching.http_get import BrokenError, Connections, Get, NoAddressError
 from ..fetching.names import Names
 from ..fetching.places import Places
-from ..mcp_config import McpConfig, read_mcp_address
-from ..metrics import Metrics
+from ..telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

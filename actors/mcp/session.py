@@ -20,9 +20,9 @@ from ...protocols.mcp_results import CallOutcome, http_error, protocol_error, to
 from ...protocols.mcp_tools import McpServer, read_listed
 from ...protocols.response_items import McpTool
 from ...protocols.tools import MAX_TOOLS
+from ..config.mcp import read_mcp_address
 from ..fetching.http_get import Get, Head
 from ..kernel.off_loop import off_loop
-from ..mcp_config import read_mcp_address
 from .client import McpClients, McpFailure
 from .messages import PROTOCOL_VERSION, EventData, Refused, request_body, result_in
 

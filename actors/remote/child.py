@@ -25,7 +25,7 @@ from ...engine.models.side import info_fields
 from ...protocols.errors import SensoriumError
 from ..engine.engine import Engine
 from ..kernel.nursery import first_error
-from ..logs import configure, flush
+from ..telemetry.logs import configure, flush
 from . import messages, orders
 from .frames import small_frame
 from .orders import Orders

@@ -26,7 +26,7 @@ HEADER: Final = struct.Struct("!IBQ")
 MAX_FRAME: Final = 128 * 1024
 """Bytes in one frame: a few tens of microseconds to copy, and as long for others to wait."""
 MAX_PARCEL: Final = 2**31
-"""Bytes of a parcel. The media budget of a request is less (`actors/media_budget.py`)."""
+"""Bytes of a parcel. The media budget of a request is less (`actors/media/budget.py`)."""
 _MAX_BUFFERS: Final = MAX_FRAME // 8 - 1
 
 _SMALL, _BEGIN, _PART = range(3)

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from ..engine_config import EngineConfig
-from ..logs import LogConfig
+from ..config.engine import EngineConfig
+from ..telemetry.logs import LogConfig
 
 _SIZE: Final = struct.Struct("!I")
 

@@ -17,7 +17,7 @@ from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from ...protocols.errors import BadRequestError, FetchError, SensoriumError
 from ..fetching.fetcher import Fetcher
 from ..kernel.nursery import all_of
-from ..media_budget import MediaBudget, Reservation
+from ..media.budget import MediaBudget, Reservation
 
 _AT_A_TIME: Final = 8
 """Files of one request."""

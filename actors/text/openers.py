@@ -1,5 +1,5 @@
-"""Who opens the files of a request: `MediaOpener`. A server's is the media actor (`actors/media.py`), whose
-processes can be killed; `ThreadOpener` is for files one trusts.
+"""Who opens the files of a request: `MediaOpener`. A server's is the media actor (`actors/media/actor.py`),
+whose processes can be killed; `ThreadOpener` is for files one trusts.
 """
 
 from __future__ import annotations

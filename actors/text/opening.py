@@ -1,7 +1,7 @@
 """The files of a request → what a model's encoder takes, opened where and when that is safe.
 
-Memory for media is reserved before any is decoded (`actors/media_budget.py`) and held as long as the prompt;
-what was opened before is not opened again (`actors/media_cache.py`). A server opens files in the media
+Memory for media is reserved before any is decoded (`actors/media/budget.py`) and held as long as the prompt;
+what was opened before is not opened again (`actors/media/cache.py`). A server opens files in the media
 actor's killable workers, `LocalEngine` (whose files are its user's own) in threads: `actors/text/openers.py`.
 Read next: `actors/text/prompts.py`, which makes prompts of the results.
 """
@@ -41,11 +41,11 @@ from ...protocols.chat_content import MediaPart
 from ...protocols.errors import BadRequestError, MediaError, SensoriumError, TooLargeError
 from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
 from ...protocols.messages import EncoderItem, MediaItems
-from ..config import SAMPLE_BYTES_PER_S
+from ..config.server import SAMPLE_BYTES_PER_S
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
-from ..media_budget import MediaBudget, Reservation
-from ..media_cache import MediaCache, MediaKey, digest_of
+from ..media.budget import MediaBudget, Reservation
+from ..media.cache import MediaCache, MediaKey, digest_of
 from .openers import MediaOpener
 
 _T = TypeVar("_T")

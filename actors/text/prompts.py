@@ -19,8 +19,8 @@ from ...protocols.errors import TooLargeError
 from ...protocols.messages import MediaItems
 from ..fetching.fetcher import Fetcher
 from ..kernel.off_loop import INLINE_CHARS, off_loop
-from ..media_budget import MediaBudget
-from ..media_cache import MediaCache
+from ..media.budget import MediaBudget
+from ..media.cache import MediaCache
 from .addresses import AddressBook
 from .openers import MediaOpener
 from .opening import MediaLimits, MediaOpening, Source, media_bytes

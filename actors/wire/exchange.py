@@ -17,7 +17,7 @@ import trio
 
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.rest import error_body
-from ..logs import id_headers
+from ..telemetry.logs import id_headers
 from .allowance import Allowance
 from .heads import bound_heads
 from .requests import body_length

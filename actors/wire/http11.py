@@ -22,7 +22,7 @@ from ...protocols.errors import (
     RequestTimeoutError,
     SensoriumError,
 )
-from ..logs import request_id_of
+from ..telemetry.logs import request_id_of
 from .exchange import BODY_FAULT, Exchange, Link, said
 from .guard import Guard, Seat
 from .refusals import Refusal, Refusals

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import torch
 import trio
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL, Samples

@@ -31,17 +31,17 @@ import numpy as np
 import soundfile
 import soxr
 import trio
-from sensorium.actors.config import ListenConfig, RealtimeConfig, ServerConfig
+from sensorium.actors.config.server import ListenConfig, RealtimeConfig, ServerConfig
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.http.keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
 from sensorium.actors.live.sound import SoundActor
-from sensorium.actors.media import MediaActor
-from sensorium.actors.media_budget import MediaBudget
-from sensorium.actors.metrics import Metrics
+from sensorium.actors.media.actor import MediaActor
+from sensorium.actors.media.budget import MediaBudget
 from sensorium.actors.server import application
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.actors.text.addresses import AddressBook
 from sensorium.actors.wire.guard import Guard, connection_limits
 from sensorium.actors.wire.listening import open_listener, serve_connections

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from support.histories import check_history
 from support.server import make_config, running_server
 from support.vl_folder import make_vl_folder

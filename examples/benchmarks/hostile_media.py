@@ -27,11 +27,11 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from sensorium.actors.fetch_config import FetchConfig
+from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names as Resolver
 from sensorium.actors.live.sound import Sound, SoundActor, SoundConfig
-from sensorium.actors.media import MediaActor, MediaConfig, MediaHandle
+from sensorium.actors.media.actor import MediaActor, MediaConfig, MediaHandle
 from sensorium.media.images import measure_image, prepare_image
 from sensorium.media.video import measure_video, prepare_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from sensorium import LocalEngine
-from sensorium.actors.config import KvDtype
+from sensorium.actors.config.server import KvDtype
 from sensorium.client.bench.statistics import WordErrors, word_errors
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.registry import open_model

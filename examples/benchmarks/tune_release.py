@@ -30,7 +30,7 @@ import jiwer
 import msgspec
 import numpy as np
 import trio
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.live.turns import CLEAR_LANGUAGE
 from sensorium.actors.models import load_model

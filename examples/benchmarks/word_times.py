@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 from hostile_sounds import pink_noise
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.model import SpeechModel
 from sensorium.media.voice_activity import VoiceActivityModel

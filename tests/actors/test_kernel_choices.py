@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sensorium.actors import kernel_choices
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.kernel_choices import settle_kernels
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model

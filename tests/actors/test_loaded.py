@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.checks import ConfigError
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.models import load_model
-from sensorium.actors.option_checks import ConfigError
 from sensorium.engine.models.prompts import PromptBuilder
 from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, TextPart

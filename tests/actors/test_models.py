@@ -16,12 +16,12 @@ import torch
 import trio
 from msgspec.structs import replace as replace_fields
 from sensorium.actors import models as models_module
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.loaded import LoadedModel
-from sensorium.actors.logs import LogConfig
 from sensorium.actors.models import load_model, open_engine, open_next, records_steps
 from sensorium.actors.remote.orders import ModelOrder, Orders
+from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.kernels import triton_jit

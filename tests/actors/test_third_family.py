@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import soundfile
 import trio
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.models import load_model
 from sensorium.engine.models import families
 from sensorium.protocols.errors import BadRequestError, ModelLoadError

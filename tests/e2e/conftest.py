@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from support.asr_folder import make_asr_folder
 from support.command_line import Run, running
 from support.server import Server, make_config, running_server

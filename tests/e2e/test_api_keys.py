@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from sensorium.actors.http.strangers import MAX_OF_ADDRESS
 from support.phone import Event, begin, call, of, send, told
 from support.server import Server, make_config, running_server, wait_until

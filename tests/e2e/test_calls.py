@@ -9,7 +9,7 @@ from dataclasses import replace
 import httpx
 import numpy as np
 import pytest
-from sensorium.actors.config import CallConfig, ListenConfig
+from sensorium.actors.config.server import CallConfig, ListenConfig
 from support.phone import begin, call, media, of, send, texts, told
 from support.raw_socket import pcm, raw_session, resampled, silence
 from support.server import Server, make_config, running_server, wait_until

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config import FileConfig
+from sensorium.actors.config.server import FileConfig
 from support.audio_files import plain_wav, tone
 from support.live_answers import as_messages, chat, picture, text
 from support.server import Server, make_config, running_server

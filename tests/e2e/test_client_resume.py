@@ -10,7 +10,7 @@ from typing import Literal
 
 import anyio
 import pytest
-from sensorium.actors.config import RealtimeConfig
+from sensorium.actors.config.server import RealtimeConfig
 from sensorium.client import (
     AsyncClient,
     Client,

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import torch
 from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError, OpenAI
-from sensorium.actors.config import EngineConfig, FileConfig, ListenConfig
+from sensorium.actors.config.server import EngineConfig, FileConfig, ListenConfig
 from sensorium.engine.text.tokenizer import TextTokenizer
 from support.event_frames import event_frames
 from support.server import Server, make_config, running_server, wait_until

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import httpx
 import pytest
 from sensorium.actors import commands
-from sensorium.actors.config_file import SECRETS, read_options
+from sensorium.actors.config.toml_file import SECRETS, read_options
 from support.command_line import Run, serving
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from openai import AuthenticationError, NotFoundError, OpenAI
 from sensorium import Client
-from sensorium.actors.config import FileConfig, ListenConfig, RealtimeConfig
+from sensorium.actors.config.server import FileConfig, ListenConfig, RealtimeConfig
 from sensorium.actors.http.service import Service
 from sensorium.client.errors import APIError
 from sensorium.engine.execution.runner import Runner

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import make_embeddings
 import pytest
-from sensorium.actors.config import FileConfig
+from sensorium.actors.config.server import FileConfig
 from sensorium.engine.models.embedded import CHECKPOINTS
 from support.server import Server, make_config, running_server
 

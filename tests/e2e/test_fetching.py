@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config import EngineConfig, FetchConfig, FileConfig
+from sensorium.actors.config.server import EngineConfig, FetchConfig, FileConfig
 from support.server import Server, make_config, running_server, wait_until
 from support.vision_files import grey_steps, movie, png
 

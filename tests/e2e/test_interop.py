@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import pytest
 from interop import openai_realtime, vllm_realtime
-from sensorium.actors.config import ListenConfig, RealtimeConfig
+from sensorium.actors.config.server import ListenConfig, RealtimeConfig
 from support.raw_socket import Event, RawSession, pcm, raw_session, resampled, silence
 from support.server import Server, make_config, running_server
 from websockets.exceptions import InvalidStatus

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from support.chat_templates import QWEN3
 from support.server import Server, make_config, running_server
 from support.text_folder import QwenShape, make_qwen3_folder

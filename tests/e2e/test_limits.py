@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 from openai import APIStatusError, OpenAI
-from sensorium.actors.config import FileConfig, ListenConfig, RealtimeConfig
+from sensorium.actors.config.server import FileConfig, ListenConfig, RealtimeConfig
 from support.raw_socket import RawSession, pcm, raw_session, resumed_session, silence
 from support.server import Server, make_config, running_server, wait_until
 from websockets.exceptions import InvalidStatus

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from openai import OpenAI
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.client import Client
 from support.chat_templates import QWEN3
 from support.live_answers import live_talk, text

@@ -19,7 +19,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from sensorium.actors.config import EngineConfig, McpConfig
+from sensorium.actors.config.server import EngineConfig, McpConfig
 from sensorium.actors.http import response_rounds
 from support.chat_templates import QWEN3
 from support.mcp_server import McpHost, mcp_server, text

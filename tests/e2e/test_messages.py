@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
-from sensorium.actors.config import EngineConfig, ListenConfig
+from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.chat_templates import QWEN3
 from support.server import Server, make_config, running_server
 from support.text_folder import QwenShape, make_qwen3_folder

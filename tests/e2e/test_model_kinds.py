@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from support.raw_socket import raw_session
 from support.running_speech import random_folder
 from support.server import Server, make_config, running_server

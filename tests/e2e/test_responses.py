@@ -18,7 +18,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from PIL import Image
 from pydantic import TypeAdapter
-from sensorium.actors.config import EngineConfig, ListenConfig
+from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.chat_templates import QWEN3
 from support.server import Server, make_config, running_server, wait_until
 from support.text_folder import QwenShape, make_qwen3_folder

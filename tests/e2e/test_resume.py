@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from sensorium.actors.config import ListenConfig, RealtimeConfig
+from sensorium.actors.config.server import ListenConfig, RealtimeConfig
 from support.raw_socket import Event, RawSession, pcm, raw_session, resumed_session, silence
 from support.server import Server, make_config, running_server, wait_until
 from websockets.sync.client import connect

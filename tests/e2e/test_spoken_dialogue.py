@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import voice_agent
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from support.live_answers import as_messages, chat, live_talk, picture, resumed_talk, text, words_of
 from support.raw_socket import pcm, silence
 from support.server import Server, make_config, running_server, wait_until

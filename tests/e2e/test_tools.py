@@ -13,7 +13,7 @@ import httpx
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.client import Client
 from support.chat_templates import QWEN3
 from support.server import Server, make_config, running_server

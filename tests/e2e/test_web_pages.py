@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from support.server import Server, make_config, running_server
 
 OWN_APP = "https://app.example.com"

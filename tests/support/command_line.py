@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pytest
-from sensorium.actors import commands, logs
+from sensorium.actors import commands
+from sensorium.actors.telemetry import logs
 
 SENSORIUM = (sys.executable, "-c", "from sensorium.actors.cli import main; main()")
 QUICK = {"SENSORIUM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "SENSORIUM_KERNELS": "default"}

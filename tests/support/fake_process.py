@@ -15,12 +15,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])  # its own folder has names of packages
 
+from sensorium.actors.config.engine import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.engine.executor import ThreadWorker
-from sensorium.actors.engine_config import EngineConfig
-from sensorium.actors.logs import LogConfig
 from sensorium.actors.remote.child import run_child
 from sensorium.actors.remote.orders import ModelOrder, Orders
+from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.engine.models.info import ModelInfo
 from sensorium.protocols.errors import ModelLoadError
 from support.fake_engine import make_fake_engine

@@ -15,8 +15,8 @@ from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
-from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import trio
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.engine.engine import Engine
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.qwen3_asr import Qwen3Asr

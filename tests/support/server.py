@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
-from sensorium.actors.config import (
+from sensorium.actors.config.server import (
     EngineConfig,
     FileConfig,
     ListenConfig,
@@ -20,8 +20,8 @@ from sensorium.actors.config import (
     ServerConfig,
 )
 from sensorium.actors.http.service import Service
-from sensorium.actors.loop_hold import LoopHold
 from sensorium.actors.server import serve
+from sensorium.actors.telemetry.loop_hold import LoopHold
 from sensorium.protocols.statistics import EngineStatistics
 
 START_S = 300.0

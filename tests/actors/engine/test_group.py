@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.lowlevel
-from sensorium.actors.config import STEP_TIMEOUT_S
+from sensorium.actors.config.server import STEP_TIMEOUT_S
 from sensorium.actors.engine.engine import Engine
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.errors import InternalError, ModelLoadError, UnavailableError

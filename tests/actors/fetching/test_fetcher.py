@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from sensorium.actors.fetch_config import FetchConfig
+from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching import fetcher as fetcher_file
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from sensorium.actors.fetch_config import FetchConfig
+from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names as Resolver
 from sensorium.protocols.errors import FetchError

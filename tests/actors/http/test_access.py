@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 from sensorium.actors.http.access import AccessLog, RefusalLog
-from sensorium.actors.logs import FIELDS, REQUEST_ID, LogConfig
+from sensorium.actors.telemetry.logs import FIELDS, REQUEST_ID, LogConfig
 from sensorium.actors.wire.refusals import Refusal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

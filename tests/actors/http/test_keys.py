@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from sensorium.actors.http.keys import ApiKeys, sent_key
 from starlette.requests import HTTPConnection
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.config import ListenConfig
+from sensorium.actors.config.server import ListenConfig
 from sensorium.actors.http.origins import Origins
 from sensorium.protocols.errors import ForbiddenError
 from starlette.datastructures import Headers

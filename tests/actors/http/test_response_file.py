@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.actors.callers import Caller, caller_by_address
+from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.http.response_file import ResponseFile
 from sensorium.actors.http.response_rows import KeptResponse, Row, from_row, to_row
-from sensorium.actors.option_checks import ConfigError
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, TextPart
 from sensorium.protocols.response_items import FunctionCall, OutputMessage, OutputText
 from support.kept_responses import MINE, YOURS, kept

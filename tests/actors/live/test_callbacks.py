@@ -12,12 +12,12 @@ import h11
 import httpx
 import pytest
 import trio
-from sensorium.actors.call_config import CallConfig
+from sensorium.actors.config.calls import CallConfig
+from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.fetching.http_get import Connections
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.live import callbacks
 from sensorium.actors.live.callbacks import Callback, read_address, signature
-from sensorium.actors.option_checks import ConfigError
 from sensorium.protocols.errors import BadRequestError
 
 SECRET = "a secret of an operator"

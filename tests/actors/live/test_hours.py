@@ -16,8 +16,8 @@ from sensorium.actors.live.line import Line
 from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.session import SessionActor
-from sensorium.actors.metrics import Metrics
 from sensorium.actors.speech.model import ReadAudio
+from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay

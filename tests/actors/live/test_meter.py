@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 from sensorium.actors.live.meter import SessionMeter
-from sensorium.actors.metrics import Metrics
+from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,

@@ -10,8 +10,8 @@ from typing import cast
 import httpx
 import pytest
 import trio
-from sensorium.actors.call_config import CallConfig
 from sensorium.actors.callers import Caller
+from sensorium.actors.config.calls import CallConfig
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.live import callbacks
 from sensorium.actors.live.calls import Audience, CallActor, Terms

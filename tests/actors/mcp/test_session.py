@@ -9,12 +9,12 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from sensorium.actors.config.mcp import McpConfig
 from sensorium.actors.fetching.names import Names
 from sensorium.actors.mcp.client import MAX_GOODBYES, McpClients, McpFailure
 from sensorium.actors.mcp.messages import EventData
 from sensorium.actors.mcp.session import MAX_ANSWER_BYTES, McpSession
-from sensorium.actors.mcp_config import McpConfig
-from sensorium.actors.metrics import Metrics
+from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.mcp_tools import McpServer
 from support.file_host import Behave, FileHost, answer, file_host, redirect
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.models import load_model
 from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops, token_budget
 from sensorium.actors.speech.live import LiveTranscriber

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, ListeningMachine, LiveEffect, pieces
 from sensorium.actors.speech import qwen3_asr
 from sensorium.actors.speech.family import RangeAnswer

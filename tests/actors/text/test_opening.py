@@ -11,10 +11,10 @@ from typing import TypeVar, cast
 
 import numpy as np
 import pytest
-from sensorium.actors.fetch_config import FetchConfig
+from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
-from sensorium.actors.media_budget import MediaBudget
-from sensorium.actors.media_cache import MediaCache
+from sensorium.actors.media.budget import MediaBudget
+from sensorium.actors.media.cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
 from sensorium.actors.text.opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter

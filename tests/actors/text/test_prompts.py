@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import trio
 from PIL import Image
-from sensorium.actors.media_budget import MediaBudget
-from sensorium.actors.media_cache import MediaCache
+from sensorium.actors.media.budget import MediaBudget
+from sensorium.actors.media.cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
 from sensorium.actors.text.opening import Frames, MediaLimits, Samples, Source, media_bytes
 from sensorium.actors.text.prompts import Prompter

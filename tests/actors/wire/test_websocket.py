@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import trio
-from sensorium.actors.loop_hold import LoopHold
+from sensorium.actors.telemetry.loop_hold import LoopHold
 from sensorium.actors.wire.exchange import Exchange
 from support.server import MAX_HOLD_S
 from support.wire import HANDSHAKE, Echo, close, connected, frame, serving

@@ -51,7 +51,7 @@ def test_rounds_are_pooled_by_their_audio() -> None:
 
 
 def test_the_servers_own_names_are_the_ones_read() -> None:
-    server_metrics = pytest.importorskip("sensorium.actors.metrics")
+    server_metrics = pytest.importorskip("sensorium.actors.telemetry.metrics")
     from sensorium.protocols.statistics import EngineStatistics
 
     metrics = server_metrics.Metrics()

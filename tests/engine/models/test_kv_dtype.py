@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from sensorium.actors.config import EngineConfig
+from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.models import open_engine
 from sensorium.engine.models.base import Listener, Model, StepBatch
 from sensorium.engine.models.registry import open_model

@@ -1,0 +1,355 @@
+"""The media actor: owns the worker processes that decode untrusted files, and every bound on them.
+
+A decoder library may crash, hang or eat memory on a hostile file. So decoding runs in processes that are
+killed when the request is cancelled or takes too long, and whose memory is limited; whatever happens there
+is one request's MediaError. What a worker runs is `media/worker.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+import trio
+import trio_parallel
+
+from ...engine.control_groups import num_processors
+from ...media.confinement import Protections, confine, protections
+from ...media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
+from ...media.worker import (
+    decode_to_file,
+    measure,
+    on_file,
+    should_retire,
+    vision_to_file,
+    with_features,
+)
+from ...protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
+from ...protocols.messages import MediaItems
+from ..callers import has_room
+from ..kernel.disk import disk_room, has_no_room, own_folder
+from ..kernel.fair_semaphore import FairSemaphore
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_AFTER_DEATH_S: Final = 5.0
+"""When to try again what killed its worker: a machine without memory may have some by then."""
+_GRACE_S: Final = 5.0
+"""How long idle workers get to leave at shutdown before they are killed."""
+_UNTOLD: Final = DecodeLimits()
+"""Of who names no limits."""
+
+
+def _default_workers() -> int:
+    return max(1, num_processors() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaConfig:
+    """Bounds of the media actor."""
+
+    max_workers: int = field(default_factory=_default_workers)
+    """Files decoded at the same time; by default one core is left to the server."""
+    max_waiting: int = 32
+    """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
+    deadline_s: float = 60.0
+    """Seconds of work one file may take, including the start of a worker."""
+    cpu_s: float = 60.0
+    """Seconds of processor time that one job on a file may take."""
+    idle_s: float = 600.0
+    """Seconds after which an unused worker leaves."""
+    max_worker_bytes: int = 4 * 1024**3
+    """Address space of a worker. The result is copied once on its way, so allow 3 times the largest."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError naming the option, its value and what is allowed."""
+        for name, minimum in (("max_workers", 1), ("max_waiting", 0), ("max_worker_bytes", 1 << 30)):
+            value = getattr(self, name)
+            if value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, not {value}")
+        for name in ("deadline_s", "cpu_s", "idle_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(slots=True)
+class MediaStatistics:
+    """Counters since start, and gauges now."""
+
+    num_jobs: int = 0
+    num_failed: int = 0
+    """Jobs that ended in an error, the client's fault or ours."""
+    num_killed: int = 0
+    """Jobs whose worker was killed (deadline, cancellation) or died."""
+    num_refused: int = 0
+    """Requests turned away because the queue was full."""
+    num_waiting: int = 0
+    num_running: int = 0
+    num_workers: int = 0
+    """Processes alive, busy or idle."""
+    decoded_s: float = 0.0
+    """Seconds of audio decoded."""
+    busy_s: float = 0.0
+    """Seconds that jobs have spent in workers, summed."""
+
+
+class MediaActor:
+    """Runs decode jobs in killable processes. Start `run` in a nursery; others hold `handle`."""
+
+    def __init__(self, config: MediaConfig | None = None) -> None:
+        self.config = config or MediaConfig()
+        self.handle = MediaHandle(self)
+        self._context: trio_parallel.WorkerContext | None = None
+        self._folder = ""
+        """Of the files that workers read and write, which see no others."""
+        self._are_protections_known = False
+        self._places = FairSemaphore(self.config.max_workers)
+        # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
+        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
+        self._requests: set[trio.CancelScope] = set()
+        self.counted = MediaStatistics()
+        """Without gauges."""
+
+    async def run(self, *, task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Then requests in flight get UnavailableError and all workers are gone."""
+        max_bytes = self.config.max_worker_bytes
+        with own_folder() as self._folder:
+            try:
+                async with trio_parallel.open_worker_context(
+                    idle_timeout=self.config.idle_s,
+                    init=partial(confine, max_bytes, self._folder),
+                    retire=partial(should_retire, max_bytes),
+                    grace_period=_GRACE_S,
+                ) as context:
+                    self._context = context
+                    try:
+                        task_status.started(self.handle)
+                        await trio.sleep_forever()
+                    finally:
+                        # Leaving the context waits for its jobs, so they are ended first.
+                        self._context = None
+                        for request in self._requests:
+                            request.cancel()
+            except trio_parallel.BrokenWorkerError:
+                # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
+                return
+
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str) -> _T:
+        """What a file will come to, by its headers, read in a worker."""
+        async with self._place(caller):
+            return await self._work(data, partial(measure, measuring, what), what)
+
+    async def prepare_large(
+        self,
+        data: bytes,
+        job: Callable[..., _T | SensoriumError],
+        what: str,
+        read: Callable[[_T, str], _T],
+        caller: str,
+    ) -> _T:
+        """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
+        async with self._place(caller):
+            with disk_room(), self._file() as target:
+                outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
+                return await trio.to_thread.run_sync(read, outcome, target.name)
+
+    @asynccontextmanager
+    async def _place(self, caller: str) -> AsyncIterator[None]:
+        """A worker's time; who waits for it has no file of ours. Raises OverloadedError, UnavailableError."""
+        self._check_waiting(caller)
+        with trio.CancelScope() as request:
+            self._requests.add(request)
+            try:
+                async with self._places.held_by(caller):
+                    yield
+            finally:
+                self._requests.discard(request)
+        if request.cancelled_caught:
+            raise UnavailableError("Decoding of files is shutting down.")
+
+    async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
+        """Run `job` in a worker, which reads the data from a file."""
+        with disk_room(), self._file() as source:
+            await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
+            work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
+            return await self._try_job(work, what)
+
+    def _check_waiting(self, caller: str) -> None:
+        num, most = self._places.num_waiting, self.config.max_waiting
+        num_own = self._places.num_waiting_of(caller)
+        if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
+            return
+        self.counted.num_refused += 1
+        whose = f"{num} files" if num >= most else f"{num_own} of your files"
+        raise OverloadedError(f"{whose} are waiting to be decoded; the limit is {most}.")
+
+    def _file(self) -> tempfile._TemporaryFileWrapper[bytes]:
+        """An empty one that workers may read and write, by its name: they work in its folder."""
+        if self._context is None:
+            raise UnavailableError("Decoding of files is not running.")
+        return tempfile.NamedTemporaryFile(dir=self._folder)
+
+    async def _try_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
+        """Run a job again, once, where its worker dies: of what the machine ran out of, most often."""
+        try:
+            return await self._run_job(job, what)
+        except trio_parallel.BrokenWorkerError as error:
+            _check_time(error, what)
+            logger.warning("a worker died while it decoded; the %s is tried again", what)
+        try:
+            return await self._run_job(job, what)
+        except trio_parallel.BrokenWorkerError as error:
+            _check_time(error, what)
+            logger.error("two workers died while they decoded one %s", what)
+            raise OverloadedError(
+                f"The process that decoded the {what} was ended; try again later.",
+                code="decoder_died",
+                param=what,
+                retry_after_s=_AFTER_DEATH_S,
+            ) from None
+
+    async def _run_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
+        if self._context is None:
+            raise UnavailableError("Decoding of files is not running.")
+        self.counted.num_jobs += 1
+        start = trio.current_time()
+        outcome: _T | SensoriumError
+        try:
+            with trio.fail_after(self.config.deadline_s):
+                outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
+        except trio.TooSlowError:
+            self.counted.num_killed += 1
+            outcome = MediaError(f"Decoding the {what} took too long.", param=what)
+        except (trio_parallel.BrokenWorkerError, trio.Cancelled):
+            self.counted.num_killed += 1
+            raise
+        except Exception as error:
+            self.counted.num_failed += 1
+            if has_no_room(error):
+                raise
+            raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
+        finally:
+            self.counted.busy_s += trio.current_time() - start
+        if isinstance(outcome, SensoriumError):
+            self.counted.num_failed += 1
+            raise outcome
+        if not self._are_protections_known:
+            await self._tell_protections()
+        return outcome
+
+    async def _tell_protections(self) -> None:
+        """Once, as soon as a worker can say it."""
+        if self._context is None:
+            return
+        self._are_protections_known = True
+        with suppress(trio_parallel.BrokenWorkerError):
+            held = await self._context.run_sync(protections, cancellable=True, limiter=self._inner_limiter)
+            log_protections(held)
+
+    def statistics(self) -> MediaStatistics:
+        """Counters since start, and gauges now."""
+        workers = self._context.statistics() if self._context is not None else None
+        return replace(
+            self.counted,
+            num_waiting=self._places.num_waiting,
+            num_running=self._places.num_held,
+            num_workers=workers.idle_workers + workers.running_workers if workers else 0,
+        )
+
+
+def log_protections(held: Protections | None) -> None:
+    """Say what keeps those who decode files in."""
+    has_all = held is not None and held.has_no_network and held.files != "none"
+    logger.log(
+        logging.INFO if has_all else logging.WARNING,
+        "processes that decode files are kept from the network: %s; from files that are not theirs: %s",
+        "yes" if held is not None and held.has_no_network else "no, the system does not let them",
+        "no, the system does not let them" if held is None or held.files == "none" else f"by {held.files}",
+    )
+
+
+def _check_time(error: trio_parallel.BrokenWorkerError, what: str) -> None:
+    """Raise MediaError if the worker's processor time was up: trying again would take as long."""
+    if getattr(error.args[-1], "exitcode", None) == -signal.SIGXCPU:
+        raise MediaError(f"Decoding the {what} took too much processor time.", param=what) from None
+
+
+def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
+    """Samples that are not read but mapped: the file may then be deleted."""
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    shape = (*audio.samples.shape[:-1], -1)
+    return replace(audio, samples=np.frombuffer(mapped, np.float32).reshape(shape))
+
+
+def _told(video: MediaItems) -> str:
+    return ", ".join(
+        f"{each.wanted_s:.2f} s: " + ("nothing" if each.shown_s is None else f"{each.shown_s:.2f} s")
+        for each in video.replaced
+    )
+
+
+class MediaHandle:
+    """What others hold of the media actor. Each of its callers waits in turn."""
+
+    def __init__(self, actor: MediaActor, caller: str = "") -> None:
+        self._actor = actor
+        self._caller = caller
+
+    def of(self, caller: str) -> MediaHandle:
+        """A handle for the files of one caller (`Lane.caller`)."""
+        return MediaHandle(self._actor, caller)
+
+    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
+        """What a file will come to, by its headers, read in a worker process. Raises as `decode` does (param
+        `what`)."""
+        return await self._actor.measure(data, measuring, what, self._caller)
+
+    async def measure_audio(
+        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
+    ) -> float:
+        """Seconds a file will decode to, as far as it can be told. Raises as `decode` does."""
+        recognise(data, limits)
+        measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept)
+        return await self.measure(data, measuring, "file")
+
+    async def decode(
+        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
+    ) -> DecodedAudio:
+        """Decode a file in a worker process. Its format is read from its bytes, never from its name.
+
+        Its channels are mixed unless they are kept, see `DecodedAudio`.
+        Raises MediaError or TooLargeError (param `file`), OverloadedError when too many requests wait, the
+        disk is full or workers die, UnavailableError at shutdown, InternalError for a defect of ours.
+        Cancellation kills the worker at once.
+        """
+        recognise(data, limits)
+        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
+        audio = await self._actor.prepare_large(data, job, "file", _with_samples, self._caller)
+        self._actor.counted.decoded_s += audio.duration_s
+        return audio
+
+    async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
+        """Make an image's or a video's features in a worker process. Raises as `decode` does (param
+        `what`)."""
+        job = partial(vision_to_file, prepare=prepare, param=what)
+        media = await self._actor.prepare_large(data, job, what, with_features, self._caller)
+        if media.replaced:
+            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(media))
+        return media
+
+    def statistics(self) -> MediaStatistics:
+        """Counters since start, and gauges now."""
+        return self._actor.statistics()
