@@ -43,11 +43,15 @@ _HEEDING: Final = frozenset({"achte", "achten"})
 _ARTICLES_OF_EIGHTH: Final = frozenset(
     {"der", "die", "das", "dem", "den", "des", "am", "beim", "im", "vom", "zum"}
 )
-"""German verbs, but behind these: "am achten Mai"."""
+"""German verbs, but behind these, or behind a day: "am achten Mai", "am zweiten achten"."""
 _GIVING: Final = frozenset(
-    {"gib", "gibst", "gibt", "gebt", "geben", "gebe", "gab", "gaben", "habt", "geef", "geeft", "geven", "gaf"}
+    {"gib", "gibst", "gibt", "gebt", "geben", "gebe", "gab", "gaben", "geef", "geeft", "geven", "gaf"}
 )
 """What "acht" is no number behind, where it counts nothing: German and Dutch."""
+_BESIDE_GIVING: Final = frozenset(
+    {"sie", "du", "ihr", "wir", "ich", "er", "gut", "bitte", "immer", "doch", "mal", "u", "goed", "altijd"}
+)
+"""The same, with one of these between: "Geben Sie acht!", and not "Es gibt Kaffee um acht"."""
 _NO_NUMBERS: Final = {"es": frozenset({"unos", "unas", "tercer"}), "pt": frozenset({"umas"})}
 """What text2num takes for a one or an ordinal: "unos veinte" are about twenty."""
 _DECADES: Final = re.compile(r"(twen|thir|for|fif|six|seven|eigh|nine)ties|hundreds")
@@ -183,7 +187,9 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
             if not _word_at(pieces, last + 1).isalpha():
                 others |= _HOMOGRAPHS_AT_THE_END.get(language, frozenset[str]())
             is_homograph = is_alone and not others.isdisjoint({written, word})
-            is_homograph |= word in _HEEDING and _word_at(pieces, first - 2) not in _ARTICLES_OF_EIGHTH
+            is_month = before is not None and before.end == first - 1 and not before.text[-1].isdecimal()
+            is_eighth = is_month or _word_at(pieces, first - 2) in _ARTICLES_OF_EIGHTH
+            is_homograph |= word in _HEEDING and not is_eighth
             if word.isdecimal() or is_homograph or _is_magnitude(number.value):
                 continue
             if _is_care(pieces, first) or (language != "en" and _is_share(pieces, number, language)):
@@ -206,8 +212,9 @@ def _is_care(pieces: Sequence[_Piece], at: int) -> bool:
         return False
     behind = _word_at(pieces, at + 2)
     is_counting = behind.isalpha() and behind != "auf"
-    is_given = any(piece.written.lower() in _GIVING for piece in pieces[:at])
-    return _word_at(pieces, at - 2) == "außer" or (is_given and not is_counting)
+    before = _word_at(pieces, at - 2)
+    verb = _word_at(pieces, at - 4) if before in _BESIDE_GIVING else before
+    return before == "außer" or (verb in _GIVING and not is_counting)
 
 
 def _is_share(pieces: Sequence[_Piece], number: _Number, language: str) -> bool:
