@@ -150,6 +150,18 @@ async def test_what_a_header_lied_about_needs_room() -> None:
     assert budget.num_bytes == 0
 
 
+async def test_who_was_let_in_is_not_turned_away_for_a_frame_more() -> None:
+    """A newcomer may take nearly all that others leave, and with that more than a fair share of the rest."""
+    budget = MediaBudget(max_bytes=1000)
+    async with budget.reserved(430, "a"), budget.reserved(400, "b"), budget.reserved(160, "c") as honest:
+        honest.settle(162)
+        assert budget.num_bytes == 992
+        with pytest.raises(OverloadedError):
+            honest.settle(171)
+        honest.settle(170)
+        assert budget.num_bytes == 1000
+
+
 async def test_who_holds_nothing_takes_all_that_is_free(autojump_clock: trio.testing.MockClock) -> None:
     budget = MediaBudget(max_bytes=100)
     async with budget.reserved(50, "a"), budget.reserved(50, "b"):
