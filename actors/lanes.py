@@ -16,6 +16,8 @@ MAX_INTERACTIVE_OPEN: Final = 16
 """Requests that one caller has open: more are a program's, not a person's."""
 MAX_INTERACTIVE_AUDIO_S: Final = 600.0
 """Length of a file whose transcript somebody waits for."""
+_CLIP_S: Final = 30.0
+"""What a clip of it counts as at least: Whisper hears a window for each, however short it is."""
 
 
 def lane_of(
@@ -29,3 +31,8 @@ def lane_of(
         or audio_s > MAX_INTERACTIVE_AUDIO_S
     )
     return Lane("batch" if is_batch else "interactive", priority, caller)
+
+
+def work_s(audio_s: float, num_clips: int) -> float:
+    """What a file counts as, of which so many clips are asked for (0: all of it)."""
+    return max(audio_s, num_clips * _CLIP_S)

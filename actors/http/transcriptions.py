@@ -24,6 +24,7 @@ from ...protocols.transcription_form import TranscriptionRequest, parse_transcri
 from ..callers import Caller
 from ..config.server import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
+from ..lanes import work_s
 from ..speech.model import SpeechModel
 from .event_stream import SlicedResponse, transcript_stream, unless_gone
 from .service import ServedModel, Service
@@ -108,7 +109,8 @@ class TranscriptionRoutes:
             audio = await media.decode(data, limits=limits, are_channels_kept=are_kept)
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-            lane = self._service.lane(caller, audio_s=audio.samples.size / INTERNAL_RATE)
+            num_clips = -(-len(wish.options.clips) // 2) * (len(audio.samples) if are_kept else 1)
+            lane = self._service.lane(caller, audio_s=work_s(audio.samples.size / INTERNAL_RATE, num_clips))
             return await transcribe(audio.samples, wish.options, lane=lane)
 
 

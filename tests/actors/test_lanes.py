@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.actors.lanes import lane_of
+from sensorium.actors.lanes import lane_of, work_s
 from sensorium.protocols.messages import Lane
 
 
@@ -21,6 +21,9 @@ from sensorium.protocols.messages import Lane
         (lane_of(num_open=17), "batch"),
         (lane_of(audio_s=600.0), "interactive"),
         (lane_of(audio_s=601.0), "batch"),
+        (lane_of(audio_s=work_s(601.0, 1)), "batch"),
+        (lane_of(audio_s=work_s(8.0, 20)), "interactive"),
+        (lane_of(audio_s=work_s(8.0, 21)), "batch"),
     ],
 )
 def test_much_work_is_batch(lane: Lane, service: str) -> None:

@@ -66,3 +66,18 @@ def test_every_format_and_live_have_the_same_words(server: Server, conversation:
         assert not words or letters("".join(word["word"] for word in words)) == said
         assert not segments or letters("".join(segment["text"] for segment in segments)) == said
         assert (bool(words), bool(segments)) == ("word" in granularities, "segment" in granularities)
+
+
+def test_many_clips_of_a_short_file_are_a_programs_work(server: Server, conversation: bytes) -> None:
+    """Each takes a window of the encoder: 256 of them are two hours, in the class of who waits for 8 s."""
+
+    def num_batch() -> float:
+        lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+        name = "sensorium_engine_request_seconds_count"
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and '"batch"' in line)
+
+    starts = [f"{number / 4:g}" for number in range(42)]
+    for most, is_batch in ((40, False), (42, True)):
+        before = num_batch()
+        post(server, conversation, clip_timestamps=",".join(starts[:most]))
+        assert (num_batch() > before) is is_batch
