@@ -129,6 +129,8 @@ class WebSocketConnection:
                 with suppress(GoneError):  # one that ends a nursery leaves hundreds of objects in a cycle
                     await app(scope, self.receive, self.send)
                 nursery.cancel_scope.cancel()
+        except GoneError:  # out of a nursery of the application's own
+            pass
         except Exception:
             logger.exception("a WebSocket failed; it is closed, the others go on")
             code = CloseCode.INTERNAL_ERROR

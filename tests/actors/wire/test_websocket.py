@@ -199,6 +199,25 @@ async def _talk_on(
         echo.left.set()
 
 
+async def test_a_client_that_is_gone_is_no_failure_of_an_application_with_tasks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(
+        echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_talk_on, echo, receive, send)
+
+    monkeypatch.setattr(Echo, "_talk", talk)
+    async with serving() as server, connected(server.port) as peer:
+        await peer.send(HANDSHAKE + b"\r\n")
+        await peer.stream.receive_some()
+        peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await peer.stream.aclose()
+        await server.app.left.wait()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_a_connection_that_breaks_leaves_nothing_to_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
