@@ -250,7 +250,8 @@ class MediaOpening:
             found = await self._open_file(given)
         else:
             found = await self._cache.get(given.key, partial(self._open_kept, given))
-        reservation.grow(max(0, media_bytes(found) - given.num_bytes))
+        more = max(0, media_bytes(found) - given.num_bytes)
+        reservation.settle(reservation.num_bytes + more)
         return found
 
     async def _open_kept(self, given: _Given) -> MediaItems:

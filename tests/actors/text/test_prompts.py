@@ -187,6 +187,20 @@ async def test_memory_is_reserved_before_anything_is_decoded(vision: PromptBuild
     assert budget.num_bytes == 0
 
 
+async def test_a_short_clip_may_take_the_window_that_its_length_does_not_tell(audio: PromptBuilder) -> None:
+    """Beside a longer one of a caller that was let in with nearly all that others leave."""
+    asked = conversation(part("audio"), part("audio", index=1))
+    sources: dict[str, Source] = {
+        f"messages[0].content[{index}]": Samples(np.full(num_samples, 0.1, np.float32))
+        for index, num_samples in enumerate((10 * RATE, RATE // 10))
+    }
+    budget = MediaBudget(max_bytes=10**7, wait_s=0.01)
+    budget.change(10**7 - 1_300_000, "others")
+    with pytest.raises(BadRequestError, match="wants one input_audio part"):  # both were opened
+        async with Prompter(audio, ThreadOpener(), budget=budget).chat(asked, sources, caller="one"):
+            pass
+
+
 async def test_a_large_image_is_made_smaller(vision: PromptBuilder) -> None:
     buffer = io.BytesIO()
     Image.fromarray(np.zeros((300, 400, 3), np.uint8)).save(buffer, "PNG")
