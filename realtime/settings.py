@@ -66,7 +66,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     options: TranscriptionOptions = TranscriptionOptions()
     delay: Delay | None = None
-    """None: the server's own, which is not shown."""
+    """None: the server's own."""
     utterance_end_ms: int | None = None
     """None: utterances are not told."""
     left_context_ms: int = 0
@@ -107,18 +107,19 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             silence=ms_to_samples(silence_ms),
         )
 
-    def audio_view(self) -> AudioView:
-        """As shown to the client; no transcription where the session does not listen."""
+    def audio_view(self, delay: Delay | None = None) -> AudioView:
+        """As shown to the client; no transcription where the session does not listen. `delay` is shown where
+        the client asked for none."""
         return AudioView(
             InputView(
                 _format_view(self.format),
-                self._transcription_view() if self.model else None,
+                self._transcription_view(delay) if self.model else None,
                 self.turn_detection,
                 multichannel=self.multichannel or UNSET,
             )
         )
 
-    def _transcription_view(self) -> TranscriptionView:
+    def _transcription_view(self, delay: Delay | None) -> TranscriptionView:
         granularities: list[Granularity] = []
         if self.options.word_timestamps:
             granularities.append("word")
@@ -131,7 +132,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             granularities or UNSET,
             list(self.options.languages) or UNSET,
             list(self.options.keywords) or UNSET,
-            self.delay or UNSET,
+            self.delay or delay or UNSET,
             self.options.numerals or UNSET,
             self.utterance_end_ms or UNSET,
             self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,

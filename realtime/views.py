@@ -58,7 +58,7 @@ def session_view(
         return SessionView(
             id=session_id,
             expires_at=expires_at,
-            audio=settings.audio_view(),
+            audio=settings.audio_view(config.delay),
             include=settings.include_view(),
             limits=limits,
             capabilities=sorted(capabilities),
@@ -78,7 +78,7 @@ def session_view(
         temperature=UNSET if answers.temperature is None else answers.temperature,
         top_p=UNSET if answers.top_p is None else answers.top_p,
         seed=UNSET if answers.seed is None else answers.seed,
-        audio=settings.audio_view(),
+        audio=settings.audio_view(),  # Pipecat's sessions that answer know no `delay`, and read none with it
         video=dialogue.video if sees else UNSET,
         include=settings.include_view(),
         limits=DialogueLimitsView(

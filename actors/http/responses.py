@@ -154,15 +154,16 @@ class ResponseRoutes:
 
     async def _item(self, caller: Caller, name: str, param: str) -> msgspec.Raw:
         """What a response of `caller`'s has said, by the item's id."""
-        response_id, place = place_of(name) or ("", 0)
-        try:
-            output = (await self._service.responses.get(caller, response_id)).response.output
-        except NotFoundError as error:
-            error.param = param
-            raise
-        if place >= len(output) or output[place].id != name:
-            raise NotFoundError(f"`{param}` is {name[:80]!r}, which no response has said.", param=param)
-        return msgspec.Raw(msgspec.json.encode(output[place]))
+        if (found := place_of(name)) is not None:
+            response_id, place = found
+            try:
+                output = (await self._service.responses.get(caller, response_id)).response.output
+            except NotFoundError as error:
+                error.param = param
+                raise
+            if place < len(output) and output[place].id == name:
+                return msgspec.Raw(msgspec.json.encode(output[place]))
+        raise NotFoundError(f"`{param}` is {name[:80]!r}, which no response has said.", param=param)
 
     async def _before(self, caller: Caller, previous: str | None) -> KeptResponse | None:
         """What is answered further."""

@@ -108,7 +108,7 @@ def write_missing(write: Callable[[int], None], paths: Sequence[Path], num_proce
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard, path in enumerate(paths) if not path.exists()]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__"])
+    context.set_forkserver_preload([__name__])  # "__main__" is passed over by Python 3.11
     with context.Pool(num_processes, maxtasksperchild=1) as pool:
         written = zip(missing, pool.imap(write, missing), strict=True)
         for done, (shard, _) in enumerate(written, 1):

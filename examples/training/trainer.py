@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -203,20 +204,19 @@ def trained(
     """Take the steps that are left, with batches by their numbers; yields each that is done. The first of the
     processes saves and logs on the way."""
     saved_at = begun = time.monotonic()
-    logged: list[dict[str, float]] = []
+    figured = deque[dict[str, float]](maxlen=LOG_EVERY)
     for batch in _made_ahead(make, training.step, run.num_steps, rank, run.num_processes):
         loss, figures = losses(batch)
         training.take(loss)
-        logged.append(figures)
+        figured.append(figures)
         if rank == 0 and training.step % LOG_EVERY == 0:
-            means = {name: sum(each[name] for each in logged) / len(logged) for name in figures}
+            means = {name: sum(each[name] for each in figured) / len(figured) for name in figures}
             print(
                 f"{training.step:6d} {time.monotonic() - begun:6.0f} s"
                 + "".join(f"  {name} {mean:.4g}" for name, mean in means.items())
                 + f"  rate {training.rate(training.step):.1e}",
                 flush=True,
             )
-            logged.clear()
         to_keep = training.step in (run.num_steps, run.num_steps - run.num_decaying)
         if rank == 0 and (to_keep or time.monotonic() - saved_at > SAVE_EVERY_S):
             training.save(run.state(training.step))

@@ -80,6 +80,9 @@ def test_what_cannot_be_referred_to_is_named(server: Server, answered: list[dict
 
     assert refused(reference(thought), reference(thought)) == (400, "input[2].id")
     assert refused(reference(said), key=OTHER_KEY) == (404, "input[1].id")
-    unknown = ("msg_1", f"{said['id'][:-1]}9", said["id"].replace("msg_", "fc_"), f"msg_{'0' * 48}0")
+    unknown = ("msg_else", f"{said['id'][:-1]}9", said["id"].replace("msg_", "fc_"), f"msg_{'0' * 48}0")
     for name in unknown:
-        assert refused({"type": "item_reference", "id": name}) == (404, "input[1].id")
+        answer = post(server, ASKED, {"type": "item_reference", "id": name})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (404, "input[1].id")
+        assert name.partition("_")[2][:48] in error["message"], "the item's id, or that of its response"

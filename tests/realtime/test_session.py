@@ -227,7 +227,12 @@ def test_update_reconfigures_and_shows_the_whole_session() -> None:
     (updated,) = dialog.read()
     shown = updated["session"]["audio"]["input"]
     assert shown["format"] == {"type": "audio/pcmu"}
-    assert shown["transcription"] == {"model": "other", "language": "de", "prompt": "Küche"}
+    assert shown["transcription"] == {
+        "model": "other",
+        "language": "de",
+        "prompt": "Küche",
+        "delay": "medium",
+    }
     assert shown["turn_detection"]["silence_duration_ms"] == 700
     assert shown["turn_detection"]["prefix_padding_ms"] == 300
     assert ConfigureAudio(AudioFormat("pcmu", 8000)) in dialog.effects

@@ -1,11 +1,22 @@
 """Training can be stopped, continued and ended at any step."""
 
+import weakref
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from trainer import PEAK_LEARNING_RATE, WARMUP_STEPS, Training, cosine_rate, steady_rate
+from trainer import (
+    LOG_EVERY,
+    PEAK_LEARNING_RATE,
+    WARMUP_STEPS,
+    Losses,
+    Run,
+    Training,
+    cosine_rate,
+    steady_rate,
+    trained,
+)
 
 STEPS, DECAY = 1_000, 200
 
@@ -53,3 +64,24 @@ def test_a_continued_training_is_the_same_training(tmp_path: Path) -> None:
     for (name, expected), weights in zip(model.named_parameters(), continued.parameters(), strict=True):
         assert torch.equal(expected, weights), name
         assert torch.equal(training.mean_weights()[name], resumed.mean_weights()[name]), name
+
+
+class Figures(dict[str, float]):
+    """Of one step; others than of this class could not be looked for."""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_process_keeps_what_it_has_logged_or_will_not_log(rank: int, tmp_path: Path) -> None:
+    model, training = fresh()
+    made: list[weakref.ref[Figures]] = []
+
+    def losses(batch: torch.Tensor) -> Losses:
+        loss = (model(batch) ** 2).mean()
+        figures = Figures(loss=loss.item())
+        made.append(weakref.ref(figures))
+        return loss, figures
+
+    run = Run(tmp_path, num_processes=1, num_steps=3 * LOG_EVERY, num_decaying=5)
+    for _ in trained(training, run, rank, lambda number: torch.full((4, 8), float(number)), losses):
+        assert sum(each() is not None for each in made) <= LOG_EVERY
+    assert training.step == len(made) == 3 * LOG_EVERY

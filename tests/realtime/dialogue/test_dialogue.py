@@ -16,7 +16,8 @@ def test_a_session_greets_with_what_it_is() -> None:
     created, conversation = talk.sent
     assert created["type"] == "session.created"
     assert (created["session"]["type"], created["session"]["model"]) == ("realtime", "seer")
-    assert created["session"]["audio"]["input"]["transcription"]["model"] == "small"
+    heard = created["session"]["audio"]["input"]["transcription"]
+    assert heard == {"model": "small", "language": None, "prompt": None}, "Pipecat reads no other fields"
     assert conversation["type"] == "conversation.created"
 
 
