@@ -327,10 +327,10 @@ def test_no_text_is_lost_to_the_encoding_of_a_terminal(encoding: str, shown: byt
 
 def test_standard_streams_may_be_closed() -> None:
     for optimize in ("", "1"):  # in which Python leaves out what is asserted
-        command = ["sh", "-c", 'exec "$@" >&-', "sh", *SENSORIUM, "models"]
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *SENSORIUM, "--version"]
         environment = os.environ | {"PYTHONOPTIMIZE": optimize}
-        models = subprocess.run(command, stderr=subprocess.PIPE, env=environment)
-        assert (models.returncode, models.stderr) == (0, b"")
+        version = subprocess.run(command, stderr=subprocess.PIPE, env=environment)
+        assert (version.returncode, version.stderr) == (0, b"")
     closing = ("sh", "-c", 'exec "$@" <&- 2>&-', "sh", *SENSORIUM)
     with serving("tiny-whisper", "--port", "0", command=closing) as (process, url):
         assert httpx.get(f"{url}/health", timeout=60).status_code == 200
