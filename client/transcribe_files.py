@@ -45,7 +45,8 @@ def fault_of(file: str | Path) -> str | None:
     if str(file) == "-" or is_address(file):
         return None
     if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
-        return f"no such file: {file or repr(file)}"
+        is_misspelt = str(file).startswith("-")
+        return f"there is no option {file}" if is_misspelt else f"no such file: {file or repr(file)}"
     return f"not a file: {file}" if Path(file).is_dir() else None
 
 

@@ -331,6 +331,11 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
     assert "there is no option --modle" in capsys.readouterr().err
 
 
+def test_a_misspelt_option_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["transcribe", "--word-timestamps"]) == 2
+    assert capsys.readouterr().err == "sensorium: there is no option --word-timestamps\n"
+
+
 @pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])
 def test_a_misspelt_option_is_no_question(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
