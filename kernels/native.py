@@ -140,6 +140,9 @@ def _open(cache: Path | None) -> Native:
             logger.warning("the compiled C kernels cannot be loaded, and are compiled again: %s", error)
             path.unlink(missing_ok=True)
             return Native(build(cache))
+    logger.warning(
+        "~/.cache/sensorium cannot be written by this user alone: C kernels are compiled at every start"
+    )
     with tempfile.TemporaryDirectory() as folder:  # the mapping outlives the file
         return Native(build(Path(folder)))
 
@@ -172,7 +175,7 @@ def build(cache: Path, compiler: str | None = None) -> Path:
 
 
 def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path, target: Path) -> None:
-    logger.info("compiling the C kernels for this processor: some seconds, once")
+    logger.info("compiling the C kernels for this processor: some seconds")
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as folder:
         code = [str(source) for source in sources if source.suffix == ".c"]
         with ThreadPoolExecutor(os.cpu_count()) as compilers:

@@ -220,13 +220,15 @@ def test_without_a_compiler_the_log_says_so_once(
 
 @needs_compiler
 @pytest.mark.usefixtures("unbuilt", "quick_compiler")
-def test_a_home_that_cannot_be_written_builds_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_home_that_cannot_be_written_builds_elsewhere_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "a file"
     home.write_text("")
     monkeypatch.setenv("HOME", str(home))
-    assert native.library() is not None
+    with caplog.at_level(logging.WARNING):
+        assert native.library() is not None
+    assert "compiled at every start" in caplog.text
 
 
 def test_a_cache_others_may_write_to_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
