@@ -27,6 +27,8 @@ async def test_each_key_has_its_own() -> None:
     assert (await store.get(MINE, "a")).response.id == "a"
     with pytest.raises(NotFoundError):
         await store.get(YOURS, "a")
+    with trio.testing.assert_checkpoints():
+        await store.get(MINE, "a")
     store.put(kept("b", caller_by_address("10.0.0.1")))
     assert await store.get(caller_by_address("10.0.0.2"), "b"), "an address may change; the id is the secret"
 
