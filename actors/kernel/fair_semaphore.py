@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from ..callers import give_back
+
 
 class FairSemaphore:
     """Held by as many tasks at a time as it has places. Cancelling a wait gives up the turn."""
@@ -70,9 +72,7 @@ class FairSemaphore:
             raise
 
     def _release(self, caller: str) -> None:
-        self._held[caller] -= 1
-        if not self._held[caller]:
-            del self._held[caller]
+        give_back(self._held, caller)
         if not self._waiting:
             return
         following = min(self._waiting, key=self._held.__getitem__)
