@@ -3,7 +3,7 @@
 On CPUs `F.linear` reorders or streams badly for the few rows of a decode step; oneDNN's inner product over a
 weight packed beforehand is up to twice as fast, and fuses what follows. In bfloat16 our own loop
 (`cpu/linear.c`) over the same packed memory is faster again for few rows, since it reads at the rate of the
-memory: by default for up to 64, or 8 where oneDNN uses AMX, whose sums our loop repeats bit for bit; for all
+memory: by default for up to 64, beside AMX by its tiles, whose sums are those of oneDNN bit for bit; for all
 where the processor multiplies bfloat16 without AMX. There what is measured decides (`choice.py`). A row's
 result does not depend on how many there are, up to `NUM_ALIKE_ROWS`. float32, and bfloat16 where oneDNN packs
 none, are our loop's, too (`linear_tiles.py`), weights of fewer bits `linear_bits.py`'s.
@@ -40,11 +40,8 @@ _MANY_ROWS = 512
 """Stands for all that are more."""
 NUM_ALIKE_ROWS = 32
 """Beside AMX, oneDNN sums long rows in parts when there are more."""
-_AMX_ROWS = 8
-"""Rows up to which it is the default beside AMX."""
-_SMALL_AMX_ROWS = 16
-"""And for weights so small that oneDNN's call costs more than its product."""
-_SMALL = 1 << 17
+_ROWS_WITHOUT_TILES = 8
+"""Up to which our loop is the default where oneDNN uses AMX and it cannot."""
 PAIRS: Final = 1
 """What our loop calls rows and weights of bfloat16 as oneDNN packs them."""
 _FUSED: dict[Activation, tuple[str, str]] = {
@@ -268,10 +265,10 @@ def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
     out, size = weight.shape
     weights: WeakSet[DenseWeight] = WeakSet()
     weight_bytes, itemsize = weight.nbytes, weight.itemsize
-    has_amx_sums = tiles.width != TILES[0]
-    few = _SMALL_AMX_ROWS if weight.numel() <= _SMALL else _AMX_ROWS
-    most = few if has_amx_sums else MAX_NATIVE_ROWS
-    if torch.cpu._is_avx512_bf16_supported() and tiles.take(_MANY_ROWS):
+    most = MAX_NATIVE_ROWS
+    if tiles.width != TILES[0] and not multiplies_tiles(weight):
+        most = _ROWS_WITHOUT_TILES
+    elif torch.cpu._is_avx512_bf16_supported() and tiles.take(_MANY_ROWS):
         most = _MANY_ROWS
     made = Choice(
         operation="linear",
@@ -288,6 +285,12 @@ def _choice_for(weight: Tensor, tiles: Tiles) -> Choice:
     if choice is made:
         _weights_of[choice] = weights
     return choice
+
+
+def multiplies_tiles(weight: Tensor) -> bool:
+    """Whether our loop multiplies rows with this weight by AMX, if that is there."""
+    native = native_for(weight)
+    return native is not None and bool(native.has_tiles()) and weight.shape[1] % TILES[1] == 0
 
 
 def _inputs_of(weight: DenseWeight, rows: int) -> Tensor:

@@ -48,6 +48,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 5),
         *(_INT, _INT, _POINTER, _FLOAT, _INT),
     ),
+    "has_tiles": (),
     "linear_planes": (_INT, _INT, _POINTER, _LONG, *[_POINTER] * 3, *[_LONG] * 4, _INT),
     "activate": (_INT, _INT, _POINTER, _POINTER, _LONG, _INT),
     "linear_bits": (
@@ -92,6 +93,7 @@ class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.linear = _function(library, "linear", None)
+        self.has_tiles = _function(library, "has_tiles", _INT)
         self.linear_planes = _function(library, "linear_planes", None)
         self.activate = _function(library, "activate", None)
         self.linear_bits = _function(library, "linear_bits", None)

@@ -352,6 +352,9 @@ static void start(int kind, int bf16, const Call *c) {
         run_any(WIDE_PAIRS, 0, c);
 }
 
+/* Whether rows of bfloat16 meet tiles of 32 outputs by an instruction, where `in` is a multiple of 32. */
+int sensorium_has_tiles(void) { return tiles_allowed(); }
+
 /* x [rows, in] with x_stride elements from row to row (even of PAIRS), [rows, 2 · in] if it is gated; y and
  * residual [rows, out] contiguous. Rows and results are bfloat16 or float; `kind` says what they are multiplied
  * with: FLOATS and WIDE_HALVES float rows, PAIRS those of bfloat16. `in` is even but of FLOATS. `how`, `norm` [in] and

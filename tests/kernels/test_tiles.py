@@ -16,6 +16,7 @@ from sensorium.kernels.attention import CANDIDATES as WAYS_TO_ATTEND
 from sensorium.kernels.before import Before, LayerNorm, RmsNorm, told
 from sensorium.kernels.codes import GRIDS
 from sensorium.kernels.linear import DenseWeight, linear_reference
+from sensorium.kernels.linear import _choice_for as choice_for
 from sensorium.kernels.linear import _linear_c as linear_c
 from sensorium.kernels.linear_bits import linear_bits, quantize_linear
 from sensorium.kernels.onednn import Tiles
@@ -148,6 +149,22 @@ def test_few_rows_are_summed_as_each_alone(rows: int, out: int, size: int, activ
         residual=None if residual is None else residual.double(),
     )
     torch.testing.assert_close(got.double(), want, rtol=2e-2, atol=0.2)
+    assert laid.data_ptr() == tiles.address
+
+
+@pytest.mark.parametrize(
+    ("size", "has_tiles", "most"), [(96, True, 64), (80, True, 8), (96, False, 8)], ids=str
+)
+def test_few_rows_are_ours_where_we_have_the_tiles_too(
+    built: native.Native, monkeypatch: pytest.MonkeyPatch, size: int, has_tiles: bool, most: int
+) -> None:
+    """oneDNN takes longer for sixteen rows than for one; by vectors we take still longer."""
+    monkeypatch.setattr(built, "has_tiles", lambda: int(has_tiles))
+    weight = torch.randn(32, size).bfloat16()
+    laid, tiles = packed(weight)
+    choice = choice_for(weight, tiles)
+    assert choice.rows == (1, 4, 8, 16, 32, 64)
+    assert choice.defaults == tuple("c" if rows <= most else "onednn" for rows in choice.rows)
     assert laid.data_ptr() == tiles.address
 
 
