@@ -173,7 +173,8 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
     for (long i = 0; i < items; i++) numbers[i] = (int32_t)i, numbers[items + i] = (int32_t)context;
     for (long i = 0; i <= items; i++) starts[i] = (int32_t)(i * rows);
     Call call = {query, 0, out, numbers, starts, numbers + items, 1, query_stride,
-                 heads, heads, dim, context, 0, 0, scale, 0, keys, values, span_of(bf16, 0, dim)};
+                 heads, heads, dim, context, 0, 0, scale, 0, keys, values,
+                 turned && dim <= NEAR_DIM ? NEAR_SPAN : span_of(bf16, 0, dim)};
     run_all(bf16, 0, &call, items, threads);
     free(numbers);
     free(keys);

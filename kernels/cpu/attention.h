@@ -6,6 +6,8 @@
 #define CHUNK 64 /* positions between two looks at the running maximum, at most */
 #define SPAN 64 /* query vectors that share one reading of keys and values, at most */
 #define TILED_SPAN 128 /* the same where products are so fast that reading counts */
+#define NEAR_SPAN 32   /* where they are and values lie ready: of heads of 64 all that a chunk touches is 40 KiB then */
+#define NEAR_DIM 64
 #define SLACK 32.0f /* powers of two by which scores may exceed what weights are relative to */
 #define ALIKE 32 /* rows of a sequence that are summed as if each were alone, at most */
 #define FEW 8    /* query vectors up to which turning keys costs more than it saves */
@@ -19,7 +21,7 @@ typedef struct {
     float scale;
     const char *const *memories; /* in place of a cache, each sequence's one block */
     const char *keys, *values; /* in place of a cache [sequences, heads, context, dim]; values in pairs, padded */
-    long span; /* SPAN, or TILED_SPAN */
+    long span; /* one of those */
 } Call;
 
 typedef struct {
