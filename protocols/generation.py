@@ -65,6 +65,7 @@ class GenerationRequest(Drafted, frozen=True, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -171,6 +172,7 @@ def sampling_params(
         min_p=_first(request.min_p, defaults.min_p, 0.0),
         seed=request.seed,
         stop=_stops(request.stop),
+        includes_stop=bool(request.include_stop_str_in_output),
         stop_token_ids=_token_ids("stop_token_ids", request.stop_token_ids, vocab_size),
         allowed_token_ids=_allowed(request.allowed_token_ids, vocab_size),
         presence_penalty=request.presence_penalty or 0.0,
@@ -202,6 +204,10 @@ def _check_refused(request: GenerationRequest) -> None:
         raise unsupported("best_of", f"is {request.best_of}; only `n` answers are made, and all are returned")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "is not served here, but as false")
+    if request.include_stop_str_in_output and request.stop_token_ids:
+        raise unsupported(
+            "include_stop_str_in_output", "is not served beside `stop_token_ids`, whose text is not told"
+        )
     check_unserved(request)
 
 

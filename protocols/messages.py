@@ -194,6 +194,8 @@ class SamplingParams(msgspec.Struct, frozen=True):
     """Stop tokens neither end the answer nor are hidden: for measuring."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are not part of it (the detokenizer's business)."""
+    includes_stop: bool = False
+    """The one that ends it is its last text."""
     shown: tuple[tuple[int, str], ...] = ()
     """Special tokens that are text all the same, by id (the detokenizer's business, too)."""
     grammar: Grammar | None = None

@@ -23,7 +23,6 @@ DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "bad_words": ("[]",),
     "detokenize": ("true",),
     "early_stopping": ("false",),
-    "include_stop_str_in_output": ("false",),
     "length_penalty": ("1", "1.0"),
     "return_tokens_as_token_ids": ("false",),
     "service_tier": SERVICE_TIERS,
@@ -45,7 +44,6 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bad_words: _Field = UNSET
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
-    include_stop_str_in_output: _Field = UNSET
     length_penalty: _Field = UNSET
     return_tokens_as_token_ids: _Field = UNSET
     service_tier: _Field = UNSET

@@ -65,6 +65,8 @@ class SamplingOptions:
     seed: int | None = None
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
+    include_stop_str_in_output: bool = False
+    """The stop string that ends the answer is its last text."""
     min_tokens: int = 0
     ignore_eos: bool = False
     presence_penalty: float = 0.0
@@ -97,6 +99,7 @@ class SamplingOptions:
             seed=self.seed,
             stop=self.stop if isinstance(self.stop, str) else list(self.stop),
             stop_token_ids=list(self.stop_token_ids),
+            include_stop_str_in_output=self.include_stop_str_in_output,
             ignore_eos=self.ignore_eos,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,

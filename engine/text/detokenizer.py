@@ -1,8 +1,8 @@
 """One request's tokens to what its reader gets: text, the tokens behind it, and its end at a stop string.
 
 The joins of the texts equal the decode of all ids up to the stop string, however the ids arrive; no text ends
-inside a character, and nothing of a stop string leaks. Knows the tokenizer only as a `TextDecoder`. Read
-`engine/text/text_decoder.py` and `engine/text/stop_strings.py` for the two parts,
+inside a character, and nothing of a stop string leaks unasked. Knows the tokenizer only as a `TextDecoder`.
+Read `engine/text/text_decoder.py` and `engine/text/stop_strings.py` for the two parts,
 `actors/engine/detokenizer.py` for who feeds it.
 """
 
@@ -52,16 +52,21 @@ class Detokenizer:
     """One request. With stop strings, tokens are released together with their text, and a match cuts them
     to those the released text needs; without, each is released as it comes.
 
-    The text of the first `min_tokens` tokens is not searched for stop strings.
+    The text of the first `min_tokens` tokens is not searched for stop strings. Where the answer includes what
+    ends it, that is the last of its text.
     """
 
-    __slots__ = ("_decoder", "_held", "_length", "_min_tokens", "_num_seen", "_reach", "_released", "_stops")
+    __slots__ = (
+        *("_decoder", "_held", "_includes_stop", "_length", "_min_tokens", "_num_seen"),
+        *("_reach", "_released", "_stops"),
+    )
 
     def __init__(self, decoder: TextDecoder, sampling: SamplingParams | None = None) -> None:
         shown = () if sampling is None else sampling.shown
         self._decoder = ShowingDecoder(decoder, dict(shown)) if shown else decoder
         stops = () if sampling is None else sampling.stop
         self._stops = StopStrings(stops) if stops else None
+        self._includes_stop = sampling is not None and sampling.includes_stop
         self._min_tokens = 0 if sampling is None else sampling.min_tokens
         self._num_seen = 0  # tokens
         self._held: list[_Token] = []
@@ -91,6 +96,8 @@ class Detokenizer:
             texts.append(text)
             if stop is None:
                 texts.append(stops.held)
+        if stop is not None and self._includes_stop:
+            texts.append(stop)
         text = "".join(texts)
         self._released += len(text)
         is_last = sampled.finish_reason is not None

@@ -65,6 +65,11 @@ def test_ids_count_once() -> None:
     assert found.logit_bias == ((7, 2.0),)
 
 
+def test_what_ends_an_answer_may_be_in_it() -> None:
+    assert translate(max_tokens=9, stop="a", include_stop_str_in_output=True).includes_stop
+    assert not translate(max_tokens=9, stop="a").includes_stop
+
+
 def test_every_field_arrives() -> None:
     found = translate(
         max_tokens=9,
@@ -147,7 +152,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cache_salt": "x" * 257}, "cache_salt"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"use_beam_search": True}, "use_beam_search"),
-    ({"include_stop_str_in_output": True}, "include_stop_str_in_output"),
+    ({"include_stop_str_in_output": True, "stop_token_ids": [3]}, "include_stop_str_in_output"),
     ({"guided_json": {}}, "guided_json"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),

@@ -80,6 +80,10 @@ def test_options_arrive() -> None:
     )
 
 
+def test_what_ends_an_answer_may_be_in_it() -> None:
+    assert SamplingOptions(stop="end", include_stop_str_in_output=True).params(100).includes_stop
+
+
 @pytest.mark.parametrize(
     ("given", "number"),
     [

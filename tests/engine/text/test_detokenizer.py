@@ -91,13 +91,16 @@ def test_without_stop_strings_everything_passes_as_it_comes(ids: list[int], cuts
     assert [part.logprobs for part in parts] == [event.logprobs for event in events]
 
 
-@given(token_ids, stops, cuts)
+@given(token_ids, stops, cuts, st.booleans())
 def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
-    ids: list[int], stops: list[str], cuts: list[int]
+    ids: list[int], stops: list[str], cuts: list[int], includes_stop: bool
 ) -> None:
     whole = TOKENIZER.decode(ids)
     expected, stop = first_stop(whole, stops)
-    detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=99, stop=tuple(stops)))
+    if includes_stop and stop is not None:
+        expected += stop
+    sampling = SamplingParams(max_tokens=99, stop=tuple(stops), includes_stop=includes_stop)
+    detokenizer = Detokenizer(make_decoder(), sampling)
     parts = run(detokenizer, sampled(ids, cuts, ends=True))
     assert "".join(part.text for part in parts) == expected
     assert (parts[-1].finish_reason, parts[-1].stop) == ("length" if stop is None else "stop", stop)
