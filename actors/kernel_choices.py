@@ -18,7 +18,7 @@ from typing import Final
 import torch
 from msgspec.structs import replace as replace_fields
 
-from ..engine.control_groups import num_processors
+from ..engine.control_groups import num_cores
 from ..engine.execution.runner import Runner
 from ..engine.models.registry import embedded_models, open_model
 from ..kernels.choice import Choice, Clock, Times, choices, is_steady, measure
@@ -79,7 +79,7 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
     is_embedded = model in embedded_models()
     dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
     source = open_model(model, device="cpu", dtype=dtype, quantization=config.quantization)
-    num_threads = config.num_threads or (1 if is_embedded else num_processors())
+    num_threads = config.num_threads or (1 if is_embedded else num_cores())
     runner = Runner(source.load(), num_blocks=2, num_threads=num_threads)
     is_auto = config.kernels == "auto"
     settle_kernels(model, runner, replace(config, kernels="default") if is_auto else config)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ..engine.control_groups import num_processors
+from ..engine.control_groups import num_cores
 from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import ModelInfo, sampling_defaults
@@ -138,7 +138,7 @@ def open_engine(
     wish = _memory_wish(source, config, max_running, max_pixels)
     memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
     grammars, text = _grammars(source), source.side.text
-    num_threads = config.num_threads or (1 if is_embedded else num_processors())
+    num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
     if config.generation_config == "auto" and source.side.prompts is not None:
         info = replace(info, sampling=sampling_defaults(source.folder))

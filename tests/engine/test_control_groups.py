@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sensorium.engine.control_groups import num_processors
+from sensorium.engine import control_groups
+from sensorium.engine.control_groups import num_cores, num_processors
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,27 @@ def test_a_groups_share_bounds_it(
 def test_a_process_that_may_run_on_one_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
     assert num_processors() == 1
+
+
+@pytest.mark.parametrize(
+    ("allowed", "siblings", "num"),
+    [
+        (range(8), [f"{i // 2 * 2}-{i // 2 * 2 + 1}" for i in range(8)], 4),
+        (range(8), [f"{i % 4},{i % 4 + 4}" for i in range(8)], 4),
+        ([0, 4, 5], [f"{i % 4},{i % 4 + 4}" for i in range(8)], 2),
+        (range(2), ["0-1", "0-1"], 2),
+        ([3], ["0-1", "0-1", "2-3", "2-3"], 1),
+        (range(4), ["0", "1", "2", "3"], 4),
+        (range(4), [], 4),
+    ],
+)
+def test_halves_of_a_core_compute_as_one(
+    allowed: Sequence[int], siblings: list[str], num: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(allowed), raising=False)
+    monkeypatch.setattr(control_groups, "control_groups", lambda *_: [])
+    for number, text in enumerate(siblings):
+        folder = tmp_path / f"cpu{number}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{text}\n")
+    assert num_cores(tmp_path) == num
