@@ -50,7 +50,7 @@ def num_cores(topology: Path = TOPOLOGY) -> int:
     """How many threads may compute at a time: as `num_processors`, but halves of one core count once, where
     the system tells which those are. Both multiply no faster than one, and the other has all else to do then.
 
-    Two at least, if there are as many: a core alone reads memory faster by both halves.
+    Two at least, if there are as many: while one half of a core waits for memory the other may read.
     """
     if not hasattr(os, "sched_getaffinity"):
         return num_processors()
