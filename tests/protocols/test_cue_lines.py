@@ -78,8 +78,8 @@ def test_no_line_ends_within_a_character(character: str) -> None:
 
 
 def test_korean_breaks_at_spaces() -> None:
-    text = "우리는 내일아침에일찍일어나서함께 바다로여행을떠날것입니다 정말로"
-    assert " ".join(lines(text, CueLayout(max_line_width=44))) == text
+    text = "우리는 내일아침에 일찍일어나서 바다로여행을 떠날것입니다 정말로요"
+    assert " ".join(lines(text, CueLayout())) == text
 
 
 def test_what_has_no_spaces_breaks_where_it_must() -> None:
