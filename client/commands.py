@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
+from ..protocols.subtitle_form import SUBTITLES
 from ..protocols.transcription_form import TIMED_TEXTS
 from .bench.commands import bench, bench_text
 from .chat_dialog import ChatOptions
 from .client import Client
 from .dialogue_core import DialogueOptions
 from .listen import listen_to
-from .requests import FileOptions, SpeechOptions
+from .requests import FileOptions, SpeechOptions, SubtitleOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
 from .transcribe_files import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
+_AS_USUAL: Final = SubtitleOptions()
 _PATIENCE_S: Final = 4 * 3600.0
 """For the text of hours of speech, which comes when all of it is there. Who will not wait presses Ctrl-C."""
 
@@ -54,6 +56,7 @@ def transcribe(
     api_key: str | None = None,
     timeout: float = _PATIENCE_S,
     options: SpeechOptions = _NONE,
+    layout: SubtitleOptions = _AS_USUAL,
 ) -> int:
     """Transcribe audio files of any kind.
 
@@ -75,8 +78,7 @@ def transcribe(
     output_dir
         Write one file per input there instead of standard output.
     stream
-        Show the text while it is being transcribed; with format json a line for each segment, as soon as it
-        is sure.
+        Show the text while it is being transcribed; with format json a line for each segment.
     temperature
         How freely words are chosen, from 0 (not at all) to 1; repeat it for what to try next where an answer
         repeats itself or is unlikely.
@@ -91,8 +93,7 @@ def transcribe(
     patience
         How many of them must have ended, as a share of --beam-size, before the search may: 1 if not given.
     condition_on_previous_text
-        Answer each half minute of a long file with the text before it in mind: slower, and names and terms
-        stay the same.
+        Answer each half minute with the text before it in mind: slower, names and terms stay the same.
     hallucination_silence_threshold
         Leave out what is said while nobody is heard for so many seconds.
     clip_timestamps
@@ -102,8 +103,7 @@ def transcribe(
     vad_filter
         Leave out what is no speech.
     vad_parameters
-        How, as --vad-parameters.threshold 0.6 and so on: threshold, min_speech_duration_ms,
-        min_silence_duration_ms, speech_pad_ms.
+        As --vad-parameters.threshold 0.6; min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -115,6 +115,8 @@ def transcribe(
         return usage("name at least one audio file, or - for standard input")
     if stream and (format in TIMED_TEXTS or output_dir is not None or multichannel):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
+    if layout and format not in SUBTITLES:
+        return usage(f"--{next(iter(layout)).replace('_', '-')} is for --format srt or vtt")
     for fault in filter(None, map(fault_of, files)):
         return usage(fault)
     if output_dir is not None:
@@ -138,7 +140,7 @@ def transcribe(
         "vad_filter": vad_filter or bool(vad_parameters) or None,
         "vad_parameters": vad_parameters,
     }
-    asked = cast(FileOptions, {**options, **own})
+    asked = cast(FileOptions, {**options, **own, **layout})
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
@@ -367,7 +369,8 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     """Register the commands with a cyclopts App."""
     from cyclopts import Parameter
 
-    Parameter(name="*")(SpeechOptions)  # its fields are options of their own
+    for group in (SpeechOptions, SubtitleOptions):
+        Parameter(name="*")(group)  # its fields are options of their own
     # No option of theirs is read from the environment but those that `options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.

@@ -66,7 +66,28 @@ class SpeechOptions(TypedDict, total=False):
     task: Task | None
 
 
-class FileOptions(SpeechOptions, total=False):
+class SubtitleOptions(TypedDict, total=False):
+    """How cues of `srt` and `vtt` are laid out; no other format has any.
+
+    Parameters
+    ----------
+    max_line_width
+        Columns of a subtitle's line: 42 if not given. Chinese, Japanese and Korean characters take two.
+    max_line_count
+        Lines of a subtitle: 2 if not given, 1 with --max-words-per-line.
+    max_words_per_line
+        Words of a subtitle's line.
+    highlight_words
+        Underline each word while it is spoken.
+    """
+
+    max_line_width: int | None
+    max_line_count: int | None
+    max_words_per_line: int | None
+    highlight_words: bool | None
+
+
+class FileOptions(SpeechOptions, SubtitleOptions, total=False):
     """What can be asked about a file, streamed or not. With `condition_on_previous_text` each window of a
     long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
 

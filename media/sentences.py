@@ -9,20 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocols.subtitles import FEW_WORDS, LINE_COLUMNS, MAX_CUE_S, columns, fits_cue
-from ..protocols.transcript import Word
+from ..protocols.cue_lines import columns, fits_cue
+from ..protocols.scripts import is_unspaced
+from ..protocols.subtitles import FEW_COLUMNS, FEW_WORDS, MAX_CUE_S
+from ..protocols.transcript import CueLayout, Word
 from .spoken_length import phrase_end
 
 PAUSE_S: Final = 1.0
 """A silence this long ends a segment, whatever the punctuation."""
-MAX_COLUMNS: Final = 2 * LINE_COLUMNS
 _FAINT_PAUSE_S: Final = 0.2
 """A silence behind which a long sentence is better cut than in mid-phrase."""
 _MID_PHRASE_COST: Final = 0.6
 _PAUSE_COST: Final = 0.2
 _FEW_WORDS_COST: Final = 10.0
 _PIECE_COST: Final = 1.0
-_MAX_PIECE_WORDS: Final = MAX_COLUMNS
+_MAX_PIECE_WORDS: Final = 84
+"""Of a sentence that has to be cut. Nobody says so many in 7 s."""
+_USUAL: Final = CueLayout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +37,20 @@ class TimedText:
     end: float
 
 
-def segments_of(text: str, words: Sequence[Word]) -> tuple[TimedText, ...]:
+def segments_of(text: str, words: Sequence[Word], layout: CueLayout = _USUAL) -> tuple[TimedText, ...]:
     """Sentences of `text`, whose words in order are `words`; their texts join to it.
 
-    A segment ends at a sentence's end or a pause of 1 s. One that takes more than two lines of a subtitle, or
-    7 s, is cut into as few pieces as can be, at clauses and pauses if there are any, none of one or two
-    words; a word by itself may be longer. No words: no segments.
+    A segment ends at a sentence's end or a pause of 1 s. One that a subtitle of that layout cannot show at
+    once, or of more than 7 s, is cut into as few pieces as can be, at clauses and pauses if there are any,
+    none of one or two words if there is room for more; a word by itself may be longer. No words: no segments.
     """
     segments: list[TimedText] = []
-    spans = _spans(text, words)
+    cutter = _Cutter(text, words, layout)
     first = begin = 0
     while first < len(words):
         stop = _sentence_stop(words, first)
-        for last in _pieces(text, words, spans, first, stop):
-            end = spans[last][1] if last + 1 < len(words) else len(text)
+        for last in cutter.pieces(first, stop):
+            end = cutter.spans[last][1] if last + 1 < len(words) else len(text)
             segments.append(TimedText(text[begin:end], words[first].start, words[last].end))
             first, begin = last + 1, end
     return tuple(segments)
@@ -74,46 +77,66 @@ def _sentence_stop(words: Sequence[Word], first: int) -> int:
     return len(words)
 
 
-def _pieces(
-    text: str, words: Sequence[Word], spans: Sequence[tuple[int, int]], first: int, stop: int
-) -> list[int]:
-    """Last words of the pieces of a sentence: the cheapest way to cut it, by dynamic programming.
+class _Cutter:
+    """Cuts sentences of a text where they are too long to be shown at once."""
 
-    A piece costs what it leaves of two lines or 7 s, squared, and where it is cut; so that pieces are few and
-    of about one length, and words that belong together stay so.
-    """
-    if _fits(text, words, spans, first, stop):
-        return [stop - 1]
-    best = [0.0] + [float("inf")] * (stop - first)
-    origin = [0] * (stop - first + 1)
-    for end in range(first + 1, stop + 1):
-        cut_cost = 0.0 if end == stop else _cut_cost(words, end)
-        for start in range(end - 1, max(first, end - _MAX_PIECE_WORDS) - 1, -1):
-            if end - start > 1 and not _fits(text, words, spans, start, end):
-                break
-            room = 1.0 - columns(text[spans[start][0] : spans[end - 1][1]]) / MAX_COLUMNS
-            cost = best[start - first] + _PIECE_COST + max(0.0, room) ** 2 + cut_cost
-            cost += _FEW_WORDS_COST if end - start <= FEW_WORDS else 0.0
-            if cost < best[end - first]:
-                best[end - first], origin[end - first] = cost, start
-    lasts: list[int] = []
-    end = stop
-    while end > first:
-        lasts.append(end - 1)
-        end = origin[end - first]
-    return lasts[::-1]
+    def __init__(self, text: str, words: Sequence[Word], layout: CueLayout) -> None:
+        self._text = text
+        self._words = words
+        self.spans = _spans(text, words)
+        self._layout = layout
+        self._max_columns = layout.max_line_width * layout.max_line_count
+        self._max_words = _MAX_PIECE_WORDS
+        if layout.max_words_per_line is not None:
+            self._max_words = min(self._max_words, layout.max_words_per_line * layout.max_line_count)
+        self._few_words = min(FEW_WORDS, self._max_columns // FEW_COLUMNS, self._max_words // 3)
+        """A piece has more, if it can."""
 
+    def pieces(self, first: int, stop: int) -> list[int]:
+        """Last words of the pieces of a sentence: the cheapest way to cut it, by dynamic programming.
 
-def _fits(text: str, words: Sequence[Word], spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether words `start` to `end` (exclusive) can be shown at once."""
-    if words[end - 1].end - words[start].start > MAX_CUE_S:
-        return False
-    piece = text[spans[start][0] : spans[end - 1][1]]
-    return columns(piece) <= MAX_COLUMNS and fits_cue(" ".join(piece.split()))
+        A piece costs what it leaves of its room or 7 s, squared, and where it is cut; so that pieces are few
+        and of about one length, and words that belong together stay so.
+        """
+        if self._fits(first, stop):
+            return [stop - 1]
+        best = [0.0] + [float("inf")] * (stop - first)
+        origin = [0] * (stop - first + 1)
+        for end in range(first + 1, stop + 1):
+            cut_cost = 0.0 if end == stop else self._cut_cost(end)
+            for start in range(end - 1, max(first, end - self._max_words) - 1, -1):
+                if end - start > 1 and not self._fits(start, end):
+                    break
+                taken = max(
+                    columns(self._piece(start, end)) / self._max_columns, (end - start) / self._max_words
+                )
+                cost = best[start - first] + _PIECE_COST + max(0.0, 1.0 - taken) ** 2 + cut_cost
+                cost += _FEW_WORDS_COST if end - start <= self._few_words else 0.0
+                if cost < best[end - first]:
+                    best[end - first], origin[end - first] = cost, start
+        lasts: list[int] = []
+        end = stop
+        while end > first:
+            lasts.append(end - 1)
+            end = origin[end - first]
+        return lasts[::-1]
 
+    def _piece(self, start: int, end: int) -> str:
+        return self._text[self.spans[start][0] : self.spans[end - 1][1]]
 
-def _cut_cost(words: Sequence[Word], end: int) -> float:
-    """What it costs to cut behind word `end - 1`."""
-    if phrase_end(words[end - 1].word):
-        return 0.0
-    return _PAUSE_COST if words[end].start - words[end - 1].end >= _FAINT_PAUSE_S else _MID_PHRASE_COST
+    def _fits(self, start: int, end: int) -> bool:
+        """Whether words `start` to `end` (exclusive) can be shown at once."""
+        if self._words[end - 1].end - self._words[start].start > MAX_CUE_S:
+            return False
+        piece = " ".join(self._piece(start, end).split())
+        return columns(piece) <= self._max_columns and fits_cue(piece, self._layout)
+
+    def _cut_cost(self, end: int) -> float:
+        """What it costs to cut behind word `end - 1`."""
+        before, behind = self._words[end - 1], self._words[end]
+        if phrase_end(before.word):
+            return 0.0
+        is_space = self.spans[end - 1][1] < self.spans[end][0]
+        if is_space and is_unspaced(before.word[-1:] or " "):
+            return 0.0  # it is written for a comma
+        return _PAUSE_COST if behind.start - before.end >= _FAINT_PAUSE_S else _MID_PHRASE_COST

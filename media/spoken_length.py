@@ -11,11 +11,12 @@ espeak-ng; residuals of a word are 0.07 s.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from typing import Final
 
-from ..protocols.scripts import parts_words
+from ..protocols.scripts import word_starts
 
 _BASE_S: Final = 0.03
 _SYLLABLE_S: Final = 0.085
@@ -47,18 +48,9 @@ def spoken_words(text: str) -> list[str]:
 
     Signs by themselves (a dash between spaces) join the word before them, with one space.
     """
-    words: list[str] = []
-    for chunk in text.split():
-        if words and not any(character.isalnum() for character in chunk):
-            words[-1] += f" {chunk}"
-            continue
-        start = 0
-        for index in range(1, len(chunk)):
-            if parts_words(chunk[index - 1], chunk[index]):
-                words.append(chunk[start:index])
-                start = index
-        words.append(chunk[start:])
-    return words
+    line = " ".join(text.split())
+    starts = word_starts(line) if line else []
+    return [line[start:end].rstrip() for start, end in itertools.pairwise((*starts, len(line)))]
 
 
 def phrase_end(word: str) -> str:

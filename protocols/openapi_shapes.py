@@ -18,6 +18,7 @@ from .decoding_form import (
 )
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
 from .responses import INCLUDES
+from .subtitle_form import LAYOUT_LIMITS
 from .transcription_form import ResponseFormat
 
 Schema = dict[str, Any]
@@ -91,6 +92,14 @@ SPEECH_FORM: Final[Schema] = {
         "vad_parameters": {
             "type": "string",
             "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
+        },
+        **{
+            name: {"type": "integer", "minimum": 1, "maximum": most, "description": "Of srt and vtt."}
+            for name, most in LAYOUT_LIMITS.items()
+        },
+        "highlight_words": {
+            "type": "boolean",
+            "description": "In srt and vtt each word is underlined while it is spoken.",
         },
         "condition_on_previous_text": {
             "type": "boolean",

@@ -145,6 +145,7 @@ class ModelList(Struct, frozen=True):
 def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, bytes]:
     """(content type, body) of the answer to `request`."""
     body: bytes
+    layout = request.options.cue_layout
     match request.response_format:
         case "json":
             body = msgspec.json.encode(_plain(TranscriptionBody, transcript, request))
@@ -166,9 +167,9 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
         case "text":
             body = (transcript.text + "\n").encode()
         case "srt":
-            body = subtitles.srt(transcript).encode()
+            body = subtitles.srt(transcript, layout, highlight_words=request.highlight_words).encode()
         case "vtt":
-            body = subtitles.vtt(transcript).encode()
+            body = subtitles.vtt(transcript, layout, highlight_words=request.highlight_words).encode()
         case "tsv":
             body = _table(transcript).encode()
     return _CONTENT_TYPES[request.response_format], body

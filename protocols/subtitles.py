@@ -1,33 +1,32 @@
-"""A transcript as SRT or WebVTT: cues of at most two lines, to be read in the time in which they are shown.
+"""A transcript as SRT or WebVTT: cues of a few lines, to be read in the time in which they are shown.
 
 Cues are segments (`media/sentences.py` cuts them at sentences and clauses, none too long for a cue); those of
-a word or two join a neighbour where nobody pauses between them. `protocols/rest.py` chooses between these and
-the JSON shapes.
+a word or two join a neighbour where nobody pauses between them. `protocols/cue_lines.py` breaks them into
+lines, `protocols/rest.py` chooses between these and the JSON shapes.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .transcript import Transcript
+from .cue_lines import columns, fits_cue, lines
+from .transcript import CueLayout, Transcript, Word, num_letters, words_of
 
-LINE_COLUMNS: Final = 42
-"""Of a subtitle's line, as broadcasters have it; Chinese and Japanese characters take two."""
 MAX_CUE_S: Final = 7.0
 MIN_CUE_S: Final = 1.0
 COLUMNS_PER_S: Final = 20
 """Nobody reads faster: a cue stays for longer than it was spoken, if nobody speaks meanwhile."""
 FEW_WORDS: Final = 2
 """No cue of so few, unless nothing else is said around it."""
-FEW_COLUMNS: Final = LINE_COLUMNS // 2
+FEW_COLUMNS: Final = 21
 """The same where there are no spaces between words."""
 JOINED_PAUSE_S: Final = 1.0
 """Neighbours that are nearer than this may share a cue."""
-_OPENING: Final = "\"'“‘«([{「『（¿¡"
-_MARKS: Final = ".!?…。！？,;:，、；："
+_SHORTEST_VIEW_S: Final = 0.001
+"""Times are written in milliseconds."""
+_USUAL: Final = CueLayout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class Cue:
     """Of the recording, where each is transcribed for itself."""
     is_spaced: bool = True
     """Whether white space stands in front of it."""
+    words: tuple[Word, ...] = ()
+    """Where these are timed."""
 
     @property
     def is_short(self) -> bool:
@@ -49,12 +50,13 @@ class Cue:
         num_words = len(self.text.split())
         return num_words <= FEW_WORDS if num_words > 1 else columns(self.text) <= FEW_COLUMNS
 
-    def with_next(self, other: Cue) -> Cue | None:
+    def with_next(self, other: Cue, layout: CueLayout) -> Cue | None:
         """Both in one, if that can be read."""
         if other.start - self.end > JOINED_PAUSE_S or other.end - self.start > MAX_CUE_S:
             return None
         text = f"{self.text}{' ' if other.is_spaced else ''}{other.text}"
-        return replace(self, end=other.end, text=text) if fits_cue(text) else None
+        words = self.words + other.words
+        return replace(self, end=other.end, text=text, words=words) if fits_cue(text, layout) else None
 
 
 def clock(seconds: float, separator: str) -> str:
@@ -66,57 +68,29 @@ def clock(seconds: float, separator: str) -> str:
     return f"{hours:02d}:{minutes:02d}:{whole:02d}{separator}{milliseconds:03d}"
 
 
-def columns(text: str) -> int:
-    """How wide a text is."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def fits_cue(text: str) -> bool:
-    """Whether a text in one line can be shown in two of `LINE_COLUMNS`."""
-    return len(lines(text)) <= 2
-
-
-def lines(text: str) -> list[str]:
-    """A text without line breaks in as few lines as it can be, of about one length and broken behind
-    punctuation if possible. A word that is too long for a line has one of its own."""
-    found: list[str] = []
-    while not _fits_line(text):
-        places = _line_ends(text)
-        halves = [
-            (left, right)
-            for place in places
-            if _fits_line(left := text[:place].rstrip()) and _fits_line(right := text[place:].lstrip())
-        ]
-        if halves:
-            return [*found, *min(halves, key=lambda half: _unevenness(*half))]
-        if not places:
-            break
-        found.append(text[: places[-1]].rstrip())
-        text = text[places[-1] :].lstrip()
-    return [*found, text]
-
-
-def srt(transcript: Transcript) -> str:
+def srt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: bool = False) -> str:
     """SubRip: numbered cues, comma before the milliseconds."""
-    return "".join(
-        f"{number}\n{clock(cue.start, ',')} --> {clock(cue.end, ',')}\n{_arrowless(_shown(cue.text))}"
-        for number, cue in enumerate(cues(transcript), start=1)
-    )
+    shown = [
+        f"{clock(start, ',')} --> {clock(end, ',')}\n{text}\n\n"
+        for cue in cues(transcript, layout)
+        for start, end, text in _views(cue, layout, _arrowless, highlight_words=highlight_words)
+    ]
+    return "".join(f"{number}\n{each}" for number, each in enumerate(shown, start=1))
 
 
-def vtt(transcript: Transcript) -> str:
+def vtt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: bool = False) -> str:
     """WebVTT (W3C): full stop before the milliseconds, `&`, `<` and `>` escaped in cue text; channels are its
     voices."""
     return "WEBVTT\n\n" + "".join(
-        f"{clock(cue.start, '.')} --> {clock(cue.end, '.')}\n{_voice(cue)}{_escape(_shown(cue.text))}"
-        for cue in cues(transcript)
+        f"{clock(start, '.')} --> {clock(end, '.')}\n{_voice(cue)}{text}\n\n"
+        for cue in cues(transcript, layout)
+        for start, end, text in _views(cue, layout, _escape, highlight_words=highlight_words)
     )
 
 
-def cues(transcript: Transcript) -> list[Cue]:
-    """The cues of a transcript, in order and without overlap; one without segments is one cue.
+def cues(transcript: Transcript, layout: CueLayout = _USUAL) -> list[Cue]:
+    """The cues of a transcript, in order and without overlap; one without segments is one cue. Its segments
+    are those of the same layout.
 
     Those of several channels overlap where these do.
     """
@@ -124,26 +98,29 @@ def cues(transcript: Transcript) -> list[Cue]:
         apart = [
             replace(cue, channel=number)
             for number, channel in enumerate(transcript.channels)
-            for cue in cues(channel)
+            for cue in cues(channel, layout)
         ]
         return sorted(apart, key=lambda cue: cue.start)
     segments = [(segment.start, segment.end, segment.text) for segment in transcript.segments]
+    segments = segments or [(0.0, transcript.duration, transcript.text)]
+    dealt = words_of((text for _, _, text in segments), transcript.words)
     found: list[Cue] = []
-    for start, end, text in segments or [(0.0, transcript.duration, transcript.text)]:
+    for (start, end, text), words in zip(segments, dealt, strict=True):
         line = " ".join(text.split())
         if line:
-            found.append(Cue(start, max(start, end), line, is_spaced=text[:1].isspace()))
-    return _readable(_without_short(found), transcript.duration)
+            is_spaced = text[:1].isspace()
+            found.append(Cue(start, max(start, end), line, is_spaced=is_spaced, words=words))
+    return _readable(_without_short(found, layout), transcript.duration)
 
 
-def _without_short(found: Sequence[Cue]) -> list[Cue]:
+def _without_short(found: Sequence[Cue], layout: CueLayout) -> list[Cue]:
     """Short cues join the neighbour that is nearer, if they can."""
     result: list[Cue] = []
     rest = list(found)
     while rest:
         cue = rest.pop(0)
-        before = result[-1].with_next(cue) if result else None
-        behind = cue.with_next(rest[0]) if rest else None
+        before = result[-1].with_next(cue, layout) if result else None
+        behind = cue.with_next(rest[0], layout) if rest else None
         may_join = cue.is_short or (bool(result) and result[-1].is_short)
         is_nearer = (
             behind is None or cue.start - result[-1].end <= rest[0].start - cue.end if result else False
@@ -167,37 +144,29 @@ def _readable(found: Sequence[Cue], duration_s: float) -> list[Cue]:
     return result
 
 
-def _fits_line(text: str) -> bool:
-    return len(text) <= LINE_COLUMNS and columns(text) <= LINE_COLUMNS
-
-
-def _line_ends(text: str) -> list[int]:
-    """Where the first line may end, in order; behind the first word if that is too long for a line."""
-    places: list[int] = []
-    for place in range(1, len(text)):
-        if _may_break(text, place):
-            if places and not _fits_line(text[:place].rstrip()):
-                break
-            places.append(place)
-    return places
-
-
-def _may_break(text: str, place: int) -> bool:
-    """Whether a line may end in front of the character at `place`: at spaces, or between wide characters."""
-    before, behind = text[place - 1], text[place]
-    if before == " ":
-        return True
-    is_wide = columns(before) == 2 and columns(behind) == 2
-    return is_wide and behind not in _MARKS + "」』）" and before not in _OPENING
-
-
-def _unevenness(left: str, right: str) -> float:
-    """How ill two lines go together: columns of difference, fewer behind punctuation."""
-    return abs(columns(left) - columns(right)) - (12 if left[-1:] in _MARKS else 0)
-
-
-def _shown(text: str) -> str:
-    return "\n".join(lines(text)) + "\n\n"
+def _views(
+    cue: Cue, layout: CueLayout, written: Callable[[str], str], *, highlight_words: bool
+) -> Iterator[tuple[float, float, str]]:
+    """When a cue is shown and how: once, or with each of its words underlined while it is spoken."""
+    text = "\n".join(lines(cue.text, layout))
+    if not highlight_words or not cue.words:
+        yield cue.start, cue.end, written(text)
+        return
+    at, stop = cue.start, 0
+    letters = [place for place, character in enumerate(text) if not character.isspace()]
+    for word in cue.words:
+        first, stop = stop, min(len(letters), stop + num_letters(word.word))
+        start, end = max(at, word.start), min(word.end, cue.end)
+        if first == stop or end - start < _SHORTEST_VIEW_S:
+            continue
+        if start - at >= _SHORTEST_VIEW_S:
+            yield at, start, written(text)
+        begin, behind = letters[first], letters[stop - 1] + 1
+        marked = f"<u>{written(text[begin:behind])}</u>"
+        yield start, end, f"{written(text[:begin])}{marked}{written(text[behind:])}"
+        at = end
+    if cue.end - at >= _SHORTEST_VIEW_S or at == cue.start:
+        yield at, cue.end, written(text)
 
 
 def _voice(cue: Cue) -> str:

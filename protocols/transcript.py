@@ -6,6 +6,7 @@ says `logprob`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -28,6 +29,16 @@ class SpeechFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Shorter pauses are kept."""
     padding_ms: int = 400
     """Kept before and behind speech."""
+
+
+class CueLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subtitle shows at once, at most; a word by itself may be wider than a line."""
+
+    max_line_width: int = 42
+    """Columns, as broadcasters have it; Chinese, Japanese and Korean characters take two."""
+    max_line_count: int = 2
+    max_words_per_line: int | None = None
+    """Where there are no spaces between words, characters."""
 
 
 class TranscriptionOptions(msgspec.Struct, frozen=True):
@@ -72,6 +83,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     begins, …; the last end may be left out for the recording's. Empty: all of it."""
     speech_filter: SpeechFilter | None = None
     """Leaves out parts of a whole recording; None: none. A live session's turns are found otherwise."""
+    cue_layout: CueLayout = CueLayout()
+    """Segments are cut so that each can be shown at once."""
     segment_timestamps: bool = False
     word_timestamps: bool = False
     logprobs: bool = False
@@ -152,3 +165,20 @@ class Transcript(msgspec.Struct, frozen=True):
     """Filled where `TranscriptionOptions.needs_tokens`, and in a live turn."""
     channels: tuple[Transcript, ...] = ()
     """Of each channel for itself, where that is asked for; all else is of all of them together."""
+
+
+def num_letters(text: str) -> int:
+    """Characters that are no white space."""
+    return len("".join(text.split()))
+
+
+def words_of(texts: Iterable[str], words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
+    """The words of each text, in order, that they are the words of together: as many as its letters."""
+    rest, num_seen, num_wanted = iter(words), 0, 0
+    for text in texts:
+        num_wanted += num_letters(text)
+        own: list[Word] = []
+        while num_seen < num_wanted and (word := next(rest, None)) is not None:
+            own.append(word)
+            num_seen += num_letters(word.word)
+        yield tuple(own)

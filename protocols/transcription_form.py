@@ -27,12 +27,13 @@ from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages
 from .numerals import parse_numerals
 from .other_names import meant
 from .speech_filter import parse_speech_filter
+from .subtitle_form import LAYOUT_LIMITS, SUBTITLES, check_subtitles, parse_cue_layout
 from .transcript import Task, TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
 StreamDialect = Literal["openai", "vllm"]
 
-TIMED_TEXTS: Final = ("srt", "vtt", "tsv")
+TIMED_TEXTS: Final = (*SUBTITLES, "tsv")
 """Documents with times, which come as a whole."""
 MAX_PROMPT_CHARS: Final = 10_000
 
@@ -70,6 +71,8 @@ _SCALARS: Final = frozenset(
         "url",
         "vad_filter",
         "vad_parameters",
+        "highlight_words",
+        *LAYOUT_LIMITS,
     }
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
@@ -83,6 +86,8 @@ class TranscriptionRequest(Struct, frozen=True, kw_only=True):
     model: str | None
     options: TranscriptionOptions
     response_format: ResponseFormat = "json"
+    highlight_words: bool = False
+    """Subtitles underline each word while it is spoken."""
     stream: bool = False
     dialect: StreamDialect = "openai"
     """Of a stream's frames."""
@@ -111,6 +116,8 @@ def parse_transcription_form(
             f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
             param="stream",
         )
+    if highlight_words := _boolean(scalars, "highlight_words"):
+        check_subtitles("highlight_words", response_format)
     frames, include_usage = _dialect(dialect, scalars, stream=stream)
     if stream and frames == "vllm" and response_format == "verbose_json":
         raise BadRequestError("`stream` in vLLM's frames has no segments: ask for json", param="stream")
@@ -146,13 +153,15 @@ def parse_transcription_form(
         clips=clips,
         speech_filter=speech_filter,
         segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,
-        word_timestamps="word" in granularities,
+        word_timestamps="word" in granularities or highlight_words,
+        cue_layout=parse_cue_layout(scalars, response_format),
         logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
     )
     return TranscriptionRequest(
         model=scalars.get("model", "").strip() or None,
         options=options,
         response_format=response_format,
+        highlight_words=highlight_words,
         stream=stream,
         dialect=frames,
         include_usage=include_usage,

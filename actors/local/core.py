@@ -9,23 +9,26 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, get_args
 
 import trio
 
 from ...engine.models.prompts import Prompt as EnginePrompt
 from ...protocols.audio import INTERNAL_RATE
+from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.generation import fitted
 from ...protocols.messages import Lane, SamplingParams, TextGenerated
-from ...protocols.transcript import TimedSegment, Transcript
+from ...protocols.rest import render_transcript
+from ...protocols.transcript import TimedSegment, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import RunActor
 from ..lanes import lane_of
 from ..speech.model import SpeechModel
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Asked, Completion, Delta, Prompt, SamplingOptions, check_template, read_prompt
-from .speech import Recording, read_recording, read_wish
+from .speech import Document, Recording, read_recording, read_wish
 
 _PER_RUNNING: Final = 2
 """Prompts in flight for each that can run at once: enough that the next are ready, few enough to hold."""
@@ -83,10 +86,28 @@ class LocalCore:
         on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """A recording's transcript, by the recipe of the server; `on_segment` gets its segments early."""
+        return await self._transcribed(recording, read_wish(options).options, on_segment)
+
+    async def document(
+        self, recording: Recording, options: Mapping[str, object], response_format: Document
+    ) -> str:
+        """A recording's transcript as a text of that format."""
+        if response_format not in get_args(Document):
+            raise refuse("response_format", response_format, ", ".join(get_args(Document)))
+        wish = read_wish(options, response_format)
+        transcript = await self._transcribed(recording, wish.options)
+        _, body = await off_loop(partial(render_transcript, transcript, wish), size=len(transcript.text))
+        return body.decode()
+
+    async def _transcribed(
+        self,
+        recording: Recording,
+        wish: TranscriptionOptions,
+        on_segment: Callable[[TimedSegment], None] | None = None,
+    ) -> Transcript:
         loaded = self.loaded
         if loaded.speech is None:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
-        wish = read_wish(options)
         loaded.speech.check(wish)
         if on_segment is not None and wish.multichannel:
             raise BadRequestError("`multichannel` is not for segments as they come.", param="multichannel")

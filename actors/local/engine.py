@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Never, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack, overload
 
 import numpy as np
 import sniffio
@@ -30,7 +30,7 @@ from ..text.prompts import Prompter
 from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions
 from .shells import CLOSED, ENTERED, AsyncioShell, Pieces, Threaded, TrioShell, drain, wait
-from .speech import Recording, TranscribeOptions
+from .speech import Document, Recording, TranscribeOptions
 
 Sampling = SamplingOptions | Sequence[SamplingOptions] | None
 """For all prompts, or one for each; None: greedy."""
@@ -147,16 +147,32 @@ class LocalEngine(_LocalModel):
         threaded, options = self._running, sampling or SamplingOptions()
         return drain(threaded, partial(threaded.core.stream, prompt, options, template_kwargs))
 
-    def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
+    @overload
+    def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript: ...
+
+    @overload
+    def transcribe(
+        self, recording: Recording, *, response_format: Document, **options: Unpack[TranscribeOptions]
+    ) -> str: ...
+
+    def transcribe(
+        self,
+        recording: Recording,
+        *,
+        response_format: Document | None = None,
+        **options: Unpack[TranscribeOptions],
+    ) -> Transcript | str:
         """The transcript of a recording of any length, as a server gives it for the same file.
 
         `recording` is a path, the bytes of a file in any format, a binary file object, or (samples, rate):
         float [n] or [n, channels], full scale 1, or int16; an array alone is at 16 kHz. The options are the
         form fields of `/v1/audio/transcriptions`; `task` may be `translate`. Segments are filled, or what
-        `timestamp_granularities` names. Raises BadRequestError naming an option, MediaError, or OSError for a
-        path.
+        `timestamp_granularities` names; with a `response_format` (`text`, `srt`, `vtt`, `tsv`) it is the
+        document. Raises BadRequestError naming an option, MediaError, or OSError for a path.
         """
         threaded = self._running
+        if response_format is not None:
+            return wait(threaded.start(threaded.core.document, recording, options, response_format))
         return wait(threaded.start(threaded.core.transcribe, recording, options))
 
     def segments(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Iterator[TimedSegment]:
@@ -230,9 +246,25 @@ class AsyncLocalEngine(_LocalModel):
         shell, options = self._running, sampling or SamplingOptions()
         return shell.stream(partial(shell.core.stream, prompt, options, template_kwargs))
 
-    async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript:
+    @overload
+    async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript: ...
+
+    @overload
+    async def transcribe(
+        self, recording: Recording, *, response_format: Document, **options: Unpack[TranscribeOptions]
+    ) -> str: ...
+
+    async def transcribe(
+        self,
+        recording: Recording,
+        *,
+        response_format: Document | None = None,
+        **options: Unpack[TranscribeOptions],
+    ) -> Transcript | str:
         """See `LocalEngine.transcribe`."""
         shell = self._running
+        if response_format is not None:
+            return await shell.call(shell.core.document, recording, options, response_format)
         return await shell.call(shell.core.transcribe, recording, options)
 
     def segments(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Pieces[TimedSegment]:

@@ -21,14 +21,21 @@ from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError
 from ...protocols.numerals import Numerals
 from ...protocols.other_names import meant
-from ...protocols.transcript import Task, TranscriptionOptions
-from ...protocols.transcription_form import parse_transcription_form
+from ...protocols.transcript import Task
+from ...protocols.transcription_form import (
+    ResponseFormat,
+    TranscriptionRequest,
+    parse_transcription_form,
+)
 from ..speech.model import Samples
 from .options import file_bytes, full_scale, is_file, read_samples
 
 Recording = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[Any] | tuple[Any, int]
 """A file, its bytes, a binary file object, or (samples, rate): float [n] or [n, channels], full scale 1, or
 int16 or int32. An array alone is at 16 kHz. Channels are mixed, but for `multichannel`."""
+
+Document = Literal["text", "srt", "vtt", "tsv"]
+"""Formats that are a text."""
 
 _LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
 """Files one trusts."""
@@ -59,9 +66,15 @@ class TranscribeOptions(TypedDict, total=False):
     vad_parameters: Mapping[str, float] | None
     chunking_strategy: str | Mapping[str, object] | None
     timestamp_granularities: Sequence[Literal["segment", "word"]]
+    max_line_width: int | None
+    max_line_count: int | None
+    max_words_per_line: int | None
+    highlight_words: bool | None
 
 
-def read_wish(options: Mapping[str, object]) -> TranscriptionOptions:
+def read_wish(
+    options: Mapping[str, object], response_format: ResponseFormat = "verbose_json"
+) -> TranscriptionRequest:
     """Options as a server reads them; segments where nothing is said of times. Raises BadRequestError."""
     known = TranscribeOptions.__annotations__
     for name in options:
@@ -71,9 +84,9 @@ def read_wish(options: Mapping[str, object]) -> TranscriptionOptions:
     task = options.get("task", "transcribe")
     if task not in get_args(Task):
         raise refuse("task", task, " or ".join(get_args(Task)))
-    fields = [("response_format", "verbose_json")]
+    fields = [("response_format", str(response_format))]
     fields += [(name, text) for name, value in options.items() if name != "task" for text in _texts(value)]
-    return parse_transcription_form(fields, task=cast(Task, task)).options
+    return parse_transcription_form(fields, task=cast(Task, task))
 
 
 async def read_recording(given: Recording, *, are_channels_kept: bool = False) -> Samples:

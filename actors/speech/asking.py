@@ -21,7 +21,7 @@ from ...media.speech_gate import SPEECH_PROBABILITY
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
-from ...protocols.transcript import Segment, TranscriptionOptions, Word
+from ...protocols.transcript import CueLayout, Segment, TranscriptionOptions, Word
 from ..kernel.off_loop import off_loop
 from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
@@ -42,6 +42,7 @@ alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 s
 at least 0.9; of 180 turns of one language 3 are less sure than this."""
 SPEECH_PADDING: Final = INTERNAL_RATE // 5
 """Words begin and end so many samples around where voice activity is sure of speech, at most."""
+_USUAL: Final = CueLayout()
 Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
 
 
@@ -194,7 +195,7 @@ class Asker:
         if not quiet:
             return answer
         words = await self._words(part, language, answer)
-        said = self._sentences(part, answer, words, offset_s=0.0)
+        said = self._sentences(part, answer, words)
         kept, self.memory.words[part, language] = without_unheard(answer, words, said, quiet)
         return kept
 
@@ -224,14 +225,19 @@ class Asker:
                 answer, words = answer_in_digits(answer, words, self._written_in(named))
             segments = tuple(
                 msgspec.structs.replace(segment, language=named or UNSET)
-                for segment in self._sentences(part, answer, words, offset_s=offset_s)
+                for segment in self._sentences(part, answer, words, offset_s, self.options.cue_layout)
             )
             timed = shifted(words, offset_s) if self.options.word_timestamps else ()
             self.memory.parts[key] = Part(answer, segments, timed, named)
         return self.memory.parts[key]
 
     def _sentences(
-        self, part: Range, answer: RangeAnswer, words: Sequence[Word], *, offset_s: float
+        self,
+        part: Range,
+        answer: RangeAnswer,
+        words: Sequence[Word],
+        offset_s: float = 0.0,
+        layout: CueLayout = _USUAL,
     ) -> tuple[Segment, ...]:
         """The answer in pieces, by the times of its words, which count from the range's start."""
         return sentences(
@@ -241,6 +247,7 @@ class Asker:
             bytes_of=self.family.facts.bytes_of,
             start_s=offset_s,
             duration_s=(part[1] - part[0]) / INTERNAL_RATE,
+            layout=layout,
         )
 
     @property

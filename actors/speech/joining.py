@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from ...protocols.scripts import is_unspaced, is_wide
-from ...protocols.transcript import Segment, TimedSegment, Transcript, Word
+from ...protocols.transcript import Segment, TimedSegment, Transcript, Word, words_of
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
@@ -129,18 +129,9 @@ class Passage:
 
     def timed_segments(self) -> Iterator[TimedSegment]:
         """The segments, each with its words: as many as its letters."""
-        words, num_seen, num_wanted = iter(self.words), 0, 0
-        for segment in self.segments:
-            num_wanted += _num_letters(segment.text)
-            own: list[Word] = []
-            while num_seen < num_wanted and (word := next(words, None)) is not None:
-                own.append(word)
-                num_seen += _num_letters(word.word)
-            yield TimedSegment(**msgspec.structs.asdict(segment), words=tuple(own))
-
-
-def _num_letters(text: str) -> int:
-    return len("".join(text.split()))
+        dealt = words_of((segment.text for segment in self.segments), self.words)
+        for segment, words in zip(self.segments, dealt, strict=True):
+            yield TimedSegment(**msgspec.structs.asdict(segment), words=words)
 
 
 class PassageJoiner:

@@ -8,11 +8,14 @@ own times would have left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ...media.sentences import TimedText, segments_of
-from ...protocols.transcript import Segment, Word
+from ...protocols.transcript import CueLayout, Segment, Word
 from .family import RangeAnswer
 from .plausibility import compression_ratio
+
+_USUAL: Final = CueLayout()
 
 
 def spoken_tokens(
@@ -36,6 +39,7 @@ def sentences(
     bytes_of: Callable[[int], bytes],
     start_s: float,
     duration_s: float,
+    layout: CueLayout = _USUAL,
 ) -> tuple[Segment, ...]:
     """The sentences of an answer about `duration_s` from `start_s` on; `words` count from `start_s`.
 
@@ -44,7 +48,7 @@ def sentences(
     """
     if not answer.text:
         return ()
-    texts = segments_of(answer.text, words) or (TimedText(answer.text, 0.0, duration_s),)
+    texts = segments_of(answer.text, words, layout) or (TimedText(answer.text, 0.0, duration_s),)
     logprobs = answer.logprobs
     if len(token_ids) > len(logprobs):  # others than the model said
         mean = sum(logprobs) / max(1, len(logprobs))

@@ -19,7 +19,7 @@ from ...media.speech_regions import Region, speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...media.word_times import rejoined
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.transcript import Segment, SpeechFilter, Transcript, Word
+from ...protocols.transcript import CueLayout, Segment, SpeechFilter, Transcript, Word
 from .joining import Passage
 from .model import Samples
 from .plausibility import compression_ratio
@@ -44,10 +44,10 @@ class Restorer:
     where these lie apart in the recording.
     """
 
-    def __init__(self, kept: Splice, bytes_of: Callable[[int], bytes]) -> None:
-        """`bytes_of` are those of tokens."""
+    def __init__(self, kept: Splice, bytes_of: Callable[[int], bytes], layout: CueLayout) -> None:
+        """`bytes_of` are those of tokens; `layout` is that of the segments."""
         self._kept = kept
-        self._places = _Places(kept.regions)
+        self._places = _Places(kept.regions, layout)
         self._bytes_of = bytes_of
         self._passages: list[Passage] = []
         self._num_segments = 0
@@ -99,7 +99,8 @@ def splice(samples: Samples, activity: VoiceActivityModel, wish: SpeechFilter) -
 class _Places:
     """From seconds of what is kept to seconds of the recording."""
 
-    def __init__(self, regions: Sequence[Region]) -> None:
+    def __init__(self, regions: Sequence[Region], layout: CueLayout) -> None:
+        self._layout = layout
         self._starts = [start / INTERNAL_RATE for start, _ in regions]
         lengths = ((end - start) / INTERNAL_RATE for start, end in regions)
         self._bounds = list(itertools.accumulate(lengths, initial=0.0))
@@ -116,7 +117,7 @@ class _Places:
         first = self._region(bisect_right(self._bounds, segment.start))
         last = self._region(bisect_left(self._bounds, segment.end))
         start, end = self._in(first, segment.start), self._in(last, segment.end)
-        texts = segments_of(segment.text, words) or (TimedText(segment.text, start, end),)
+        texts = segments_of(segment.text, words, self._layout) or (TimedText(segment.text, start, end),)
         seek = self._in(self._region(bisect_right(self._bounds, segment.seek / 100)), segment.seek / 100)
         return [
             msgspec.structs.replace(

@@ -155,7 +155,7 @@ class Transcriber:
         """The transcript of what is kept of a recording, with the times of the whole."""
         is_timed = options.segment_timestamps or options.word_timestamps
         timed = msgspec.structs.replace(options, word_timestamps=is_timed)
-        restorer = Restorer(kept, self.family.facts.bytes_of)
+        restorer = Restorer(kept, self.family.facts.bytes_of, options.cue_layout)
 
         def restore(passage: Passage) -> None:
             passage = restorer.push(passage)

@@ -127,6 +127,10 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
         more += ["--beam-size", "5", "--length-penalty", "0.5", "--patience", "2"]
         assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
+        shown = ["--max-line-width", "20", "--max-line-count", "1", "--max-words-per-line", "3"]
+        assert run([*words, "--format", "srt", *shown, "--highlight-words"]) == 0
+        assert run([*words, *shown]) == 2
+    assert len(requests) == 5
     assert b'"multichannel"\r\n\r\nTrue' in requests[3].body
     assert requests[3].body.count(b'name="temperature[]"') == 2
     assert b'"best_of"\r\n\r\n3' in requests[3].body
@@ -138,6 +142,12 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
     assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body
     assert b'"vad_parameters"\r\n\r\n{"threshold":0.6,"speech_pad_ms":50' in requests[0].body
     assert b"vad_parameters" not in requests[1].body
+    assert b"max_line" not in requests[2].body
+    assert b"highlight_words" not in requests[2].body
+    assert b'"max_line_width"\r\n\r\n20' in requests[4].body
+    assert b'"max_line_count"\r\n\r\n1' in requests[4].body
+    assert b'"max_words_per_line"\r\n\r\n3' in requests[4].body
+    assert b'"highlight_words"\r\n\r\nTrue' in requests[4].body
     assert b"vad_filter" in requests[1].body
     assert b"vad_filter" not in requests[2].body
 

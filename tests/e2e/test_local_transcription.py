@@ -85,6 +85,33 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
         text.transcribe(path)
 
 
+def test_a_document_is_the_one_that_a_server_gives(server: Server) -> None:
+    path = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+    with Client(server.url) as client, LocalEngine("tiny-whisper", **SETTINGS) as whisper:
+        said = whisper.transcribe(path, timestamp_granularities=["word"])
+        for is_filtered in (False, True):
+            shown = whisper.transcribe(
+                path, response_format="srt", max_words_per_line=1, vad_filter=is_filtered
+            )
+            assert shown == client.transcribe(
+                path, response_format="srt", max_words_per_line=1, vad_filter=is_filtered
+            )
+            assert shown.split("\n")[2::4] == [word.word for word in said.words]
+        marked = whisper.transcribe(path, response_format="vtt", highlight_words=True)
+        assert marked.count("<u>") == len(said.words)
+        assert whisper.transcribe(path, response_format="text").strip() == said.text
+        with pytest.raises(BadRequestError, match="`max_line_width` needs `response_format` srt or vtt"):
+            whisper.transcribe(path, max_line_width=20)
+        with pytest.raises(BadRequestError, match="response_format"):
+            whisper.transcribe(path, response_format="verbose_json")  # type: ignore[call-overload]
+    assert asyncio.run(_document_async(path)) == marked
+
+
+async def _document_async(path: Path) -> str:
+    async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
+        return await whisper.transcribe(path, response_format="vtt", highlight_words=True)
+
+
 async def _transcribe_async(path: Path) -> tuple[Transcript, list[TimedSegment]]:
     async with AsyncLocalEngine("tiny-whisper", **SETTINGS) as whisper:
         return await whisper.transcribe(path), [each async for each in whisper.segments(path)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.media.sentences import segments_of
 from sensorium.media.spoken_length import spoken_words
-from sensorium.protocols.subtitles import MAX_CUE_S, fits_cue
-from sensorium.protocols.transcript import Word
+from sensorium.protocols.cue_lines import columns, fits_cue, lines
+from sensorium.protocols.subtitles import MAX_CUE_S, cues, vtt
+from sensorium.protocols.transcript import CueLayout, Segment, Transcript, Word
 
 TEXTS = st.text(alphabet="abc  .,?!…今。", max_size=300)
 
@@ -70,5 +74,63 @@ def test_segments_are_the_text_and_can_be_shown(text: str, length_s: float) -> N
     for segment in segments:
         shown = " ".join(segment.text.split())
         is_one_word = len(spoken_words(shown)) == 1
-        assert is_one_word or fits_cue(shown)
+        assert is_one_word or fits_cue(shown, CueLayout())
         assert segment.end - segment.start <= MAX_CUE_S + 0.01
+
+
+def transcript(text: str, words: list[Word], layout: CueLayout) -> Transcript:
+    segments = tuple(
+        Segment(number, 0, said.start, said.end, said.text, (), 0.0, 0.0, 1.0, 0.0)
+        for number, said in enumerate(segments_of(text, words, layout))
+    )
+    return Transcript(text, "en", words[-1].end if words else 0.0, segments=segments, words=tuple(words))
+
+
+@given(
+    st.text(alphabet="ab  .,–今。카สำ", max_size=120),
+    st.lists(st.floats(0, 1.5), min_size=1, max_size=7),
+    st.builds(
+        CueLayout,
+        max_line_width=st.integers(1, 50),
+        max_line_count=st.integers(1, 3),
+        max_words_per_line=st.none() | st.integers(1, 6),
+    ),
+)
+def test_cues_of_any_layout_have_the_words_and_no_more_than_is_asked(
+    text: str, lengths: list[float], layout: CueLayout
+) -> None:
+    names = spoken_words(text)
+    ends = list(itertools.accumulate(itertools.islice(itertools.cycle(lengths), len(names)), initial=0.0))
+    words = [Word(name, *times) for name, times in zip(names, itertools.pairwise(ends), strict=True)]
+    said = transcript(" ".join(text.split()), words, layout)
+    found = cues(said, layout)
+    assert "".join(cue.text for cue in found).replace(" ", "") == "".join(text.split())
+    assert [word for cue in found for word in cue.words] == words
+    times = [time for cue in found for time in (cue.start, cue.end)]
+    assert times == sorted(times)
+    for cue in found:
+        shown = lines(cue.text, layout)
+        assert len(shown) <= layout.max_line_count
+        assert all(columns(line) <= layout.max_line_width or len(spoken_words(line)) == 1 for line in shown)
+        assert all(len(spoken_words(line)) <= (layout.max_words_per_line or 999) for line in shown)
+        assert len(cue.words) == 1 or cue.end - cue.start <= MAX_CUE_S + 0.001
+
+    marked = vtt(said, layout, highlight_words=True)
+    clocks = re.findall(r"\d+:\d\d:\d\d\.\d+", marked)
+    assert clocks == sorted(clocks)
+    underlined = re.findall(r"<u>(.*?)</u>", marked, re.DOTALL)
+    seen = [word.word for word in words if word.end - word.start >= 0.002]
+    left = iter(" ".join(each.split()) for each in underlined)
+    assert all(word in left for word in seen), "each is underlined, in order"
+
+
+def test_three_words_a_line_are_not_three_and_one() -> None:
+    by_three = CueLayout(max_line_count=1, max_words_per_line=3)
+    words = timed(["you", "have", "been", "kicked"])
+    found = [segment.text.strip() for segment in segments_of("you have been kicked", words, by_three)]
+    assert found == ["you have", "been kicked"]
+
+
+def test_a_space_among_characters_is_a_comma() -> None:
+    text = "今天天气很好我们去公园散步 " * 4
+    assert {piece[-1] for piece in texts(text.strip())} == {"步"}

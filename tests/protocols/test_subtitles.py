@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.subtitles import (
-    LINE_COLUMNS,
-    MAX_CUE_S,
-    clock,
-    columns,
-    cues,
-    lines,
-    srt,
-    vtt,
-)
-from sensorium.protocols.transcript import Segment, Transcript
+from sensorium.protocols.cue_lines import columns
+from sensorium.protocols.cue_lines import lines as laid_out
+from sensorium.protocols.subtitles import MAX_CUE_S, clock, cues, srt, vtt
+from sensorium.protocols.transcript import CueLayout, Segment, Transcript, Word
+
+USUAL = CueLayout()
+LINE_COLUMNS = 42
+
+
+def lines(text: str) -> list[str]:
+    return laid_out(text, USUAL)
 
 
 def transcript(*segments: tuple[float, float, str], text: str = "", duration: float = 2.0) -> Transcript:
@@ -166,3 +167,28 @@ def test_cues_are_in_order_can_be_shown_and_have_all_the_words(parts: list[tuple
     assert all(columns(line) <= LINE_COLUMNS for cue in found for line in lines(cue.text))
     assert all(len(lines(cue.text)) <= 2 for cue in found)
     assert all(cue.end - cue.start <= MAX_CUE_S + 1e-6 for cue in found)
+
+
+def test_each_word_is_underlined_while_it_is_spoken() -> None:
+    words = (Word("Fish", 0.5, 1.0), Word("&", 1.0, 1.0), Word("chips.", 1.2, 1.5))
+    said = msgspec.structs.replace(transcript((0.5, 1.5, " Fish & chips.")), words=words)
+    assert vtt(said, highlight_words=True) == (
+        "WEBVTT\n\n"
+        "00:00:00.500 --> 00:00:01.000\n<u>Fish</u> &amp; chips.\n\n"
+        "00:00:01.000 --> 00:00:01.200\nFish &amp; chips.\n\n"
+        "00:00:01.200 --> 00:00:01.500\nFish &amp; <u>chips.</u>\n\n"
+    )
+    assert srt(said, CueLayout(max_line_width=7), highlight_words=True).startswith(
+        "1\n00:00:00,500 --> 00:00:01,000\n<u>Fish</u> &\nchips.\n\n2\n"
+    )
+    untimed = msgspec.structs.replace(said, words=())
+    assert vtt(untimed, highlight_words=True) == vtt(said)
+
+
+def test_each_channel_has_its_own_words() -> None:
+    first = msgspec.structs.replace(transcript((0.0, 2.0, "One")), words=(Word("One", 0.0, 2.0),))
+    second = msgspec.structs.replace(transcript((1.0, 2.0, "Two")), words=(Word("Two", 1.0, 2.0),))
+    both = Transcript("One Two", "en", 2.0, words=first.words + second.words, channels=(first, second))
+    shown = vtt(both, highlight_words=True)
+    assert "<v Channel 0><u>One</u>\n" in shown
+    assert "<v Channel 1><u>Two</u>\n" in shown

@@ -344,6 +344,8 @@ names = st.sampled_from(
         "length_penalty",
         "patience",
         "hallucination_silence_threshold",
+        "max_line_width",
+        "highlight_words",
         "stream",
         "seed",
         "include[]",

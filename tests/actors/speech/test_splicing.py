@@ -9,7 +9,7 @@ import soundfile
 from sensorium.actors.speech.joining import Passage
 from sensorium.actors.speech.splicing import Restorer, Splice, splice
 from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.transcript import Segment, SpeechFilter, Transcript, Word
+from sensorium.protocols.transcript import CueLayout, Segment, SpeechFilter, Transcript, Word
 
 SECOND = 16_000
 
@@ -26,7 +26,7 @@ def one_letter(token_id: int) -> bytes:
 
 def restored(kept: Splice, transcript: Transcript) -> Transcript:
     """As if each segment with its words were a range's."""
-    restorer = Restorer(kept, one_letter)
+    restorer = Restorer(kept, one_letter, CueLayout())
     for timed in Passage(transcript.segments, transcript.words).timed_segments():
         restorer.push(Passage((timed,), timed.words))
     return restorer.whole(transcript)
