@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocols.cue_lines import columns, fits_cue
+from ..protocols.cue_lines import Breaks
 from ..protocols.scripts import is_unspaced
 from ..protocols.subtitles import FEW_COLUMNS, FEW_WORDS, MAX_CUE_S
 from ..protocols.transcript import CueLayout, Word
@@ -81,9 +81,11 @@ class _Cutter:
     """Cuts sentences of a text where they are too long to be shown at once."""
 
     def __init__(self, text: str, words: Sequence[Word], layout: CueLayout) -> None:
-        self._text = text
         self._words = words
         self.spans = _spans(text, words)
+        line = " ".join(text.split())
+        self._breaks = Breaks(line, layout)
+        self._in_line = _spans(line, words)
         self._layout = layout
         self._max_columns = layout.max_line_width * layout.max_line_count
         self._max_words = _MAX_PIECE_WORDS
@@ -107,9 +109,7 @@ class _Cutter:
             for start in range(end - 1, max(first, end - self._max_words) - 1, -1):
                 if end - start > 1 and not self._fits(start, end):
                     break
-                taken = max(
-                    columns(self._piece(start, end)) / self._max_columns, (end - start) / self._max_words
-                )
+                taken = max(self._width(start, end) / self._max_columns, (end - start) / self._max_words)
                 cost = best[start - first] + _PIECE_COST + max(0.0, 1.0 - taken) ** 2 + cut_cost
                 cost += _FEW_WORDS_COST if end - start <= self._few_words else 0.0
                 if cost < best[end - first]:
@@ -121,15 +121,15 @@ class _Cutter:
             end = origin[end - first]
         return lasts[::-1]
 
-    def _piece(self, start: int, end: int) -> str:
-        return self._text[self.spans[start][0] : self.spans[end - 1][1]]
+    def _width(self, start: int, end: int) -> int:
+        return self._breaks.width(self._in_line[start][0], self._in_line[end - 1][1])
 
     def _fits(self, start: int, end: int) -> bool:
         """Whether words `start` to `end` (exclusive) can be shown at once."""
         if self._words[end - 1].end - self._words[start].start > MAX_CUE_S:
             return False
-        piece = " ".join(self._piece(start, end).split())
-        return columns(piece) <= self._max_columns and fits_cue(piece, self._layout)
+        begin, stop = self._in_line[start][0], self._in_line[end - 1][1]
+        return self._breaks.num_lines(begin, stop) <= self._layout.max_line_count
 
     def _cut_cost(self, end: int) -> float:
         """What it costs to cut behind word `end - 1`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from .scripts import is_wide, word_starts
@@ -32,73 +33,75 @@ def columns(text: str) -> int:
 
 def fits_cue(text: str, layout: CueLayout) -> bool:
     """Whether a text in one line can be shown at once."""
-    return len(lines(text, layout)) <= layout.max_line_count
+    return Breaks(text, layout).num_lines(0, len(text)) <= layout.max_line_count
 
 
 def lines(text: str, layout: CueLayout) -> list[str]:
     """A text in one line, broken into as few as it can be, the last two of about one length and broken behind
     punctuation if possible. A word that is too long for a line has one of its own."""
-    if layout.max_words_per_line is None and _fits(text, layout):
-        return [text]
-    return _Breaker(text, layout).lines()
+    return Breaks(text, layout).lines()
 
 
-class _Breaker:
-    """Words of a text and the lines they make: words `first` to before `stop` of it."""
+class Breaks:
+    """Where the lines of a text (in one line, without space around it) may begin. Parts of it are asked about
+    by their first character and the one behind their last."""
 
     def __init__(self, text: str, layout: CueLayout) -> None:
         self._text = text
         self._layout = layout
-        self._places = [*word_starts(text), len(text)]
-        words = [text[first:stop] for first, stop in itertools.pairwise(self._places)]
-        self._starts = list(itertools.accumulate(map(columns, words), initial=0))
-        self._stops = [
-            start + columns(word.rstrip()) for start, word in zip(self._starts, words, strict=False)
-        ]
-        """Columns of the whole text in front of each word, and up to its end."""
+        self._columns = list(itertools.accumulate(map(columns, text), initial=0))
+        """In front of each character."""
+        self._places = word_starts(text)
+        self._stops = [self._stop(place) for place in self._places]
+
+    def width(self, begin: int, end: int) -> int:
+        """Columns of a part in one line."""
+        return self._stop(end) - self._columns[begin]
+
+    def num_lines(self, begin: int, end: int) -> int:
+        """As few as a part can have."""
+        count = 1
+        while (begin := self._farthest(begin, end)) != end:
+            count += 1
+        return count
 
     def lines(self) -> list[str]:
-        first, num_words = 0, len(self._places) - 1
+        """The whole text, see `lines`."""
         found: list[str] = []
-        while not self._is_line(first, num_words):
-            ends = self._ends(first)
-            if not ends:
+        begin, end = 0, len(self._text)
+        while (farthest := self._farthest(begin, end)) != end:
+            num_left = self.num_lines(farthest, end)
+            places = self._places[bisect_right(self._places, begin) : bisect_right(self._places, farthest)]
+            places = [place for place in places if self.num_lines(place, end) == num_left]
+            if num_left == 1:
+                begin_last = min(places, key=lambda place: self._cost(begin, place, end))
+            else:
+                begin_last = max(places, key=lambda place: (-self._badness(place), place))
+            found.append(self._text[begin:begin_last].rstrip())
+            begin = begin_last
+            if num_left == 1:
                 break
-            halves = [end for end in ends if self._is_line(end, num_words)]
-            if halves:
-                best = min(halves, key=lambda end: self._cost(first, end, num_words))
-                return [*found, self._line(first, best), self._line(best, num_words)]
-            end = max(ends, key=lambda end: (-self._badness(end), end))
-            found.append(self._line(first, end))
-            first = end
-        return [*found, self._line(first, num_words)]
+        return [*found, self._text[begin:end]]
 
-    def _line(self, first: int, stop: int) -> str:
-        return self._text[self._places[first] : self._places[stop]].rstrip()
+    def _stop(self, place: int) -> int:
+        """Columns of the text up to there, but for a space at the end."""
+        return self._columns[place - 1 if self._text[place - 1 : place] == " " else place]
 
-    def _is_line(self, first: int, stop: int) -> bool:
+    def _farthest(self, begin: int, end: int) -> int:
+        """Where the line behind one from `begin` on can begin, at most; `end` if all of that is one."""
+        first = bisect_right(self._places, begin)
+        stop = bisect_left(self._places, end, lo=first)
         limit = self._layout.max_words_per_line
-        if limit is not None and stop - first > limit:
-            return False
-        return self._width(first, stop) <= self._layout.max_line_width
+        num_words = stop - first + 1 if limit is None else limit
+        most = self._columns[begin] + self._layout.max_line_width
+        if first == stop or (self._stop(end) <= most and stop - first < num_words):
+            return end
+        last = min(bisect_right(self._stops, most, lo=first, hi=stop), first + num_words) - 1
+        return self._places[max(last, first)]
 
-    def _width(self, first: int, stop: int) -> int:
-        """Columns of a line."""
-        return self._stops[stop - 1] - self._starts[first]
-
-    def _ends(self, first: int) -> list[int]:
-        """Behind which words the first line may end, in order; behind the first one if that is too long."""
-        ends: list[int] = []
-        for end in range(first + 1, len(self._places) - 1):
-            if ends and not self._is_line(first, end):
-                break
-            ends.append(end)
-        return ends
-
-    def _badness(self, end: int) -> int:
+    def _badness(self, place: int) -> int:
         """Of a line's end there: it may be within a word, in scripts without spaces that have long ones, or
         must not be there if that can be helped."""
-        place = self._places[end]
         before, behind = self._text[place - 1], self._text[place]
         if before == " ":
             return 0
@@ -106,12 +109,8 @@ class _Breaker:
             return 2
         return 0 if is_wide(before) or is_wide(behind) else 1
 
-    def _cost(self, first: int, middle: int, stop: int) -> int:
+    def _cost(self, begin: int, middle: int, end: int) -> int:
         """How ill two lines go together: columns of difference, fewer behind punctuation."""
-        cost = abs(self._width(first, middle) - self._width(middle, stop))
-        cost -= _BEHIND_MARK if self._line(first, middle)[-1:] in _MARKS else 0
+        cost = abs(self.width(begin, middle) - self.width(middle, end))
+        cost -= _BEHIND_MARK if self._text[begin:middle].rstrip()[-1:] in _MARKS else 0
         return cost + _BAD * self._badness(middle)
-
-
-def _fits(text: str, layout: CueLayout) -> bool:
-    return len(text) <= layout.max_line_width and columns(text) <= layout.max_line_width
