@@ -1,4 +1,4 @@
-"""A full disk is nobody's mistake: who needed room for a temporary file is told to come back."""
+"""Temporary files. A full disk is nobody's mistake: who needed room on it is told to come back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
+
+import trio
 
 from ...protocols.errors import OverloadedError
 
@@ -22,6 +24,7 @@ _PREFIX: Final = "sensorium-scratch-"
 _NEW_S: Final = 60.0
 """A folder that is newer may be about to be locked."""
 _RETRY_AFTER_S: Final = 10.0
+_AGAIN_S: Final = 5.0
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -46,6 +49,33 @@ def own_folder() -> Iterator[str]:
             yield folder
         finally:
             os.close(handle)
+
+
+async def in_own_folders(serve: Callable[[str], Awaitable[None]]) -> None:
+    """Have `serve` work with an `own_folder`; it returns when that was removed, and is given another one.
+
+    What clears /tmp by age may not look at locks, and people do not. Raises what keeps the first folder from
+    being made; another one is tried again until there is room for it. Runs until cancelled.
+    """
+    is_first = True
+    while True:
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(own_folder())
+            except (OSError, OverloadedError) as error:
+                if is_first:
+                    raise
+                logger.error("no folder for temporary files can be made: %s", error)
+                await trio.sleep(_AGAIN_S)
+                continue
+            is_first = False
+            await serve(folder)
+        logger.warning("somebody has removed %s; there will be another folder", folder)
+
+
+def is_there(folder: str) -> bool:
+    """Whether nobody has removed it. Takes microseconds."""
+    return os.path.isdir(folder)
 
 
 def _remove_left() -> None:

@@ -15,6 +15,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -32,7 +33,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.container_format import StreamContainer
 from ...protocols.errors import InternalError, MediaError
 from ..kernel.actor import Handle, Inbox, Reply
-from ..kernel.disk import own_folder
+from ..kernel.disk import in_own_folders, is_there
 from .store import Samples
 
 logger = logging.getLogger(__name__)
@@ -162,7 +163,9 @@ class _Shard:
         self._config = config
         self._inbox = Inbox[_Work]("decoding of sound", _INBOX_CAPACITY)
         self.handle = Handle(self._inbox)
+        self._waiting: deque[_Work] = deque()
         self._limiter = trio.CapacityLimiter(1)
+        self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._context: trio_parallel.WorkerContext | None = None
         self._process = b""
         """The one that answered last; empty: not known."""
@@ -174,26 +177,33 @@ class _Shard:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
+        self._task_status = task_status
+        with self._inbox:
+            await in_own_folders(self._work)
+
+    async def _work(self, folder: str) -> None:
+        """Have a process in `folder`, to which it is confined for good, until that is removed."""
         max_bytes = self._config.max_worker_bytes
-        waiting: deque[_Work] = deque()
-        try:
-            with own_folder() as folder:
-                async with trio_parallel.open_worker_context(
-                    idle_timeout=self._config.idle_s,
-                    init=partial(confine, max_bytes, folder),
-                    retire=partial(should_retire, max_bytes),
-                    grace_period=_GRACE_S,
-                ) as self._context:
-                    with self._inbox:
-                        task_status.started()
-                        while True:
-                            if not waiting:
-                                waiting.append(await self._inbox.receive())
-                            waiting += self._inbox.take_all()
-                            batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
-                            await self._serve(batch)
-        except trio_parallel.BrokenWorkerError:
-            return  # an idle process had to be killed: it is gone, which is all that is wanted here
+        waiting, self._process = self._waiting, b""
+        # An idle process may have to be killed: it is gone, which is all that is wanted here.
+        with suppress(trio_parallel.BrokenWorkerError):
+            async with trio_parallel.open_worker_context(
+                idle_timeout=self._config.idle_s,
+                init=partial(confine, max_bytes, folder),
+                retire=partial(should_retire, max_bytes),
+                grace_period=_GRACE_S,
+            ) as self._context:
+                self._task_status.started()
+                self._task_status = trio.TASK_STATUS_IGNORED
+                while True:
+                    if not waiting:
+                        waiting.append(await self._inbox.receive())
+                    waiting += self._inbox.take_all()
+                    if not is_there(folder):
+                        break
+                    batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
+                    await self._serve(batch)
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _serve(self, batch: Sequence[_Work]) -> None:
         """Answer each; where the process is lost over them, one at a time."""

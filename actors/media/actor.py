@@ -12,8 +12,8 @@ import mmap
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from ...media.worker import (
 from ...protocols.errors import InternalError, MediaError, OverloadedError, SensoriumError, UnavailableError
 from ...protocols.messages import MediaItems
 from ..callers import has_room
-from ..kernel.disk import disk_room, has_no_room, own_folder
+from ..kernel.disk import disk_room, has_no_room, in_own_folders, is_there
 from ..kernel.fair_semaphore import FairSemaphore
 
 logger = logging.getLogger(__name__)
@@ -114,6 +114,9 @@ class MediaActor:
         self._context: trio_parallel.WorkerContext | None = None
         self._folder = ""
         """Of the files that workers read and write, which see no others."""
+        self._is_removed = trio.Event()
+        """Somebody has removed it."""
+        self._task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED
         self._are_protections_known = False
         self._places = FairSemaphore(self.config.max_workers)
         # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
@@ -124,27 +127,32 @@ class MediaActor:
 
     async def run(self, *, task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then requests in flight get UnavailableError and all workers are gone."""
+        self._task_status = task_status
+        await in_own_folders(self._serve)
+
+    async def _serve(self, folder: str) -> None:
+        """Have workers in `folder`, to which they are confined for good, until it is removed."""
         max_bytes = self.config.max_worker_bytes
-        with own_folder() as self._folder:
-            try:
-                async with trio_parallel.open_worker_context(
-                    idle_timeout=self.config.idle_s,
-                    init=partial(confine, max_bytes, self._folder),
-                    retire=partial(should_retire, max_bytes),
-                    grace_period=_GRACE_S,
-                ) as context:
-                    self._context = context
-                    try:
-                        task_status.started(self.handle)
-                        await trio.sleep_forever()
-                    finally:
-                        # Leaving the context waits for its jobs, so they are ended first.
-                        self._context = None
-                        for request in self._requests:
-                            request.cancel()
-            except trio_parallel.BrokenWorkerError:
-                # An idle worker had died, or had to be killed: it is gone, which is all that is wanted here.
-                return
+        self._folder, self._is_removed = folder, trio.Event()
+        # An idle worker may have died, or has to be killed: it is gone, which is all that is wanted here.
+        with suppress(trio_parallel.BrokenWorkerError):
+            async with trio_parallel.open_worker_context(
+                idle_timeout=self.config.idle_s,
+                init=partial(confine, max_bytes, folder),
+                retire=partial(should_retire, max_bytes),
+                grace_period=_GRACE_S,
+            ) as context:
+                self._context = context
+                try:
+                    self._task_status.started(self.handle)
+                    self._task_status = trio.TASK_STATUS_IGNORED
+                    await self._is_removed.wait()
+                finally:
+                    # Leaving the context waits for its jobs, so they are ended first.
+                    self._context = None
+                    for request in self._requests:
+                        request.cancel()
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str) -> _T:
         """What a file will come to, by its headers, read in a worker."""
@@ -161,7 +169,7 @@ class MediaActor:
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
         async with self._place(caller):
-            with disk_room(), self._file() as target:
+            with self._in_folder(), self._file() as target:
                 outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
                 return await trio.to_thread.run_sync(read, outcome, target.name)
 
@@ -177,11 +185,11 @@ class MediaActor:
             finally:
                 self._requests.discard(request)
         if request.cancelled_caught:
-            raise UnavailableError("Decoding of files is shutting down.")
+            raise UnavailableError("Decoding of files was stopped.")
 
     async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
-        with disk_room(), self._file() as source:
+        with self._in_folder(), self._file() as source:
             await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
             work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
             return await self._try_job(work, what)
@@ -194,6 +202,20 @@ class MediaActor:
         self.counted.num_refused += 1
         whose = f"{num} files" if num >= most else f"{num_own} of your files"
         raise OverloadedError(f"{whose} are waiting to be decoded; the limit is {most}.")
+
+    @contextmanager
+    def _in_folder(self) -> Iterator[None]:
+        """Raises OverloadedError for what has no room, UnavailableError for what fails without its folder."""
+        folder = self._folder
+        try:
+            with disk_room():
+                yield
+        except Exception as error:
+            if isinstance(error, UnavailableError) or is_there(folder):
+                raise
+            if folder == self._folder:
+                self._is_removed.set()
+            raise UnavailableError("The server's folder for files was removed; try again.") from error
 
     def _file(self) -> tempfile._TemporaryFileWrapper[bytes]:
         """An empty one that workers may read and write, by its name: they work in its folder."""

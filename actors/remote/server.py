@@ -67,6 +67,7 @@ class EngineServer:
     async def _tell_states(self) -> None:
         while True:
             await trio.sleep(STATE_INTERVAL_S)
+            await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
             self._answer(messages.NEWS, self._state())
 
     def _state(self) -> messages.State:

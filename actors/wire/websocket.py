@@ -47,6 +47,8 @@ _MAX_READ_BYTES: Final = 32 * 1024
 _FRAMES: Final = 4000
 _FRAMES_PER_S: Final = 1000
 """Frames that are read at once, and a second: ten times what live audio in pieces of 10 ms needs."""
+_AT_ONCE: Final = 16
+"""Messages that one read brought, taken in by the application before others have a turn."""
 _SMALL_BYTES: Final = 16
 """A fragment of fewer bytes has no content worth its frame."""
 _IDLE_FRAMES: Final = 1000
@@ -165,6 +167,8 @@ class WebSocketConnection:
                 await self._wire.flush()
             except trio.BrokenResourceError:
                 continue
+        if self._messages and len(self._messages) % _AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
         return self._messages.popleft()
 
     async def send(self, message: Message) -> None:

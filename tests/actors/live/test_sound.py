@@ -5,11 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,3 +131,25 @@ async def test_a_process_that_is_gone_is_replaced_unnoticed() -> None:
         os.kill(child.pid, signal.SIGKILL)
         second = await heard(sound, OGG[2_000:])
         assert len(first) + len(second) > 14_000
+
+
+def clear(folder: Path) -> None:
+    for each in folder.iterdir():
+        shutil.rmtree(each)
+
+
+async def test_streams_go_on_after_somebody_has_cleared_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with running() as actor:
+        sound = actor.open_sound("webm")
+        parts = [await heard(sound, WEBM[:4_000], is_first=True)]
+        clear(tmp_path)
+        # The next process, which one that has been idle for long is followed by, is confined to it, too.
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+        parts += [await heard(sound, WEBM[4_000:]), await heard(sound, b"", is_end=True)]
+        assert actor.statistics().num_deaths == 0
+    assert sum(map(len, parts)) > 14_000

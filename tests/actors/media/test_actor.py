@@ -8,11 +8,14 @@ import multiprocessing
 import operator
 import os
 import resource
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ import trio.testing
 from PIL import Image
 from sensorium.actors.media.actor import MediaActor, MediaConfig, MediaHandle
 from sensorium.actors.telemetry.loop_hold import LoopHold
-from sensorium.media.decode import DecodeLimits
+from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits, prepare_image
 from sensorium.media.video import prepare_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig
@@ -323,3 +326,31 @@ async def test_a_large_image_does_not_hold_the_loop() -> None:
         trio.lowlevel.remove_instrument(hold)
     assert len(item.items[0].features.data) == 24 * 2048 * 2048
     assert hold.longest.seconds < 0.02, hold.longest
+
+
+def clear(folder: Path) -> None:
+    for each in folder.iterdir():
+        shutil.rmtree(each)
+
+
+async def decoded_at_last(handle: MediaHandle, data: bytes) -> DecodedAudio:
+    while True:
+        try:
+            return await handle.decode(data)
+        except UnavailableError:
+            await trio.sleep(0.01)
+
+
+async def test_files_are_decoded_again_after_somebody_has_cleared_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with running() as (_, handle):
+        await handle.decode(plain_wav(tone(0.1)))
+        clear(tmp_path)
+        with pytest.raises(UnavailableError, match="removed"):
+            await handle.decode(plain_wav(tone(0.1)))
+        with trio.fail_after(60):
+            audio = await decoded_at_last(handle, plain_wav(tone(1.0)))
+        assert len(audio.samples) == 16_000
+    assert not os.listdir(tmp_path)

@@ -27,7 +27,7 @@ from sensorium.protocols.messages import (
     TextGenerated,
 )
 from sensorium.protocols.statistics import EngineStatistics
-from trio.testing import memory_stream_pair
+from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 PAIRS = ((1, -1.0), (2, -2.0))
 LONG = TextGenerated(
@@ -133,3 +133,19 @@ async def test_what_had_come_of_a_picture_is_dropped_where_the_call_failed_meanw
             with pytest.raises(OverloadedError):
                 await call.answer(messages.Accepted)
         await until_begun(readers, begun=False)
+
+
+async def test_a_server_that_is_stopped_for_hours_finds_a_bounded_number_of_states(
+    autojump_clock: MockClock,
+) -> None:
+    ours, theirs = lockstep_stream_pair()
+    server = EngineServer([cast("Engine", Engines())], theirs)
+    num_bytes = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run, messages.Opened(()))
+        await trio.sleep(3600)
+        with trio.move_on_after(0.1):  # which no further state is made within
+            while True:
+                num_bytes += len(await ours.receive_some(1 << 20))
+        nursery.cancel_scope.cancel()
+    assert num_bytes < 2 << 20

@@ -186,6 +186,29 @@ async def test_quick_live_audio_is_no_flood() -> None:
         assert (len(frames), code) == (1500, 1000)
 
 
+async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_in_turn = [0]
+
+    async def listen(
+        echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] == "websocket.receive":
+            num_in_turn[-1] += 1
+        echo.left.set()
+
+    monkeypatch.setattr(Echo, "_talk", listen)
+    async with serving() as server, connected(server.port) as peer, trio.open_nursery() as nursery:
+        await peer.upgrade()
+        nursery.start_soon(peer.send, frame(BINARY, b"xy") * 1000 + close())
+        while not server.app.left.is_set():
+            num_in_turn.append(0)
+            await trio.lowlevel.checkpoint()
+    assert sum(num_in_turn) == 1000
+    assert max(num_in_turn) < 40, "a thousand are in one read"
+
+
 async def _talk_on(
     echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
 ) -> None:
