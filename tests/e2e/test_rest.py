@@ -55,6 +55,10 @@ def test_openai_transcribes_a_file(server: Server, lights: bytes) -> None:
     assert answer.usage is not None
     assert answer.usage.type == "tokens"
     assert answer.usage.output_tokens > 0
+    details = answer.usage.input_token_details
+    assert details is not None, "LiteLLM's proxy answers 500 without"
+    assert (details.audio_tokens or 0) + (details.text_tokens or 0) == answer.usage.input_tokens
+    assert min(details.audio_tokens or 0, details.text_tokens or 0) > 0
 
 
 def test_openai_async_client_under_asyncio(server: Server, lights: bytes) -> None:

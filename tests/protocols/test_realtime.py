@@ -92,7 +92,13 @@ from sensorium.protocols.realtime_video import (
     InputImageBufferEvicted,
 )
 from sensorium.protocols.transcript import Word
-from sensorium.protocols.transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
+from sensorium.protocols.transcript_view import (
+    DetectedLanguage,
+    DurationUsage,
+    InputTokenDetails,
+    LogProb,
+    TokenUsage,
+)
 from support.dialogs import Dialog
 
 ITEM = Message(id="item_1", role="user", content=[InputAudioContent()])
@@ -164,7 +170,7 @@ EVENTS: list[ServerEvent] = [
         **IDS,
         item_id="item_1",
         transcript="",
-        usage=TokenUsage(1, 2, 3),
+        usage=TokenUsage(1, 2, 3, InputTokenDetails(1, 0)),
         languages=[DetectedLanguage("en")],
         logprobs=[LogProb("a", [97], -0.5)],
         words=[Word("a", 0.0, 0.5)],
