@@ -35,8 +35,6 @@ from sensorium.protocols.realtime import (
     SessionUpdated,
 )
 from sensorium.protocols.realtime_dialogue import (
-    ConversationCreated,
-    ConversationInfo,
     ConversationItemDeleted,
     ConversationItemRetrieved,
     ConversationItemTruncated,
@@ -201,7 +199,6 @@ EVENTS: list[ServerEvent] = [
     ResponseFunctionCallArgumentsDone(
         **IDS, response_id="resp_1", item_id="item_3", call_id="call_1", name="now", arguments="{}"
     ),
-    ConversationCreated(**IDS, conversation=ConversationInfo("conv_1")),
     ConversationItemRetrieved(**IDS, item=ANSWER),
     ConversationItemDeleted(**IDS, item_id="item_1"),
     ConversationItemTruncated(**IDS, item_id="item_1", content_index=0, audio_end_ms=0, text_end=3),

@@ -13,12 +13,11 @@ TOO_LONG = BadRequestError("too long", code="context_length_exceeded")
 
 def test_a_session_greets_with_what_it_is() -> None:
     talk = Talk()
-    created, conversation = talk.sent
+    (created,) = talk.sent  # Open WebUI hangs up if the answer to its update is not the very next event
     assert created["type"] == "session.created"
     assert (created["session"]["type"], created["session"]["model"]) == ("realtime", "seer")
     heard = created["session"]["audio"]["input"]["transcription"]
     assert heard == {"model": "small", "language": None, "prompt": None}, "Pipecat reads no other fields"
-    assert conversation["type"] == "conversation.created"
 
 
 def test_who_asks_for_spoken_answers_gets_text_and_the_rest_of_the_update() -> None:
