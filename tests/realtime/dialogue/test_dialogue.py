@@ -360,7 +360,9 @@ def test_a_session_that_does_not_listen_says_so() -> None:
     talk.perform(effects)
     assert talk.error()["code"] == "audio_not_served"
     talk.update({"transcription": {"model": "small"}})
-    assert talk.error()["code"] == "model_not_found"
+    refused = talk.error()
+    assert refused["code"] == "model_not_found"
+    assert refused["message"].endswith("served here: none that transcribes")
     talk.add(said("hello"))
     talk.respond()
     talk.reply("hi")
