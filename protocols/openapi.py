@@ -257,6 +257,7 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
             "description": "Audio and vision stream in, text streams out. Live sessions are a WebSocket at "
             "`/v1/realtime`. Every answer has an `X-Request-Id`.",
         },
+        "servers": [{"url": "."}],  # beside this document, also below a path that a proxy takes off
         "paths": {
             path: _parameters(path) | {each.method: _operation(path, each, needs_key) for each in operations}
             for path, operations in served.items()

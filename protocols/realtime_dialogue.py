@@ -6,7 +6,7 @@ responses `protocols/realtime_responses.py`. What happens is `realtime/dialogue/
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -55,19 +55,6 @@ class ConversationItemTruncate(SentEvent, frozen=True, tag="conversation.item.tr
 # --- from the server -----------------------------------------------------------------------------------
 
 
-class ConversationInfo(Struct, frozen=True):
-    """The one conversation of a session."""
-
-    id: str
-    object: Literal["realtime.conversation"] = "realtime.conversation"
-
-
-class ConversationCreated(NumberedEvent, frozen=True, kw_only=True, tag="conversation.created"):
-    """Second event of a session that answers."""
-
-    conversation: ConversationInfo
-
-
 class ConversationItemRetrieved(NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.retrieved"):
     """An item as it is."""
 
@@ -99,9 +86,5 @@ DialogueClientEvent = (
     ConversationItemCreate | ConversationItemRetrieve | ConversationItemDelete | ConversationItemTruncate
 )
 DialogueEvent = (
-    ConversationCreated
-    | ConversationItemRetrieved
-    | ConversationItemDeleted
-    | ConversationItemTruncated
-    | ConversationTruncated
+    ConversationItemRetrieved | ConversationItemDeleted | ConversationItemTruncated | ConversationTruncated
 )

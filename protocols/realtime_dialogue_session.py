@@ -22,7 +22,8 @@ Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Modality = Literal["text"]
 """What answers have."""
 AskedModality = Literal["text", "audio"]
-"""What may be asked for; `realtime/dialogue/settings.py` decides about `audio`."""
+"""What may be asked for. Frameworks ask for speech beside all else that a session needs, so that a refusal
+would cost them that; they get text, as what is in force says."""
 
 
 class TokenLimits(Struct, frozen=True, forbid_unknown_fields=True):

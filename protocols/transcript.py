@@ -165,6 +165,8 @@ class Transcript(msgspec.Struct, frozen=True):
     """Filled where `TranscriptionOptions.needs_tokens`, and in a live turn."""
     channels: tuple[Transcript, ...] = ()
     """Of each channel for itself, where that is asked for; all else is of all of them together."""
+    num_audio_tokens: int = 0
+    """Those of `num_input_tokens` that are no prompt."""
 
 
 def num_letters(text: str) -> int:

@@ -5,9 +5,16 @@ Used by `protocols/rest.py` and `protocols/realtime.py`, which are the bodies ar
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .transcript import Transcript
+
+
+class InputTokenDetails(Struct, frozen=True):
+    """Tokens of the input, by what they stand for."""
+
+    audio_tokens: int
+    text_tokens: int
 
 
 class TokenUsage(Struct, frozen=True, tag_field="type", tag="tokens"):
@@ -16,6 +23,8 @@ class TokenUsage(Struct, frozen=True, tag_field="type", tag="tokens"):
     input_tokens: int
     output_tokens: int
     total_tokens: int
+    input_token_details: InputTokenDetails | UnsetType = UNSET
+    """Ours are told always: clients are written for OpenAI's, which are (LiteLLM's fails without them)."""
 
 
 class DurationUsage(Struct, frozen=True, tag_field="type", tag="duration"):
@@ -41,7 +50,8 @@ class LogProb(Struct, frozen=True):
 def token_usage(transcript: Transcript) -> TokenUsage:
     """Tokens read and written for a transcript."""
     read, written = transcript.num_input_tokens, transcript.num_output_tokens
-    return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
+    heard = transcript.num_audio_tokens
+    return TokenUsage(read, written, read + written, InputTokenDetails(heard, read - heard))
 
 
 def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:

@@ -96,6 +96,6 @@ def check_unserved(request: Struct, fields: Mapping[str, tuple[str, ...]] = _FIE
         reason = "is not served"
         if allowed:
             reason = f"is not served here, but as {allowed[0]}"
-        elif name.startswith("guided_"):
+        elif name.startswith("guided_") and name != "guided_decoding_backend":
             reason = f"is not served; use `structured_outputs.{name.removeprefix('guided_')}`"
         raise unsupported(name, reason)

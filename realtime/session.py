@@ -119,8 +119,6 @@ class Session:
         if self.resume_token is not None:
             view = msgspec.structs.replace(view, resume_token=self.resume_token)
         self._outgoing.send(SessionCreated(session=view, id=self.id, created=created))
-        if self.dialogue is not None:
-            self.dialogue.open()
         return self._outgoing.take()
 
     def admit(self, num_bytes: int, *, event_id: str | None = None) -> list[Effect] | None:

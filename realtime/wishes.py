@@ -44,7 +44,9 @@ def served_model(
     for served in config.models:
         if name in (served.name, *served.aliases):
             return served
-    raise BadRequestError(f"the model {name[:60]!r} is not served", code="model_not_found", param=where)
+    known = ", ".join(served.name for served in config.models) or "none that transcribes"
+    problem = f"the model {name[:60]!r} is not served; served here: {known}"
+    raise BadRequestError(problem, code="model_not_found", param=where)
 
 
 def wished_options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:

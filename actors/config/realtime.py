@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from ...protocols.realtime_session import Delay
 from .checks import MIB, check, check_word
@@ -41,8 +41,6 @@ class RealtimeConfig:
         Events that may wait for a slow reader before its session is closed.
     outbox_mib
         The same bound in MiB.
-    audio_as_text
-        Whether sessions that ask for spoken answers (output_modalities audio) get text, or are refused that.
     """
 
     max_sessions: int = 64
@@ -57,7 +55,6 @@ class RealtimeConfig:
     max_detached: int = 32
     outbox_events: int = 2048
     outbox_mib: float = 4.0
-    audio_as_text: Literal["on", "off"] = "off"
 
     def __post_init__(self) -> None:
         check("max_sessions", self.max_sessions, 1)
@@ -72,7 +69,6 @@ class RealtimeConfig:
         check("max_detached", self.max_detached, 1)
         check("outbox_events", self.outbox_events, 8)
         check("outbox_mib", self.outbox_mib, 0.01)
-        check_word("audio_as_text", self.audio_as_text, ("on", "off"))
 
     @property
     def max_append_bytes(self) -> int:

@@ -16,13 +16,12 @@ _LIVE_FPS: Final = 2.0
 """Frames of a second for a model that does not say how many it looks at."""
 
 
-def dialogue_config(answers: TextModel, aliases: tuple[str, ...], *, audio_as_text: bool) -> DialogueConfig:
+def dialogue_config(answers: TextModel, aliases: tuple[str, ...]) -> DialogueConfig:
     """Of sessions that `answers` answers in, which has these names, too."""
     builder = answers.prompter.builder
     return DialogueConfig(
         model=answers.name,
         aliases=aliases,
-        audio_as_text=audio_as_text,
         kinds=builder.media.kinds,
         calls_tools=builder.answers.tools is not None,
         max_context=builder.info.max_context,

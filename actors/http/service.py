@@ -252,8 +252,7 @@ class Service:
         transcriber = "" if answers is not None else self.transcribing_model(model).name
         if answers is not None:
             transcriber = next(iter(self.transcribing), "")
-            names, is_on = self.aliases_of(answers.name), limits.audio_as_text == "on"
-            dialogue = dialogue_config(answers, names, audio_as_text=is_on)
+            dialogue = dialogue_config(answers, self.aliases_of(answers.name))
             if isinstance(initial, DialoguePatch):
                 dialogue = msgspec.structs.replace(dialogue, initial=initial)
         if isinstance(initial, DialoguePatch):

@@ -61,6 +61,7 @@ def together(channels: Sequence[Transcript]) -> Transcript:
             )
         ),
         num_input_tokens=sum(channel.num_input_tokens for channel in channels),
+        num_audio_tokens=sum(channel.num_audio_tokens for channel in channels),
         num_output_tokens=sum(channel.num_output_tokens for channel in channels),
         avg_logprob=sum(mean * count for mean, count in logprobs) / num_tokens if num_tokens else None,
         no_speech_prob=min(channel.no_speech_prob for channel in channels),

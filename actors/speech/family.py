@@ -106,6 +106,8 @@ class RangeAnswer:
     """At which it was drawn."""
     no_speech_prob: float = 1.0
     num_input_tokens: int = 0
+    num_audio_tokens: int = 0
+    """Of the input."""
     num_output_tokens: int = 0
     is_provisional: bool = False
     """The question was one that may grow, and the same range would be answered otherwise when it does not."""

@@ -182,6 +182,7 @@ def joined(
         segments=tuple(segment for passage in passages for segment in passage.segments),
         words=tuple(word for passage in passages for word in passage.words),
         num_input_tokens=sum(answer.num_input_tokens for answer in answers),
+        num_audio_tokens=sum(answer.num_audio_tokens for answer in answers),
         num_output_tokens=sum(answer.num_output_tokens for answer in answers),
         avg_logprob=sum(logprobs) / len(logprobs) if logprobs else None,
         no_speech_prob=min((answer.no_speech_prob for answer in answers), default=1.0),

@@ -200,9 +200,7 @@ class Qwen3Asr:
                         if growing.add(part):
                             break
         header = () if language is None else self.text.header(language)
-        answer = self._answer(
-            growing, header, num_prompt=len(prompt.token_ids), has_tokens=options.needs_tokens
-        )
+        answer = self._answer(growing, header, prompt, has_tokens=options.needs_tokens)
         return replace(answer, temperature=options.temperature)
 
     async def times(
@@ -226,7 +224,7 @@ class Qwen3Asr:
         )
 
     def _answer(
-        self, growing: _Growing, header: tuple[int, ...], *, num_prompt: int, has_tokens: bool
+        self, growing: _Growing, header: tuple[int, ...], prompt: Qwen3AsrPrompt, *, has_tokens: bool
     ) -> RangeAnswer:
         parsed = parse_answer(growing.raw, has_header=growing.has_header)
         num_header = self.text.num_header(growing.token_ids) if growing.has_header else 0
@@ -243,7 +241,8 @@ class Qwen3Asr:
             logprobs=logprobs if text else (),
             tokens=tuple(self._token_logprobs(text_ids, logprobs)) if has_tokens and text else (),
             no_speech_prob=0.0 if text else 1.0,
-            num_input_tokens=num_prompt,
+            num_input_tokens=len(prompt.token_ids),
+            num_audio_tokens=sum(span.num_tokens for span in prompt.spans),
             num_output_tokens=len(growing.token_ids),
         )
 

@@ -117,7 +117,8 @@ class Whisper:
 
     def silence(self, num_samples: int) -> RangeAnswer:
         """No text; its time counts as input."""
-        return RangeAnswer(num_input_tokens=self._num_positions(num_samples))
+        num_positions = self._num_positions(num_samples)
+        return RangeAnswer(num_input_tokens=num_positions, num_audio_tokens=num_positions)
 
     async def language(
         self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
@@ -213,6 +214,7 @@ class Whisper:
         avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
             token_ids = logprobs = ()
+        num_positions = self._num_positions(request.num_samples)
         said = RangeAnswer(
             text=cut_loops(self.text.decode(token_ids)).strip(),
             token_ids=token_ids,
@@ -222,7 +224,8 @@ class Whisper:
             else (),
             temperature=options.temperature,
             no_speech_prob=no_speech_prob,
-            num_input_tokens=self._num_positions(request.num_samples) + len(asked.prompt_token_ids),
+            num_input_tokens=num_positions + len(asked.prompt_token_ids),
+            num_audio_tokens=num_positions,
             num_output_tokens=len(token_ids),
             is_provisional=request.may_grow and is_greedy and may_end_early(answer),
         )

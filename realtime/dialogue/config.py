@@ -35,8 +35,6 @@ class DialogueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Other names that mean it."""
     kinds: frozenset[MediaKind] = frozenset()
     """Media that the model takes."""
-    audio_as_text: bool = False
-    """Who asks for spoken answers gets text, instead of a refusal."""
     calls_tools: bool = False
     """The model has a way to call tools."""
     initial: DialoguePatch = DialoguePatch()

@@ -35,8 +35,6 @@ from ...protocols.realtime import (
     ServerEvent,
 )
 from ...protocols.realtime_dialogue import (
-    ConversationCreated,
-    ConversationInfo,
     DialogueClientEvent,
 )
 from ...protocols.realtime_responses import EndReason, ResponseCancel, ResponseCreate
@@ -123,10 +121,6 @@ class Dialogue:
         self.video.seal()
         self._editor.make_room()
         return self.items.last_id
-
-    def open(self) -> None:
-        """Greet the client."""
-        self._outgoing.send(ConversationCreated(conversation=ConversationInfo(self._id)))
 
     def wish(self, event: DialogueWish, audio_format: InputFormat, *, now: float) -> None:
         """What the client asked for. Raises ClientError and changes nothing."""

@@ -98,10 +98,6 @@ def _answers(
     config: DialogueConfig,
     param: str,
 ) -> AnswerSettings:
-    modalities = patch.output_modalities or []
-    if "audio" in modalities and not config.audio_as_text:
-        where = f"{param}.output_modalities[{modalities.index('audio')}]"
-        raise BadRequestError(f"`{where}`: answers are text here; allowed: text", param=where)
     tools = merge_tools(
         current.tools,
         default.tools,

@@ -24,8 +24,11 @@ def transcribe(server: Server, audio: bytes, **fields: object) -> httpx.Response
 
 
 def test_files_in_every_format(text_server: Server, lights: bytes) -> None:
-    text = transcribe(text_server, lights).json()["text"]
+    answer = transcribe(text_server, lights).json()
+    text, usage = answer["text"], answer["usage"]
     assert text
+    assert sum(usage["input_token_details"].values()) == usage["input_tokens"]
+    assert usage["input_token_details"]["audio_tokens"] > 0
     assert transcribe(text_server, lights, response_format="text").text == text + "\n"
     verbose = transcribe(text_server, lights, response_format="verbose_json").json()
     assert verbose["text"] == text

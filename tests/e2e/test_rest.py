@@ -55,6 +55,8 @@ def test_openai_transcribes_a_file(server: Server, lights: bytes) -> None:
     assert answer.usage is not None
     assert answer.usage.type == "tokens"
     assert answer.usage.output_tokens > 0
+    details = json.loads(answer.to_json())["usage"]["input_token_details"]  # LiteLLM's proxy needs them
+    assert sum(details.values()) == answer.usage.input_tokens > details["audio_tokens"] > 0
 
 
 def test_openai_async_client_under_asyncio(server: Server, lights: bytes) -> None:

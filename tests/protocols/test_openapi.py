@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from sensorium.protocols.message_request import parse_message
@@ -34,6 +35,12 @@ def test_references_resolve_and_nothing_is_left_over() -> None:
     assert referred == set(WHOLE["components"]["schemas"])
     names = list(values(WHOLE["paths"], "operationId"))
     assert len(names) == len(set(names)) == sum(map(len, OPERATIONS.values()))
+
+
+def test_addresses_are_beside_the_document_also_below_a_path_that_a_proxy_takes_off() -> None:
+    (server,) = WHOLE["servers"]
+    for base in ("https://a.example/", "https://a.example/speech/"):
+        assert urljoin(f"{base}openapi.json", server["url"]) == base
 
 
 def test_each_operation_says_its_errors_and_whether_it_needs_a_key() -> None:

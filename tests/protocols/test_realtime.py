@@ -35,8 +35,6 @@ from sensorium.protocols.realtime import (
     SessionUpdated,
 )
 from sensorium.protocols.realtime_dialogue import (
-    ConversationCreated,
-    ConversationInfo,
     ConversationItemDeleted,
     ConversationItemRetrieved,
     ConversationItemTruncated,
@@ -92,7 +90,13 @@ from sensorium.protocols.realtime_video import (
     InputImageBufferEvicted,
 )
 from sensorium.protocols.transcript import Word
-from sensorium.protocols.transcript_view import DetectedLanguage, DurationUsage, LogProb, TokenUsage
+from sensorium.protocols.transcript_view import (
+    DetectedLanguage,
+    DurationUsage,
+    InputTokenDetails,
+    LogProb,
+    TokenUsage,
+)
 from support.dialogs import Dialog
 
 ITEM = Message(id="item_1", role="user", content=[InputAudioContent()])
@@ -164,7 +168,7 @@ EVENTS: list[ServerEvent] = [
         **IDS,
         item_id="item_1",
         transcript="",
-        usage=TokenUsage(1, 2, 3),
+        usage=TokenUsage(1, 2, 3, InputTokenDetails(1, 0)),
         languages=[DetectedLanguage("en")],
         logprobs=[LogProb("a", [97], -0.5)],
         words=[Word("a", 0.0, 0.5)],
@@ -195,7 +199,6 @@ EVENTS: list[ServerEvent] = [
     ResponseFunctionCallArgumentsDone(
         **IDS, response_id="resp_1", item_id="item_3", call_id="call_1", name="now", arguments="{}"
     ),
-    ConversationCreated(**IDS, conversation=ConversationInfo("conv_1")),
     ConversationItemRetrieved(**IDS, item=ANSWER),
     ConversationItemDeleted(**IDS, item_id="item_1"),
     ConversationItemTruncated(**IDS, item_id="item_1", content_index=0, audio_end_ms=0, text_end=3),

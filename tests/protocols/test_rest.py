@@ -35,6 +35,7 @@ TRANSCRIPT = Transcript(
     num_input_tokens=75,
     num_output_tokens=4,
     tokens=(TokenLogProb("Küche", "Küche".encode(), -0.25),),
+    num_audio_tokens=70,
 )
 
 
@@ -53,7 +54,8 @@ def test_json() -> None:
     assert parsed.text == "Küche an."
     assert not parsed.model_extra
     assert json.loads(body)["usage"] == {
-        "type": "tokens", "input_tokens": 75, "output_tokens": 4, "total_tokens": 79
+        "type": "tokens", "input_tokens": 75, "output_tokens": 4, "total_tokens": 79,
+        "input_token_details": {"audio_tokens": 70, "text_tokens": 5},
     }  # fmt: skip
     assert "logprobs" not in json.loads(render("json")[1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from sensorium.protocols.completions import CompletionRequest, parse_completion
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.message_request import MessageRequest, parse_message
 from sensorium.protocols.responses import ResponsesRequest, parse_response
+from sensorium.protocols.structured import StructuredOutputs
 from sensorium.protocols.tokenize import parse_detokenize, parse_tokenize
 from sensorium.protocols.unserved import DONE_ANYWAY, MARKS, Unserved
 
@@ -173,6 +175,14 @@ def test_what_another_api_has_or_another_server_runs_is_refused_by_name(
     param, code = refusal(route, **{name.partition("[")[0]: value})
     assert param == name
     assert code in ("unsupported_parameter", "unknown_parameter")
+
+
+@pytest.mark.parametrize("name", [each for each in Unserved.__struct_fields__ if each.startswith("guided_")])
+def test_a_refusal_names_only_fields_that_there_are(name: str) -> None:
+    with pytest.raises(BadRequestError, match=name) as caught:
+        parse_chat(json.dumps({"messages": MESSAGES, name: "x"}).encode())
+    named = re.findall(r"structured_outputs\.(\w+)", str(caught.value))
+    assert set(named) <= set(StructuredOutputs.__struct_fields__)
 
 
 def test_the_table_has_no_field_that_is_none() -> None:

@@ -38,7 +38,9 @@ def test_a_turn_from_speech_to_completed() -> None:
     assert stopped["audio_end_ms"] == 1024 + 1280 + 200
     (completed,) = dialog.of("completed")
     assert completed["transcript"] == dialog.text("item_1") == "turn on the light."
-    assert completed["usage"] == {"type": "tokens", "input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+    usage = completed["usage"]
+    assert usage.pop("input_token_details") == {"audio_tokens": 6, "text_tokens": 1}
+    assert usage == {"type": "tokens", "input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
     assert completed["languages"] == [{"code": "en"}]
     assert {event["item_id"] for event in (started, stopped, completed)} == {"item_1"}
     assert dialog.session.conversation.num_tracked == 0

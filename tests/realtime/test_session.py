@@ -253,6 +253,7 @@ def test_a_refused_update_changes_nothing() -> None:
     (event,) = dialog.read()
     assert event["error"]["code"] == "model_not_found"
     assert event["error"]["param"] == "session.audio.input.transcription.model"
+    assert event["error"]["message"].endswith("served here: small, other")
     assert dialog.session.settings == before
 
 

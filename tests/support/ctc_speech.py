@@ -91,6 +91,7 @@ class CtcSpeech:
             logprobs=answer.logprobs,
             no_speech_prob=0.0,
             num_input_tokens=self._info.attended_tokens,
+            num_audio_tokens=self._info.attended_tokens,
             num_output_tokens=len(answer.token_ids),
         )
 

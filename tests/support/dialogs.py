@@ -66,7 +66,9 @@ def config(**changes: object) -> SessionConfig:
 
 def said(text: str, *, language: str = "en") -> Transcript:
     """A hypothesis with nothing but text."""
-    return Transcript(text=text, language=language, duration=1.0, num_input_tokens=7, num_output_tokens=3)
+    return Transcript(
+        text, language, duration=1.0, num_input_tokens=7, num_output_tokens=3, num_audio_tokens=6
+    )
 
 
 class Dialog:

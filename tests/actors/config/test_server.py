@@ -107,10 +107,6 @@ from sensorium.engine.models.memory import MemorySize
             lambda: RealtimeConfig(release_delay="none"),  # type: ignore[arg-type]
             "--release-delay is 'none'; allowed: minimal, low, medium, high, xhigh",
         ),
-        (
-            lambda: RealtimeConfig(audio_as_text="yes"),  # type: ignore[arg-type]
-            "--audio-as-text is 'yes'; allowed: on, off",
-        ),
         (lambda: ServerConfig(models=()), "no model named; allowed: at least one"),
         (
             lambda: ServerConfig(models=("a", "b"), served_model_names=("x",)),

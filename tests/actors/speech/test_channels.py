@@ -52,7 +52,20 @@ def transcript(
         Segment(number, 0, start, end, text, (), 0.0, 0.0, 1.0, 0.0, language, channel)
         for number, (start, end, text) in enumerate(segments)
     ]
-    return Transcript("", language, 9.0, (language,), 0.7, tuple(listed), (), 10, tokens, mean, 0.1 * tokens)
+    return Transcript(
+        "",
+        language,
+        9.0,
+        (language,),
+        0.7,
+        tuple(listed),
+        (),
+        10,
+        tokens,
+        mean,
+        0.1 * tokens,
+        num_audio_tokens=8,
+    )
 
 
 def test_figures_are_of_all_channels_and_the_language_of_who_speaks_most() -> None:
@@ -66,7 +79,7 @@ def test_figures_are_of_all_channels_and_the_language_of_who_speaks_most() -> No
     )
     assert (heard.language, heard.languages, heard.language_probability) == ("zh", ("zh", "de"), 0.7)
     assert heard.text == "Ja. 你好。再见。"
-    assert (heard.num_input_tokens, heard.num_output_tokens) == (20, 4)
+    assert (heard.num_input_tokens, heard.num_audio_tokens, heard.num_output_tokens) == (20, 16, 4)
     assert heard.avg_logprob == pytest.approx(-0.4)
     assert heard.no_speech_prob == pytest.approx(0.1)
     nobody = together([silent, silent])

@@ -13,17 +13,16 @@ TOO_LONG = BadRequestError("too long", code="context_length_exceeded")
 
 def test_a_session_greets_with_what_it_is() -> None:
     talk = Talk()
-    created, conversation = talk.sent
+    (created,) = talk.sent  # Open WebUI hangs up if the answer to its update is not the very next event
     assert created["type"] == "session.created"
     assert (created["session"]["type"], created["session"]["model"]) == ("realtime", "seer")
     heard = created["session"]["audio"]["input"]["transcription"]
     assert heard == {"model": "small", "language": None, "prompt": None}, "Pipecat reads no other fields"
-    assert conversation["type"] == "conversation.created"
 
 
-def test_spoken_answers_are_text_where_the_operator_says_so() -> None:
+def test_who_asks_for_spoken_answers_gets_text_and_the_rest_of_the_update() -> None:
     asked = {"output_modalities": ["audio"], "instructions": "Be brief."}
-    talk = Talk(dialogue={"audio_as_text": True})
+    talk = Talk()
     talk.client({"type": "session.update", "session": {"type": "realtime", **asked}})
     updated = talk.sent[-1]["session"]
     assert (updated["output_modalities"], updated["instructions"]) == (["text"], "Be brief.")
@@ -279,11 +278,6 @@ def test_truncating_an_answer() -> None:
         ({"type": "response.cancel"}, "response_cancel_not_active", "response_id"),
         ({"type": "response.cancel", "response_id": "x"}, "response_cancel_not_active", "response_id"),
         (
-            {"type": "response.create", "response": {"output_modalities": ["audio"]}},
-            "invalid_value",
-            "response.output_modalities[0]",
-        ),
-        (
             {"type": "response.create", "response": {"tools": [{"type": "function"}]}},
             "unsupported_parameter",
             "response.tools",
@@ -366,7 +360,9 @@ def test_a_session_that_does_not_listen_says_so() -> None:
     talk.perform(effects)
     assert talk.error()["code"] == "audio_not_served"
     talk.update({"transcription": {"model": "small"}})
-    assert talk.error()["code"] == "model_not_found"
+    refused = talk.error()
+    assert refused["code"] == "model_not_found"
+    assert refused["message"].endswith("served here: none that transcribes")
     talk.add(said("hello"))
     talk.respond()
     talk.reply("hi")
