@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
@@ -164,12 +165,8 @@ def _is_whole(kind: object) -> bool:
 
 def _tell_unknown() -> None:
     """Say which variables are nobody's: one of them may have been meant to ask for a key."""
-    known = {
-        "SENSORIUM_CONFIG",
-        *_OF_CLIENTS,
-        *(f"SENSORIUM_{each.upper()}" for each in _known_options()["serve"]),
-    }
-    for name in sorted(os.environ.keys() - known):
+    own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
+    for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
             print(f"sensorium: {name} is no option; it is ignored", file=sys.stderr)
 
@@ -272,29 +269,32 @@ def serve(
 
 def _serve(config: ServerConfig) -> None:
     configure(config.logs)
-    # Imported late: the other commands, and a wrong option, need no torch.
-    from .server import serve as serve_forever
+    # Imported late: the other commands, and a wrong option, need none of it.
+    from .remote.process import engine_process
 
-    if config.process.engine_process == "off":
-        from . import models  # noqa: F401 (torch, too: while the loop imports it no signal would be heard)
+    process = engine_process(config) if config.process.engine_process == "on" else None
+    with nullcontext() if process is None else process.begun():
+        from .server import serve as serve_forever  # takes a second, in which the models' process loads
 
-    async def run_until_signal() -> None:
-        ready, stop = trio.Event(), trio.Event()
+        if process is None:
+            from . import models  # noqa: F401 (torch, too: while the loop imports it no signal would be heard)
 
-        def announce(url: str) -> None:
-            # What the models brought stays. Looking through it at each full collection holds the loop for
-            # tens of milliseconds.
-            gc.collect()
-            gc.freeze()
-            print(f"listening on {url}", flush=True)
-            ready.set()
+        async def run_until_signal() -> None:
+            ready, stop = trio.Event(), trio.Event()
 
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
-            await serve_forever(config, stop=stop, on_ready=announce)
-            nursery.cancel_scope.cancel()
+            def announce(url: str) -> None:
+                # What models brought stays; a full collection that looks through it holds the loop for long.
+                gc.collect()
+                gc.freeze()
+                print(f"listening on {url}", flush=True)
+                ready.set()
 
-    trio.run(run_until_signal)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
+                await serve_forever(config, stop=stop, on_ready=announce, process=process)
+                nursery.cancel_scope.cancel()
+
+        trio.run(run_until_signal)
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))

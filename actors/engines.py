@@ -24,8 +24,8 @@ from .engine.client import EngineClient
 from .kernel.nursery import first_error
 from .loaded import LoadedModel, loaded_model
 from .remote.client import RemoteEngine
-from .remote.orders import ModelOrder, Orders
-from .remote.process import EngineProcess
+from .remote.orders import orders_of
+from .remote.process import EngineProcess, engine_process
 
 if TYPE_CHECKING:
     from .engine.engine import Engine
@@ -58,9 +58,7 @@ class Engines:
     async def _start_apart(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        self.process = process = EngineProcess(
-            _orders(self.config), silence_s=self.config.process.engine_silence_s
-        )
+        self.process = process = self.process or engine_process(self.config)
         await actors.start(process.run)
         assert process.opened is not None, "it has started"
         loaded: list[LoadedModel[EngineClient]] = []
@@ -82,7 +80,7 @@ class Engines:
     ) -> Sequence[LoadedModel[EngineClient]]:
         from .models import open_next
 
-        orders = _orders(self.config)
+        orders = orders_of(self.config)
         opened: list[OpenedModel] = []
         for order in orders.models:
             started = time.monotonic()
@@ -112,12 +110,3 @@ class Engines:
             logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
             self.lost = error
             self.stop()
-
-
-def _orders(config: ServerConfig) -> Orders:
-    models = zip(config.public_names, config.models, strict=True)
-    return Orders(
-        tuple(ModelOrder(name, model, config.engine_of(name)) for name, model in models),
-        max_pixels=config.files.max_image_pixels,
-        logs=config.logs,
-    )

@@ -41,6 +41,7 @@ from .loaded import LoadedModel
 from .media.actor import MediaActor, MediaConfig
 from .media.budget import MediaBudget
 from .media.cache import MediaCache
+from .remote.process import EngineProcess
 from .telemetry.collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .telemetry.metrics import Metrics
 from .text.addresses import AddressBook
@@ -66,16 +67,17 @@ async def serve(
     *,
     stop: trio.Event,
     on_ready: Callable[[str], None] = lambda _: None,
+    process: EngineProcess | None = None,
     task_status: trio.TaskStatus[Service] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. Raises ConfigError, AddressError and
-    ModelLoadError before that, and DeviceLostError, after draining, when a device does nothing more for this
-    process. Cancelling ends everything at once.
+    `on_ready` gets the base URL when every model can take work. `process` is the models', where somebody
+    began it already. Raises ConfigError, AddressError and ModelLoadError before that, and DeviceLostError,
+    after draining, when a device does nothing more for this process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    engines = Engines(config, stop.set)
+    engines = Engines(config, stop.set, process=process)
     listen, keys = config.listen, ApiKeys(config.listen)
     limits = connection_limits(
         listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ..config.engine import EngineConfig
+from ..config.server import ServerConfig
 from ..telemetry.logs import LogConfig
 
 _SIZE: Final = struct.Struct("!I")
@@ -33,6 +34,16 @@ class Orders(msgspec.Struct, frozen=True):
     max_pixels: int
     """Of the largest image that will come; 0: what a model itself allows."""
     logs: LogConfig
+
+
+def orders_of(config: ServerConfig) -> Orders:
+    """What a server of such a configuration asks for."""
+    models = zip(config.public_names, config.models, strict=True)
+    return Orders(
+        tuple(ModelOrder(name, model, config.engine_of(name)) for name, model in models),
+        max_pixels=config.files.max_image_pixels,
+        logs=config.logs,
+    )
 
 
 def written(orders: Orders) -> bytes:

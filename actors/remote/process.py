@@ -12,19 +12,21 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
 
 from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
+from ..config.server import ServerConfig
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
 from . import messages
 from .client import RemoteEngine
 from .line import Line
 from .link import LinkLostError
 from .messages import Message
-from .orders import Orders, written
+from .orders import Orders, orders_of, written
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class EngineProcess:
         self._silence_s = silence_s
         self._command = command
         self._supervisor = Supervisor("engines", self._start, policy=policy)
+        self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.engines = tuple(
             RemoteEngine(order.name, index, self._down) for index, order in enumerate(orders.models)
@@ -69,6 +72,22 @@ class EngineProcess:
     def num_restarts(self) -> int:
         """Times it was started again."""
         return self._supervisor.num_restarts
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """A context in which it is started already, ahead of `run`, and loads; it ends if nobody ran it.
+
+        For the main thread: where a parent's thread ends, Linux kills the process.
+        """
+        process, ours = self._begun = self._spawn()
+        self._process = process
+        try:
+            yield
+        finally:
+            if self._begun is not None:
+                ours.close()
+                process.kill()
+                process.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep it running until cancelled; `started` once its models are loaded.
@@ -85,16 +104,8 @@ class EngineProcess:
         return (Child("process", self._run_process),)
 
     async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
-        ours, theirs = socket.socketpair()
-        try:
-            for each in (ours, theirs):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-            process = self._process = self._spawn(theirs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        (process, ours), self._begun = self._begun or self._spawn(), None
+        self._process = process
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         try:
             await self._talk(process, stream, task_status)
@@ -104,16 +115,28 @@ class EngineProcess:
             with trio.CancelScope(shield=True):
                 await _ended(process)
 
-    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A process that has its orders, and our end of the pair."""
         names = [order.name for order in self._orders.models]
-        # Not by trio, which starts processes in a thread: where a parent's thread ends, it is killed.
-        return subprocess.Popen(
-            [*self._command, str(theirs.fileno()), *names],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # whatever a library prints is no answer of ours
-            pass_fds=[theirs.fileno()],
-            process_group=0,
-        )
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                for each in (ours, theirs):
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+                # Not by trio, which starts processes in a thread: where a parent's thread ends, it is killed.
+                process = subprocess.Popen(
+                    [*self._command, str(theirs.fileno()), *names],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # whatever a library prints is no answer of ours
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                )
+            with suppress(BrokenPipeError):  # it is gone already, as who talks to it will see
+                ours.sendall(written(self._orders))  # some KiB, which the socket holds until they are read
+        except BaseException:
+            ours.close()
+            raise
+        return process, ours
 
     async def _talk(
         self, process: subprocess.Popen[bytes], stream: trio.SocketStream, task_status: trio.TaskStatus[None]
@@ -121,7 +144,6 @@ class EngineProcess:
         news = _News(self.engines, self._ready(task_status))
         line = news.line = Line(stream, news.take)
         try:
-            await stream.send_all(written(self._orders))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, line, news)
                 await line.run(news.lost)
@@ -148,6 +170,11 @@ class EngineProcess:
             if line.silent_s >= limit_s:
                 raise EngineProcessError(f"the engines' process has said nothing for {limit_s:g} s")
             await trio.sleep(_LOOK_S)
+
+
+def engine_process(config: ServerConfig) -> EngineProcess:
+    """That of a server's models, not started yet."""
+    return EngineProcess(orders_of(config), silence_s=config.process.engine_silence_s)
 
 
 class _News:

@@ -41,3 +41,23 @@ def test_nothing_but_what_runs_models_loads_torch() -> None:
     folder = CHECKPOINTS / "tiny-qwen3-asr"
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+BEGUN_FIRST = """
+import sys
+from sensorium.actors import commands
+from sensorium.actors.remote.process import EngineProcess
+
+def begun(process):
+    sys.exit(", ".join({"numpy", "starlette", "sensorium.actors.server"} & sys.modules.keys()) or 0)
+
+EngineProcess.begun = begun
+commands.run(["serve", "tiny-whisper"])
+sys.exit("no process was begun")
+"""
+
+
+def test_models_are_loaded_while_what_faces_clients_is_imported() -> None:
+    """Each takes seconds of a processor, so neither waits for the other."""
+    done = subprocess.run([sys.executable, "-c", BEGUN_FIRST], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

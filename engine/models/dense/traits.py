@@ -8,15 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from transformers import (
-    LlamaConfig,
-    MinistralConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-    SmolLM3Config,
-)
+from transformers import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ..families import entry_of
 
@@ -38,15 +31,14 @@ class Traits(NamedTuple):
 
 QWEN3: Final = Traits(has_head_norms=True, biases="config", windows="layers")
 
-_TRAITS: Final[dict[str, tuple[type[PreTrainedConfig], Traits]]] = {
-    "LlamaForCausalLM": (LlamaConfig, Traits(biases="config", may_have_mlp_bias=True)),
-    "MinistralForCausalLM": (MinistralConfig, Traits(windows="layers")),
-    "MistralForCausalLM": (MistralConfig, Traits(windows="all")),
-    "Qwen2ForCausalLM": (Qwen2Config, Traits(biases="qkv", windows="layers")),
-    "Qwen3ForCausalLM": (Qwen3Config, QWEN3),
-    "SmolLM3ForCausalLM": (
-        SmolLM3Config,
-        Traits(biases="config", may_have_mlp_bias=True, windows="layers", may_skip_rotary=True),
+_TRAITS: Final[dict[str, Traits]] = {
+    "LlamaForCausalLM": Traits(biases="config", may_have_mlp_bias=True),
+    "MinistralForCausalLM": Traits(windows="layers"),
+    "MistralForCausalLM": Traits(windows="all"),
+    "Qwen2ForCausalLM": Traits(biases="qkv", windows="layers"),
+    "Qwen3ForCausalLM": QWEN3,
+    "SmolLM3ForCausalLM": Traits(
+        biases="config", may_have_mlp_bias=True, windows="layers", may_skip_rotary=True
     ),
 }
 
@@ -55,4 +47,5 @@ def architecture_traits(config: Mapping[str, Any]) -> tuple[type[PreTrainedConfi
     """Of a config that the registry gave to this family."""
     entry = entry_of(config)
     assert entry is not None, "the registry knows it"
-    return _TRAITS[entry.architecture]
+    # Each config is imported when asked for: Llama's brings torch's compiler along, which takes seconds.
+    return CONFIG_MAPPING[entry.model_type], _TRAITS[entry.architecture]

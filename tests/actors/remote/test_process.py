@@ -101,6 +101,43 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
     assert not any(map(is_there, (first, second, third)))
 
 
+async def test_one_that_was_begun_is_the_first_that_runs() -> None:
+    process = EngineProcess(orders("fake"), silence_s=600.0, policy=POLICY, command=COMMAND)
+    (engine,) = process.engines
+    with process.begun():
+        begun = process.pid()
+        assert begun is not None
+        async with trio.open_nursery() as nursery:
+            await nursery.start(process.run)
+            assert process.pid() == begun
+            os.kill(begun, signal.SIGKILL)
+            await until(lambda: health(engine) == "restarting")
+            await until(lambda: health(engine) == "ready")
+            assert process.pid() != begun
+            assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+            nursery.cancel_scope.cancel()
+
+
+async def test_one_that_was_begun_does_its_orders_before_anyone_listens() -> None:
+    process = EngineProcess(orders("missing"), silence_s=10, command=COMMAND)
+    with process.begun():
+        begun = process.pid()
+        assert begun is not None
+        await until(lambda: not is_there(begun))
+        reason = pytest.RaisesExc(ModelLoadError, match="missing0: no such folder")
+        with pytest.RaisesGroup(reason, flatten_subgroups=True, allow_unwrapped=True):
+            await process.run()
+
+
+def test_one_that_was_begun_and_never_run_ends() -> None:
+    process = EngineProcess(orders("fake"), silence_s=10, command=COMMAND)
+    with process.begun():
+        begun = process.pid()
+        assert begun is not None
+        assert is_there(begun)
+    assert not is_there(begun)
+
+
 @pytest.mark.parametrize(
     ("command", "kind", "reason"),
     [
