@@ -176,7 +176,7 @@ def test_a_table_of_a_model_is_checked_as_its_option_is(
 def test_tables_say_how_single_models_run_and_the_command_line_goes_first(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text(
-        "max-running = 3\nnum-blocks = 64\n[serve]\nport = 0\nmodels = ['tiny-whisper', 'tiny-qwen3-asr']\n"
+        "port = 0\nmodels = ['tiny-whisper', 'tiny-qwen3-asr']\nmax-running = 3\n[serve]\nnum-blocks = 64\n"
         "[model.tiny-whisper]\nmax-running = 5\nnum_blocks = 70\n"
         "[serve.model.tiny-qwen3-asr]\nnum-blocks = 300\n"
     )
@@ -188,12 +188,3 @@ def test_tables_say_how_single_models_run_and_the_command_line_goes_first(tmp_pa
         "tiny-whisper": 90,
         "tiny-qwen3-asr": 300,
     }
-
-
-def test_models_are_a_key_of_the_configuration_file_too(tmp_path: Path) -> None:
-    file = tmp_path / "server.toml"
-    file.write_text('port = 0\nmodels = ["tiny-whisper"]\napi_key = ["k"]\n')
-    with serving("--config", str(file)) as (_, url):
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        models = httpx.get(f"{url}/v1/models", headers={"Authorization": "Bearer k"}).json()
-        assert [model["id"] for model in models["data"]] == ["tiny-whisper"]

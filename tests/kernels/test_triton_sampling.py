@@ -33,8 +33,7 @@ def test_argmax_of_a_large_vocabulary() -> None:
     assert argmax(x)[1] == 4095
 
 
-@pytest.mark.parametrize("few", [1, 16, 1024])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "few"), [(0, 1), (1, 16), (2, 1024)])
 def test_draws_equal_the_reference(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row wants something else; some tokens are forbidden, many are equally likely; those that are kept
     fit what is gathered, or do not."""

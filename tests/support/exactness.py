@@ -34,7 +34,8 @@ from sensorium.protocols.messages import (
 from support.step_loop import StepLoop
 
 TIE: Final = 1e-4
-NUM_TOKENS: Final = 40
+NUM_TOKENS: Final = 24
+"""Of an answer: behind any prompt they reach into another block."""
 BLOCK_SIZE: Final = 16
 _NUM_STRANGERS: Final = 16
 
@@ -302,7 +303,7 @@ class _Check:
         most = max(self._num_blocks(case) for case in self.cases)
         engine = self._engine(num_blocks=max(most, prompts + 4), chunk=16)
         for _ in range(2):  # they came first, so the cases are preempted
-            engine.submit(Case(self._noise(8), (), ()), num_tokens=60)
+            engine.submit(Case(self._noise(8), (), ()), num_tokens=40)
         request_ids = [self._submit(engine, case) for case in self.cases]
         engine.run()
         self._compare(engine, request_ids, "in chunks, preempted")
@@ -319,7 +320,7 @@ class _Check:
             if is_evicted:
                 self._take_all_blocks(engine)
             request_ids = [
-                self._submit(engine, case, session=str(number), draft=case.expected[:20])
+                self._submit(engine, case, session=str(number), draft=case.expected[:12])
                 for number, case in enumerate(self.cases)
             ]
             engine.run()
@@ -348,7 +349,7 @@ class _Check:
         """Others, of all lengths, half of them sampling."""
         for index in range(number):
             stranger = Case(self._noise(self.rng.randint(1, 40)), (), ())
-            num_tokens = self.rng.randint(4, 50)
+            num_tokens = self.rng.randint(4, 30)
             engine.submit(stranger, num_tokens=num_tokens, temperature=float(index % 2))
 
     def _drafts(self, case: Case) -> list[tuple[int, ...]]:
