@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -104,10 +105,11 @@ class _Cutter:
             return [stop - 1]
         best = [0.0] + [float("inf")] * (stop - first)
         origin = [0] * (stop - first + 1)
+        reach = [self._reach(start, stop) for start in range(first, stop)]
         for end in range(first + 1, stop + 1):
             cut_cost = 0.0 if end == stop else self._cut_cost(end)
-            for start in range(end - 1, max(first, end - self._max_words) - 1, -1):
-                if end - start > 1 and not self._fits(start, end):
+            for start in range(end - 1, first - 1, -1):
+                if reach[start - first] < end:
                     break
                 taken = max(self._width(start, end) / self._max_columns, (end - start) / self._max_words)
                 cost = best[start - first] + _PIECE_COST + max(0.0, 1.0 - taken) ** 2 + cut_cost
@@ -123,6 +125,11 @@ class _Cutter:
 
     def _width(self, start: int, end: int) -> int:
         return self._breaks.width(self._in_line[start][0], self._in_line[end - 1][1])
+
+    def _reach(self, start: int, stop: int) -> int:
+        """The farthest end, up to `stop`, of a piece that begins with the word `start`: behind it at least."""
+        ends = range(start + 2, min(stop, start + self._max_words) + 1)
+        return start + 1 + bisect_left(ends, True, key=lambda end: not self._fits(start, end))
 
     def _fits(self, start: int, end: int) -> bool:
         """Whether words `start` to `end` (exclusive) can be shown at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +76,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> I
     """Runs a command line to its end, in this process."""
     with running(monkeypatch, capfd) as found:
         yield found
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Servers learn that their terminal has closed, also where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

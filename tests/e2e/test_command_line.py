@@ -115,7 +115,7 @@ def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
         assert process.wait(20) == 0
 
 
-def test_a_terminal_that_closes_drains_the_server(lights: bytes) -> None:
+def test_a_terminal_that_closes_drains_the_server(lights: bytes, hangups: None) -> None:
     """Kernel and shell both tell of it, and the server's processes are told, too."""
     with serving("tiny-qwen3-asr", "--port", "0") as (process, url):
         with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
