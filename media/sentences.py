@@ -127,7 +127,7 @@ class _Cutter:
         return self._breaks.width(self._in_line[start][0], self._in_line[end - 1][1])
 
     def _reach(self, start: int, stop: int) -> int:
-        """The farthest end, up to `stop`, of a piece that begins with the word `start`: that word at least."""
+        """The farthest end, up to `stop`, of a piece from the word `start` on: behind that word at least."""
         ends = range(start + 2, min(stop, start + self._max_words) + 1)
         return start + 1 + bisect_left(ends, True, key=lambda end: not self._fits(start, end))
 
