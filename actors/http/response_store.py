@@ -143,9 +143,8 @@ class ResponseStore:
 
     async def get(self, caller: Caller, response_id: str) -> KeptResponse:
         """One of `caller`'s. Raises NotFoundError, and UnavailableError where the file cannot be read."""
-        await (
-            trio.lowlevel.checkpoint()
-        )  # an input may refer to items of thousands, and others have their turn
+        # An input may refer to items of thousands, and others have their turn between them.
+        await trio.lowlevel.checkpoint()
         self._forget_old()
         kept = self._at_hand(response_id)
         if kept is None and self._file is not None:

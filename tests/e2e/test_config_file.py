@@ -176,13 +176,15 @@ def test_a_table_of_a_model_is_checked_as_its_option_is(
 def test_tables_say_how_single_models_run_and_the_command_line_goes_first(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text(
-        "port = 0\nmodels = ['tiny-whisper', 'tiny-qwen3-asr']\nmax-running = 3\n[serve]\nnum-blocks = 64\n"
+        "port = 0\nmodels = ['tiny-whisper', 'tiny-qwen3-asr']\napi_key = ['k']\nmax-running = 3\n"
+        "[serve]\nnum-blocks = 64\n"
         "[model.tiny-whisper]\nmax-running = 5\nnum_blocks = 70\n"
         "[serve.model.tiny-qwen3-asr]\nnum-blocks = 300\n"
     )
     arguments = ("--config", str(file), "--model", "tiny-whisper:num-blocks=90")
     with serving(*arguments) as (_, url):
-        text = httpx.get(f"{url}/metrics").text
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        text = httpx.get(f"{url}/metrics", headers={"Authorization": "Bearer k"}).text
     blocks = dict(re.findall(r'^sensorium_kv_blocks\{model="([^"]+)"\} (\d+)', text, re.M))
     assert {name: int(number) for name, number in blocks.items()} == {
         "tiny-whisper": 90,
