@@ -13,7 +13,7 @@ from typing import Final
 from ..protocols.cue_lines import Breaks
 from ..protocols.scripts import is_unspaced
 from ..protocols.subtitles import FEW_COLUMNS, FEW_WORDS, MAX_CUE_S
-from ..protocols.transcript import CueLayout, Word
+from ..protocols.transcript import USUAL_LAYOUT, CueLayout, Word
 from .spoken_length import phrase_end
 
 PAUSE_S: Final = 1.0
@@ -26,7 +26,6 @@ _FEW_WORDS_COST: Final = 10.0
 _PIECE_COST: Final = 1.0
 _MAX_PIECE_WORDS: Final = 84
 """Of a sentence that has to be cut. Nobody says so many in 7 s."""
-_USUAL: Final = CueLayout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class TimedText:
     end: float
 
 
-def segments_of(text: str, words: Sequence[Word], layout: CueLayout = _USUAL) -> tuple[TimedText, ...]:
+def segments_of(text: str, words: Sequence[Word], layout: CueLayout = USUAL_LAYOUT) -> tuple[TimedText, ...]:
     """Sentences of `text`, whose words in order are `words`; their texts join to it.
 
     A segment ends at a sentence's end or a pause of 1 s. One that a subtitle of that layout cannot show at

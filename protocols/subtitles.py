@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .cue_lines import columns, fits_cue, lines
-from .transcript import CueLayout, Transcript, Word, num_letters, words_of
+from .transcript import USUAL_LAYOUT, CueLayout, Transcript, Word, num_letters, words_of
 
 MAX_CUE_S: Final = 7.0
 MIN_CUE_S: Final = 1.0
@@ -26,7 +26,6 @@ JOINED_PAUSE_S: Final = 1.0
 """Neighbours that are nearer than this may share a cue."""
 _SHORTEST_VIEW_S: Final = 0.001
 """Times are written in milliseconds."""
-_USUAL: Final = CueLayout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def clock(seconds: float, separator: str) -> str:
     return f"{hours:02d}:{minutes:02d}:{whole:02d}{separator}{milliseconds:03d}"
 
 
-def srt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: bool = False) -> str:
+def srt(transcript: Transcript, layout: CueLayout = USUAL_LAYOUT, *, highlight_words: bool = False) -> str:
     """SubRip: numbered cues, comma before the milliseconds."""
     shown = [
         f"{clock(start, ',')} --> {clock(end, ',')}\n{text}\n\n"
@@ -78,7 +77,7 @@ def srt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: 
     return "".join(f"{number}\n{each}" for number, each in enumerate(shown, start=1))
 
 
-def vtt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: bool = False) -> str:
+def vtt(transcript: Transcript, layout: CueLayout = USUAL_LAYOUT, *, highlight_words: bool = False) -> str:
     """WebVTT (W3C): full stop before the milliseconds, `&`, `<` and `>` escaped in cue text; channels are its
     voices."""
     return "WEBVTT\n\n" + "".join(
@@ -88,7 +87,7 @@ def vtt(transcript: Transcript, layout: CueLayout = _USUAL, *, highlight_words: 
     )
 
 
-def cues(transcript: Transcript, layout: CueLayout = _USUAL) -> list[Cue]:
+def cues(transcript: Transcript, layout: CueLayout = USUAL_LAYOUT) -> list[Cue]:
     """The cues of a transcript, in order and without overlap; one without segments is one cue. Its segments
     are those of the same layout.
 

@@ -7,7 +7,7 @@ says `logprob`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,6 +39,10 @@ class CueLayout(msgspec.Struct, frozen=True, kw_only=True):
     max_line_count: int = 2
     max_words_per_line: int | None = None
     """Where there are no spaces between words, characters."""
+
+
+USUAL_LAYOUT: Final = CueLayout()
+"""Where nothing is said."""
 
 
 class TranscriptionOptions(msgspec.Struct, frozen=True):

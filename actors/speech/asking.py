@@ -21,7 +21,7 @@ from ...media.speech_gate import SPEECH_PROBABILITY
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
-from ...protocols.transcript import CueLayout, Segment, TranscriptionOptions, Word
+from ...protocols.transcript import USUAL_LAYOUT, CueLayout, Segment, TranscriptionOptions, Word
 from ..kernel.off_loop import off_loop
 from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
@@ -42,7 +42,6 @@ alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 s
 at least 0.9; of 180 turns of one language 3 are less sure than this."""
 SPEECH_PADDING: Final = INTERNAL_RATE // 5
 """Words begin and end so many samples around where voice activity is sure of speech, at most."""
-_USUAL: Final = CueLayout()
 Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
 
 
@@ -237,7 +236,7 @@ class Asker:
         answer: RangeAnswer,
         words: Sequence[Word],
         offset_s: float = 0.0,
-        layout: CueLayout = _USUAL,
+        layout: CueLayout = USUAL_LAYOUT,
     ) -> tuple[Segment, ...]:
         """The answer in pieces, by the times of its words, which count from the range's start."""
         return sentences(

@@ -8,14 +8,11 @@ own times would have left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 from ...media.sentences import TimedText, segments_of
-from ...protocols.transcript import CueLayout, Segment, Word
+from ...protocols.transcript import USUAL_LAYOUT, CueLayout, Segment, Word
 from .family import RangeAnswer
 from .plausibility import compression_ratio
-
-_USUAL: Final = CueLayout()
 
 
 def spoken_tokens(
@@ -39,7 +36,7 @@ def sentences(
     bytes_of: Callable[[int], bytes],
     start_s: float,
     duration_s: float,
-    layout: CueLayout = _USUAL,
+    layout: CueLayout = USUAL_LAYOUT,
 ) -> tuple[Segment, ...]:
     """The sentences of an answer about `duration_s` from `start_s` on; `words` count from `start_s`.
 
