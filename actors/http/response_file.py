@@ -63,12 +63,12 @@ class ResponseFile:
         self._max_bytes, self._max_kept, self.kept_s = max_bytes, max_kept, kept_s
         with naming(path):
             self._place = ResponsePlace(path, _SCHEMA, application_id=APPLICATION_ID, version=_VERSION)
-            self._held, self.num_kept = self._counted()
-            for name in [name for (name,) in self._rows("SELECT id FROM responses WHERE NOT is_finished")]:
-                kept = self.load(name, now=0.0)
-                assert kept is not None, "just listed"
-                failed = msgspec.structs.replace(kept.response, status="failed", error=ENDED)
-                self.save(dataclasses.replace(kept, response=failed), now=now)
+            try:
+                self._held, self.num_kept = self._counted()
+                self._end_what_was_not_finished(now)
+            except BaseException:
+                self._base.close()
+                raise
 
     @property
     def num_bytes(self) -> int:
@@ -139,6 +139,13 @@ class ResponseFile:
         with suppress(sqlite3.Error, OSError):
             self._place.look()
         self._base.close()
+
+    def _end_what_was_not_finished(self, now: float) -> None:
+        for name in [name for (name,) in self._rows("SELECT id FROM responses WHERE NOT is_finished")]:
+            kept = self.load(name, now=0.0)
+            assert kept is not None, "just listed"
+            failed = msgspec.structs.replace(kept.response, status="failed", error=ENDED)
+            self.save(dataclasses.replace(kept, response=failed), now=now)
 
     def _media(self, owner: Caller, digest: str, data: bytes) -> int:
         """Where a file is, which is stored if it was not."""

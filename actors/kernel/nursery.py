@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
+from types import TracebackType
 from typing import TypeVar
 
 import trio
@@ -12,20 +13,31 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-@asynccontextmanager
-async def open_work() -> AsyncIterator[trio.Nursery]:
+class open_work:  # noqa: N801 (a context manager's name)
     """`trio.open_nursery` for tasks that work on one answer, whose callers catch plain errors.
 
     Of several failures the first found is raised; the others are its consequences more often than not.
+    No generator: the one of `asynccontextmanager` would be in a cycle with what is raised.
     """
-    try:
-        async with trio.open_nursery() as nursery:
-            yield nursery
-    except BaseExceptionGroup as group:
-        error = first_error(group)
-        if error is None:
-            raise
-        raise error from group
+
+    def __init__(self) -> None:
+        self._manager = trio.open_nursery()
+
+    async def __aenter__(self) -> trio.Nursery:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool:
+        try:
+            return await self._manager.__aexit__(kind, error, where)
+        except BaseExceptionGroup as group:
+            first = first_error(group)
+            if first is None:
+                raise
+            raise first from group
+        finally:
+            del error, where
 
 
 async def all_of(

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,19 @@ from support.kept_responses import MINE, YOURS, kept
 
 def opened(path: Path, **bounds: Any) -> ResponseFile:  # noqa: ANN401
     limits: dict[str, Any] = {"now": 0.0, "max_bytes": 10**8, "kept_s": 1000.0}
-    return ResponseFile(path, **(limits | bounds))
+    _OPENED.append(ResponseFile(path, **(limits | bounds)))
+    return _OPENED[-1]
+
+
+_OPENED: list[ResponseFile] = []
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "responses.db"
+def path(tmp_path: Path) -> Iterator[Path]:
+    """Whatever is opened is closed: from Python 3.13 on a connection that is forgotten open is a warning."""
+    yield tmp_path / "responses.db"
+    while _OPENED:
+        _OPENED.pop()._base.close()
 
 
 def names(file: ResponseFile, *candidates: str, now: float = 0.0) -> str:

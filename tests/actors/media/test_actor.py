@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import multiprocessing
 import operator
 import os
@@ -138,7 +137,7 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
 async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tried_again() -> None:
     async with running(MediaConfig(max_workers=1, cpu_s=0.5)) as (actor, handle):
         with trio.fail_after(120), pytest.raises(MediaError, match="too much processor time") as refused:
-            await handle.measure(b"x", partial(operator.countOf, itertools.repeat(0)), "video")
+            await handle.measure(b"x", partial(operator.countOf, iter(int, 1)), "video")
         assert refused.value.param == "video"
         assert actor.statistics().num_jobs == actor.statistics().num_killed == 1
         assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2, "the next file goes on"
