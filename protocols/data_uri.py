@@ -49,7 +49,7 @@ def _unescaped(text: memoryview, param: str) -> memoryview:
         except BadRequestError:
             raise _not_base64(param) from None
         at += len(piece)
-    return whole.getbuffer()
+    return memoryview(whole.getvalue())
 
 
 def read_base64(text: Raw, param: str) -> bytes:

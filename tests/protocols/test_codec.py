@@ -168,7 +168,7 @@ COMMIT, SESSION = '{"type":"input_audio_buffer.commit"', '{"type":"session.updat
         ("\ud800", "invalid_json", None),
         ("[" * 100_000, "invalid_json", None),
         (COMMIT + ',"x":' + "[" * 100_000, "invalid_json", None),
-        (SESSION + ',"session":{"id":' + "[" * 9_999 + "]" * 9_999 + "}}", "invalid_json", None),
+        (SESSION + ',"session":{"id":' + "[" * 400_000 + "]" * 400_000 + "}}", "invalid_json", None),
         ("[]", "invalid_event", None),
         ("null", "invalid_event", None),
         ({}, "missing_required_parameter", "type"),
