@@ -128,12 +128,9 @@ def test_tools_are_listed_and_called_and_the_answer_goes_on(
 
 def test_what_is_thought_counts_once(client: OpenAI, host: McpHost) -> None:
     said = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nNoon."]}}
-    details = [
-        create(client, *tools, tool_choice="auto", extra_body=said).usage.output_tokens_details
-        for tools in ((named(host),), ())
-    ]
-    assert details[0] == details[1]
-    assert details[0].reasoning_tokens > 0
+    usage = create(client, named(host), tool_choice="auto", extra_body=said).usage
+    # However it falls into tokens, most are of what is thought; twice as many are more than there are.
+    assert usage.output_tokens / 2 < usage.output_tokens_details.reasoning_tokens < usage.output_tokens
 
 
 def test_every_event_comes_in_order_and_joins_to_the_whole(client: OpenAI, host: McpHost) -> None:
