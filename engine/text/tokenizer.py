@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +47,11 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._plain, self._control_ids = _without_control_tokens(backend)
-        self.start_ids: tuple[int, ...] = tuple(backend.encode("").ids)
-        """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing."""
+        probe = backend.encode("a")
+        in_front = takewhile(lambda pair: pair[1], zip(probe.ids, probe.special_tokens_mask, strict=True))
+        self.start_ids: tuple[int, ...] = tuple(token_id for token_id, _ in in_front)
+        """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing.
+        What it would put behind one (`add_eos_token`) is left out: an answer goes on from the text."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> TextTokenizer:

@@ -181,6 +181,16 @@ def test_what_goes_in_front_of_a_prompt() -> None:
     assert TOKENIZERS["sentencepiece_bpe"].encode("hello", allow_special=True)[0] != 1
 
 
+@pytest.mark.parametrize("in_front", ["<s> ", ""])
+def test_an_end_that_the_tokenizer_adds_is_neither_in_front_of_a_prompt_nor_behind_it(in_front: str) -> None:
+    """As fine-tuned with `add_eos_token`: a start may stand in front, the end belongs to no prompt."""
+    tokenizer = sentencepiece_bpe()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{in_front}$A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    assert TextTokenizer(tokenizer).start_ids == ((1,) if in_front else ())
+
+
 def test_broken_characters_and_unknown_ids() -> None:
     tokenizer = TOKENIZERS["byte_level_tokenizer"]
     for allow_special in (False, True):
