@@ -29,6 +29,7 @@ _UNTYPABLE: Final = "\ufdd0"
 """A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
 _MAX_IDS: Final = 2**24
 """No vocabulary is larger. Tables by id take memory for every number below the largest id."""
+_MORE_TEMPLATES: Final = "additional_chat_templates"
 _SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
@@ -36,12 +37,19 @@ class TextTokenizer:
     """Text to ids and back, by a `tokenizers.Tokenizer`."""
 
     def __init__(
-        self, backend: Tokenizer, *, chat_template: str | None = None, names: dict[str, str] | None = None
+        self,
+        backend: Tokenizer,
+        *,
+        chat_template: str | None = None,
+        tool_template: str | None = None,
+        names: dict[str, str] | None = None,
     ) -> None:
         self.backend = backend
         """Knows every token; adds nothing in front or behind unless asked to."""
         self.chat_template = chat_template
         """The Jinja source, or None."""
+        self.tool_template = tool_template or chat_template
+        """That of conversations with tools, for which some have another."""
         self.names = names or {}
         """`bos_token`, `eos_token`, … as text, as far as there are any: templates use them."""
         backend.no_truncation()
@@ -63,12 +71,13 @@ class TextTokenizer:
         config = read_json(path) if path.is_file() else {}
         backend = _read_backend(folder)
         names = {name: _text_of(config.get(name)) for name in _NAMED}
-        template = _chat_template(folder, config)
+        templates = _chat_templates(folder, config)
         try:
             _add_missing(backend, config)
             return cls(
                 check_ids(backend),
-                chat_template=template,
+                chat_template=templates.get("default"),
+                tool_template=templates.get("tool_use"),
                 names={name: text for name, text in names.items() if text is not None},
             )
         except Exception as error:  # the tokenizers library raises bare Exception
@@ -214,17 +223,23 @@ def _text_of(token: object) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name; most have one, which is called `default`."""
+    found = {
+        path.stem: path.read_text(encoding="utf-8") for path in (folder / _MORE_TEMPLATES).glob("*.jinja")
+    }
     jinja, legacy = folder / "chat_template.jinja", folder / "chat_template.json"
     if jinja.is_file():
-        return jinja.read_text(encoding="utf-8")
+        found["default"] = jinja.read_text(encoding="utf-8")
+    if "default" in found:
+        return found
     template = config.get("chat_template")
     if template is None and legacy.is_file():
         template = read_json(legacy).get("chat_template")
-    if isinstance(template, list):  # several, by name
-        by_name = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
-        template = by_name.get("default")
-    return template if isinstance(template, str) else None
+    if not isinstance(template, list):
+        template = [{"name": "default", "template": template}]
+    named = ((each.get("name"), each.get("template")) for each in template if isinstance(each, dict))
+    return {str(name): source for name, source in named if isinstance(source, str)} | found
 
 
 def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[int]]:
