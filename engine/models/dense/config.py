@@ -105,6 +105,8 @@ def decoder_config(
         raise ModelLoadError(f"{path}: rms_norm_eps is {config.rms_norm_eps}, not a small positive number")
     if config.hidden_act != "silu":
         raise ModelLoadError(f"{path}: hidden_act {config.hidden_act!r} is not silu")
+    if not getattr(config, "is_causal", True):
+        raise ModelLoadError(f"{path}: is_causal is false: it reads both ways, to embed texts, not to write")
     frequencies, scaling = rotary_frequencies(config, path)
     bias = traits.biases == "config" and bool(config.attention_bias)
     return DecoderConfig(
