@@ -239,7 +239,7 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if not isinstance(template, list):
         template = [{"name": "default", "template": template}]
     named = ((each.get("name"), each.get("template")) for each in template if isinstance(each, dict))
-    return {str(name): source for name, source in named if isinstance(source, str)} | found
+    return {str(name): each for name, each in named if isinstance(each, str)} | found
 
 
 def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[int]]:
