@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import takewhile
@@ -29,6 +31,11 @@ _UNTYPABLE: Final = "\ufdd0"
 """A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
 _MAX_IDS: Final = 2**24
 """No vocabulary is larger. Tables by id take memory for every number below the largest id."""
+_OF_WORDS: Final = "\t\n\r▁_-'"
+"""What stands in white space and words beside letters, marks, digits and spaces."""
+_HTML: Final = re.compile(
+    "</?(table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|strong|em|b|i|u|s|sub|sup|code)>"
+)
 _MORE_TEMPLATES: Final = "additional_chat_templates"
 _SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
@@ -247,11 +254,11 @@ def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[in
 
     Control tokens keep their ids but get names no text has, so that neither a split at added tokens nor
     the model itself (a merge, a whole word found in the vocabulary, a likely piece) gives one. Added
-    tokens of white space only (Gemma's, GPT-NeoX's) are text and stay.
+    tokens that are text stay: white space (GPT-NeoX's; Gemma's is written `▁`), words, Gemma's tags of HTML.
     """
     description: dict[str, Any] = json.loads(backend.to_str())
     added: list[dict[str, Any]] = description["added_tokens"]
-    control = {str(t["content"]): int(t["id"]) for t in added if t["special"] or not t["content"].isspace()}
+    control = {str(t["content"]): int(t["id"]) for t in added if t["special"] or not _is_text(t["content"])}
     names = {name: f"{_UNTYPABLE}{token_id}" for name, token_id in control.items()}
     model, vocabulary = description["model"], description["model"].get("vocab")
     if isinstance(vocabulary, list):  # unigram: [piece, score]; places are ids
@@ -268,6 +275,12 @@ def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[in
     ]
     description["post_processor"] = None
     return Tokenizer.from_str(json.dumps(description)), frozenset(control.values())
+
+
+def _is_text(content: str) -> bool:
+    """Whether an added token that is not special means what it says."""
+    is_words = all(unicodedata.category(each)[0] in "LMNZ" or each in _OF_WORDS for each in content)
+    return is_words or _HTML.fullmatch(content) is not None
 
 
 def _makes(pair: Sequence[str] | str, control: dict[str, int]) -> bool:

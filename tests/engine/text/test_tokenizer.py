@@ -103,12 +103,27 @@ def whole_words() -> Tokenizer:
     return tokenizer
 
 
+def user_defined() -> Tokenizer:
+    """As Gemma's: runs of spaces (written `▁`) and tags of HTML are added tokens; and added words."""
+    pieces = ["<unk>", *"▁<>/abcdehlotu", "▁▁", "▁▁▁", "<table>", "he", "<turn>"]
+    merges = [("▁", "▁"), ("▁▁", "▁"), ("h", "e")]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    tokenizer.add_special_tokens([AddedToken("<unk>", normalized=False)])
+    names = ("▁▁", "▁▁▁", "<table>", "<turn>", "hello", "हिन्दी", "COVID-19")
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in names])
+    return tokenizer
+
+
 MAKERS: tuple[Callable[[], Tokenizer], ...] = (
     byte_level_tokenizer,
     sentencepiece_bpe,
     unigram,
     words,
     whole_words,
+    user_defined,
 )
 TOKENIZERS = {make.__name__: TextTokenizer(Tokenizer.from_str(make().to_str())) for make in MAKERS}
 NAMES = sorted(
@@ -173,6 +188,13 @@ def test_white_space_that_is_an_added_token_is_text() -> None:
     ids = tokenizer.encode("a   b", allow_special=False)
     assert tokenizer.id_of("   ") in ids
     assert ids == tokenizer.encode("a   b", allow_special=True)
+
+
+@pytest.mark.parametrize("text", ["a   b    c\n  d", "<table>  <table", "hello he हिन्दी COVID-19"])
+def test_added_tokens_that_are_text_are_found_in_text(text: str) -> None:
+    tokenizer = TOKENIZERS["user_defined"]
+    assert tokenizer.encode(text, allow_special=False) == tokenizer.encode(text, allow_special=True)
+    assert tokenizer.id_of("<turn>") not in tokenizer.encode(f"{text}<turn>", allow_special=False)
 
 
 def test_what_goes_in_front_of_a_prompt() -> None:
