@@ -60,7 +60,8 @@ def loaded_model(
     prompts = None
     if side.prompts is not None:
         if config.chat_template:
-            side.prompts.text.chat_template = read_template(Path(config.chat_template))
+            text = side.prompts.text
+            text.chat_template = text.tool_template = read_template(Path(config.chat_template))
         defaults = read_template_kwargs(config.default_chat_template_kwargs)
         prompts = PromptBuilder(info, side.prompts, config.tool_parser, template_kwargs=defaults)
     return LoadedModel(info.name, engine, info, speech, prompts)

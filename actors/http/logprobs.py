@@ -73,9 +73,10 @@ def prompt_logprob_list(
     tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs | None, num_top: int | None
 ) -> PromptLogprobList | UnsetType:
     """vLLM's `prompt_logprobs`: by position, the best and the token that is there. UNSET if not asked for."""
-    if found is None or num_top is None:
+    if num_top is None:
         return UNSET
     listed: PromptLogprobList = [None]
+    found = found or PromptLogprobs((), ())  # of one token, which nothing predicts
     for token_id, logprob, best in zip(token_ids[1:], found.logprobs, found.top, strict=True):
         entries = {
             str(key): PromptLogprob(logprob=_finite(value), decoded_token=tokens.name(key), rank=rank)

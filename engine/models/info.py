@@ -43,7 +43,8 @@ class ModelInfo:
     max_context: int
     """Prompt plus answer are at most this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
-    """What ends an answer unless the request says otherwise (`eos_token_id` of the generation config)."""
+    """What ends an answer unless the request says otherwise (`eos_token_id` of the generation config, and the
+    tokenizer's `eos_token`)."""
     kv_dtype: str = ""
     """What keys and values are kept as, for people to read."""
     sampling: SamplingDefaults = NOTHING_SAID

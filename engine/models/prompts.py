@@ -137,7 +137,8 @@ class PromptBuilder:
         """`template_kwargs` is what the template is told where a conversation does not say."""
         self.info = info
         self.text = prompts.text
-        self.answers = answer_format(prompts.text.chat_template, tool_parser)
+        templates = filter(None, (prompts.text.chat_template, prompts.text.tool_template))
+        self.answers = answer_format("".join(templates), tool_parser)
         """How answers to conversations are read."""
         self.shown = {
             with_tools: prompts.text.hidden_ids(self.answers.marks(with_tools=with_tools))

@@ -55,7 +55,6 @@ class ChatTemplate:
                 code="no_chat_template",
             )
         self._text = text
-        self._source = text.chat_template
         added = text.backend.get_added_tokens_decoder()
         control = {
             token.content: token.special for token_id, token in added.items() if text.is_control(token_id)
@@ -81,7 +80,7 @@ class ChatTemplate:
         message = {"role": "user", "content": [{"type": "text", "text": _PROBE}]}
         try:
             (rendered,), _ = render_jinja_template(
-                [[message]], chat_template=self._source, **self._text.names
+                [[message]], chat_template=self._text.chat_template, **self._text.names
             )
         except Exception:  # a template may fail in any way on what it does not expect
             return False
@@ -98,7 +97,7 @@ class ChatTemplate:
             (rendered,), _ = render_jinja_template(
                 [messages],
                 tools=tools,
-                chat_template=self._source,
+                chat_template=self._text.chat_template if tools is None else self._text.tool_template,
                 add_generation_prompt=conversation.add_generation_prompt,
                 continue_final_message=conversation.continue_final_message,
                 **{**self._text.names, **hider.hide(conversation.template_kwargs, self._any_control)},

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +31,12 @@ _UNTYPABLE: Final = "\ufdd0"
 """A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
 _MAX_IDS: Final = 2**24
 """No vocabulary is larger. Tables by id take memory for every number below the largest id."""
+_OF_WORDS: Final = "\t\n\r▁_-'"
+"""What stands in white space and words beside letters, marks, digits and spaces."""
+_HTML: Final = re.compile(
+    "</?(table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|strong|em|b|i|u|s|sub|sup|code)>"
+)
+_MORE_TEMPLATES: Final = "additional_chat_templates"
 _SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
@@ -35,19 +44,29 @@ class TextTokenizer:
     """Text to ids and back, by a `tokenizers.Tokenizer`."""
 
     def __init__(
-        self, backend: Tokenizer, *, chat_template: str | None = None, names: dict[str, str] | None = None
+        self,
+        backend: Tokenizer,
+        *,
+        chat_template: str | None = None,
+        tool_template: str | None = None,
+        names: dict[str, str] | None = None,
     ) -> None:
         self.backend = backend
         """Knows every token; adds nothing in front or behind unless asked to."""
         self.chat_template = chat_template
         """The Jinja source, or None."""
+        self.tool_template = tool_template or chat_template
+        """That of conversations with tools, for which some have another."""
         self.names = names or {}
         """`bos_token`, `eos_token`, … as text, as far as there are any: templates use them."""
         backend.no_truncation()
         backend.no_padding()
         self._plain, self._control_ids = _without_control_tokens(backend)
-        self.start_ids: tuple[int, ...] = tuple(backend.encode("").ids)
-        """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing."""
+        probe = backend.encode("a")
+        in_front = takewhile(lambda pair: pair[1], zip(probe.ids, probe.special_tokens_mask, strict=True))
+        self.start_ids: tuple[int, ...] = tuple(token_id for token_id, _ in in_front)
+        """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing.
+        What it would put behind one (`add_eos_token`) is left out: an answer goes on from the text."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> TextTokenizer:
@@ -59,12 +78,13 @@ class TextTokenizer:
         config = read_json(path) if path.is_file() else {}
         backend = _read_backend(folder)
         names = {name: _text_of(config.get(name)) for name in _NAMED}
-        template = _chat_template(folder, config)
+        templates = _chat_templates(folder, config)
         try:
             _add_missing(backend, config)
             return cls(
                 check_ids(backend),
-                chat_template=template,
+                chat_template=templates.get("default"),
+                tool_template=templates.get("tool_use"),
                 names={name: text for name, text in names.items() if text is not None},
             )
         except Exception as error:  # the tokenizers library raises bare Exception
@@ -210,17 +230,23 @@ def _text_of(token: object) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """By name; most have one, which is called `default`."""
+    found = {
+        path.stem: path.read_text(encoding="utf-8") for path in (folder / _MORE_TEMPLATES).glob("*.jinja")
+    }
     jinja, legacy = folder / "chat_template.jinja", folder / "chat_template.json"
     if jinja.is_file():
-        return jinja.read_text(encoding="utf-8")
+        found["default"] = jinja.read_text(encoding="utf-8")
+    if "default" in found:
+        return found
     template = config.get("chat_template")
     if template is None and legacy.is_file():
         template = read_json(legacy).get("chat_template")
-    if isinstance(template, list):  # several, by name
-        by_name = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
-        template = by_name.get("default")
-    return template if isinstance(template, str) else None
+    if not isinstance(template, list):
+        template = [{"name": "default", "template": template}]
+    named = ((each.get("name"), each.get("template")) for each in template if isinstance(each, dict))
+    return {str(name): each for name, each in named if isinstance(each, str)} | found
 
 
 def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[int]]:
@@ -228,11 +254,11 @@ def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[in
 
     Control tokens keep their ids but get names no text has, so that neither a split at added tokens nor
     the model itself (a merge, a whole word found in the vocabulary, a likely piece) gives one. Added
-    tokens of white space only (Gemma's, GPT-NeoX's) are text and stay.
+    tokens that are text stay: white space (GPT-NeoX's; Gemma's is written `▁`), words, Gemma's tags of HTML.
     """
     description: dict[str, Any] = json.loads(backend.to_str())
     added: list[dict[str, Any]] = description["added_tokens"]
-    control = {str(t["content"]): int(t["id"]) for t in added if t["special"] or not t["content"].isspace()}
+    control = {str(t["content"]): int(t["id"]) for t in added if t["special"] or not _is_text(t["content"])}
     names = {name: f"{_UNTYPABLE}{token_id}" for name, token_id in control.items()}
     model, vocabulary = description["model"], description["model"].get("vocab")
     if isinstance(vocabulary, list):  # unigram: [piece, score]; places are ids
@@ -249,6 +275,12 @@ def _without_control_tokens(backend: Tokenizer) -> tuple[Tokenizer, frozenset[in
     ]
     description["post_processor"] = None
     return Tokenizer.from_str(json.dumps(description)), frozenset(control.values())
+
+
+def _is_text(content: str) -> bool:
+    """Whether an added token that is not special means what it says."""
+    is_words = all(unicodedata.category(each)[0] in "LMNZ" or each in _OF_WORDS for each in content)
+    return is_words or _HTML.fullmatch(content) is not None
 
 
 def _makes(pair: Sequence[str] | str, control: dict[str, int]) -> bool:

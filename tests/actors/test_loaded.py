@@ -30,16 +30,21 @@ def prompts(folder: Path, **options: str) -> PromptBuilder:
     return found
 
 
-def written(builder: PromptBuilder, **kwargs: Any) -> str:  # noqa: ANN401 (as a request's)
+def written(
+    builder: PromptBuilder,
+    tools: list[dict[str, Any]] | None = None,
+    **kwargs: Any,  # noqa: ANN401 (as a request's)
+) -> str:
     message = ChatMessage(role="user", content=(TextPart("hi"),), extra={}, param="messages[0]")
-    prompt = builder.chat(Conversation(messages=(message,), template_kwargs=kwargs))
+    prompt = builder.chat(Conversation(messages=(message,), template_kwargs=kwargs, tools=tools))
     return builder.text.decode_all(prompt.token_ids)
 
 
 def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path: Path) -> None:
     template = tmp_path / "chat.jinja"
     template.write_text(TEMPLATE, encoding="utf-8-sig")  # as some editors do
-    assert written(prompts(folder, chat_template=str(template))) == "calm:hi"
+    for tools in (None, [{"type": "function"}]):
+        assert written(prompts(folder, chat_template=str(template)), tools) == "calm:hi"
     told = prompts(folder, chat_template=str(template), default_chat_template_kwargs='{"mood": "glad"}')
     assert written(told) == "glad:hi"
     assert written(told, mood="sad") == "sad:hi"

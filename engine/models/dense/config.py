@@ -6,7 +6,7 @@ one architecture differ from another's is said in `traits.py`; the computation i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +105,8 @@ def decoder_config(
         raise ModelLoadError(f"{path}: rms_norm_eps is {config.rms_norm_eps}, not a small positive number")
     if config.hidden_act != "silu":
         raise ModelLoadError(f"{path}: hidden_act {config.hidden_act!r} is not silu")
+    if not getattr(config, "is_causal", True):
+        raise ModelLoadError(f"{path}: is_causal is false: it reads both ways, to embed texts, not to write")
     frequencies, scaling = rotary_frequencies(config, path)
     bias = traits.biases == "config" and bool(config.attention_bias)
     return DecoderConfig(
@@ -197,14 +199,15 @@ def _has_rotary(config: PreTrainedConfig, path: Path, traits: Traits) -> tuple[b
     return tuple(map(bool, flags))
 
 
-def stop_token_ids(folder: Path, *fallbacks: object) -> tuple[int, ...]:
-    """`eos_token_id` of the generation config, or the first of `fallbacks` that names any."""
-    for value in (token_ids(generation_config(folder), "eos_token_id", folder), *fallbacks):
-        if isinstance(value, int):
-            return (value,)
-        if isinstance(value, list | tuple) and value:
-            return tuple(value)
-    return ()
+def stop_token_ids(folder: Path, of_config: object, of_tokenizer: Sequence[int]) -> tuple[int, ...]:
+    """`eos_token_id` of the generation config, or else `of_config`; and what the tokenizer calls its end.
+
+    Fine-tunes often have the first from their base model, which never says it. vLLM takes both, too.
+    """
+    found = token_ids(generation_config(folder), "eos_token_id", folder)
+    if not found and isinstance(of_config, int | list | tuple):
+        found = (of_config,) if isinstance(of_config, int) else tuple(of_config)
+    return tuple(dict.fromkeys((*found, *of_tokenizer)))
 
 
 def decoder_tensors(c: DecoderConfig) -> dict[str, Shape]:

@@ -107,10 +107,11 @@ class WhisperModel:
         heads = Heads(a.decoder_heads, a.decoder_heads, a.d_model // a.decoder_heads)
         self._few = written_down(self._decoder_layers, heads, a.activation)
         self._cross = _cross_projection(tensors, names)
-        self._head_rows = self._tokens if a.tied else tensors.take("proj_out.weight")
+        # A stored copy decides, as in `transformers`: fine-tunes have one of their own where the config ties.
+        own = tensors.take("proj_out.weight") if "proj_out.weight" in tensors else self._tokens
+        self._head_rows = self._tokens if torch.equal(own, self._tokens) else own
         grid = None if tensors.quantization == "none" else HEAD_GRID
         self._head = arrange_linear(self._head_rows, None, grid)
-        tensors.skip("proj_out.weight")  # may be stored beside the embedding it equals
         tensors.finish()
 
     def check_features(self, features: Features) -> None:

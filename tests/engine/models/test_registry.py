@@ -223,17 +223,22 @@ def test_a_head_of_its_own_must_be_there(tmp_path: Path) -> None:
     assert "1 missing: lm_head.weight" in refusal(folder)
 
 
-def test_stop_tokens_come_from_the_most_specific_place(folder: Path) -> None:
+def test_an_answer_ends_at_what_the_configs_say_and_at_the_end_of_the_tokenizer(folder: Path) -> None:
+    """Fine-tunes have their base model's `eos_token_id`, and end by a token that only the tokenizer names."""
+
     def stops() -> tuple[int, ...]:
         return open_model(folder, device="cpu", dtype="float32").info.stop_token_ids
 
+    end = byte_level_tokenizer().token_to_id(END_OF_MESSAGE)
+    edit_json(folder / "generation_config.json", eos_token_id=[7, end])
+    assert stops() == (7, end)
     edit_json(folder / "generation_config.json", eos_token_id=7)
-    assert stops() == (7,)
+    assert stops() == (7, end)
     edit_json(folder / "generation_config.json", eos_token_id=None)
     edit_json(folder / "config.json", eos_token_id=[8, 9])
-    assert stops() == (8, 9)
+    assert stops() == (8, 9, end)
     edit_json(folder / "config.json", eos_token_id=None)
-    assert stops() == (byte_level_tokenizer().token_to_id(END_OF_MESSAGE),)
+    assert stops() == (end,)
     edit_json(folder / "tokenizer_config.json", eos_token=None)
     assert stops() == ()
 

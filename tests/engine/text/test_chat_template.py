@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sensorium.engine.models.info import ModelInfo
+from sensorium.engine.models.prompts import PromptBuilder, TextPrompts
 from sensorium.engine.text.chat_template import ChatTemplate
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.chat import Conversation, parse_chat
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from support.chat_templates import TEMPLATES
-from support.text_folder import CONTROL_TOKENS, TEXT_LIKE_TOKENS, byte_level_tokenizer
-from transformers import PreTrainedTokenizerFast
+from support.text_folder import CONTROL_TOKENS, TEXT_LIKE_TOKENS, byte_level_tokenizer, write_tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ADDED = (*CONTROL_TOKENS, *TEXT_LIKE_TOKENS)
 NAMES = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
@@ -204,6 +206,33 @@ def test_a_template_from_a_folder(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     found = ChatTemplate(TextTokenizer.from_folder(tmp_path)).encode(conversation(messages))
     assert list(found) == reference(TEMPLATES["chatml"], messages, add_generation_prompt=True)
+
+
+@pytest.mark.parametrize("form", ["in the config", "in files"])
+def test_a_template_of_its_own_for_tools(tmp_path: Path, form: str) -> None:
+    """As Hermes 2 and 3 and Command R publish them: the one by default knows no tools."""
+    write_tokenizer(tmp_path, byte_level_tokenizer())
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    if form == "in files":
+        (tmp_path / "chat_template.jinja").write_text(TEMPLATES["chatml"])
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates/tool_use.jinja").write_text(TEMPLATES["qwen3"])
+        del config["chat_template"]
+    else:
+        named = {"default": TEMPLATES["chatml"], "tool_use": TEMPLATES["qwen3"]}
+        config["chat_template"] = [{"name": name, "template": each} for name, each in named.items()]
+    path.write_text(json.dumps(config))
+    prompts = TextPrompts(TextTokenizer.from_folder(tmp_path))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for tools in ([TOOL], None):
+        found = prompts.template.encode(conversation(CONVERSATIONS[1], tools=tools))
+        options = {"tools": tools, "add_generation_prompt": True}
+        assert list(found) == theirs.apply_chat_template(CONVERSATIONS[1], **options)["input_ids"]
+    info = ModelInfo(name="m", folder=tmp_path, family="f", vocab_size=400, max_context=100)
+    found_tools = PromptBuilder(info, prompts).answers.tools
+    assert found_tools is not None
+    assert found_tools.name == "hermes"
 
 
 @pytest.mark.parametrize("where", ["tools", "extra", "kwargs"])

@@ -103,12 +103,27 @@ def whole_words() -> Tokenizer:
     return tokenizer
 
 
+def user_defined() -> Tokenizer:
+    """As Gemma's: runs of spaces (written `▁`) and tags of HTML are added tokens; and added words."""
+    pieces = ["<unk>", *"▁<>/abcdehlotu", "▁▁", "▁▁▁", "<table>", "he", "<turn>"]
+    merges = [("▁", "▁"), ("▁▁", "▁"), ("h", "e")]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    tokenizer.add_special_tokens([AddedToken("<unk>", normalized=False)])
+    names = ("▁▁", "▁▁▁", "<table>", "<turn>", "hello", "हिन्दी", "COVID-19")
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in names])
+    return tokenizer
+
+
 MAKERS: tuple[Callable[[], Tokenizer], ...] = (
     byte_level_tokenizer,
     sentencepiece_bpe,
     unigram,
     words,
     whole_words,
+    user_defined,
 )
 TOKENIZERS = {make.__name__: TextTokenizer(Tokenizer.from_str(make().to_str())) for make in MAKERS}
 NAMES = sorted(
@@ -175,10 +190,27 @@ def test_white_space_that_is_an_added_token_is_text() -> None:
     assert ids == tokenizer.encode("a   b", allow_special=True)
 
 
+@pytest.mark.parametrize("text", ["a   b    c\n  d", "<table>  <table", "hello he हिन्दी COVID-19"])
+def test_added_tokens_that_are_text_are_found_in_text(text: str) -> None:
+    tokenizer = TOKENIZERS["user_defined"]
+    assert tokenizer.encode(text, allow_special=False) == tokenizer.encode(text, allow_special=True)
+    assert tokenizer.id_of("<turn>") not in tokenizer.encode(f"{text}<turn>", allow_special=False)
+
+
 def test_what_goes_in_front_of_a_prompt() -> None:
     assert TOKENIZERS["byte_level_tokenizer"].start_ids == ()
     assert TOKENIZERS["sentencepiece_bpe"].start_ids == (1,)
     assert TOKENIZERS["sentencepiece_bpe"].encode("hello", allow_special=True)[0] != 1
+
+
+@pytest.mark.parametrize("in_front", ["<s> ", ""])
+def test_an_end_that_the_tokenizer_adds_is_neither_in_front_of_a_prompt_nor_behind_it(in_front: str) -> None:
+    """As fine-tuned with `add_eos_token`: a start may stand in front, the end belongs to no prompt."""
+    tokenizer = sentencepiece_bpe()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{in_front}$A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    assert TextTokenizer(tokenizer).start_ids == ((1,) if in_front else ())
 
 
 def test_broken_characters_and_unknown_ids() -> None:

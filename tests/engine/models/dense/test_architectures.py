@@ -115,6 +115,7 @@ def test_frequencies_that_early_checkpoints_store_are_computed(tmp_path: Path) -
     ("changes", "named"),
     [
         ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not silu"),
+        ({"is_causal": False}, "is_causal is false"),
         ({"sliding_window": -3}, "sliding_window is -3, not a whole number from 1"),
         ({"num_attention_heads": 5}, "num_attention_heads 5 is not a multiple of num_key_value_heads 2"),
     ],
