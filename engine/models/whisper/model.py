@@ -108,7 +108,8 @@ class WhisperModel:
         self._few = written_down(self._decoder_layers, heads, a.activation)
         self._cross = _cross_projection(tensors, names)
         # A stored copy decides, as in `transformers`: fine-tunes have one of their own where the config ties.
-        own = tensors.take("proj_out.weight") if "proj_out.weight" in tensors else self._tokens
+        has_own = "proj_out.weight" in tensors or not a.tied
+        own = tensors.take("proj_out.weight") if has_own else self._tokens
         self._head_rows = self._tokens if torch.equal(own, self._tokens) else own
         grid = None if tensors.quantization == "none" else HEAD_GRID
         self._head = arrange_linear(self._head_rows, None, grid)
