@@ -42,7 +42,7 @@ from .config.server import (
 from .config.toml_file import FileOptions, read_options
 from .kernel.nursery import first_error
 from .signals import LeavingAtOnce, leave
-from .telemetry.logs import LogConfig, configure, flush
+from .telemetry.logs import LogConfig, configure, flush, say
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
@@ -286,7 +286,7 @@ def _serve(config: ServerConfig) -> None:
                 # What models brought stays; a full collection that looks through it holds the loop for long.
                 gc.collect()
                 gc.freeze()
-                print(f"listening on {url}", flush=True)
+                say(f"listening on {url}")
                 ready.set()
 
             async with trio.open_nursery() as nursery:

@@ -38,6 +38,7 @@ COMPILE_TIMEOUT_S = 600.0
 MAX_WAIT_S = 300.0
 """For another process that compiles: several times what that takes on a busy machine. Then it is stuck."""
 _POLL_S = 0.05
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _UNFINISHED = "unfinished-"
 """How folders begin in which somebody compiles."""
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
@@ -135,13 +136,7 @@ def library() -> Native | None:
 
 def _open(cache: Path | None) -> Native:
     if cache is not None:
-        path = build(cache)
-        try:
-            return Native(path)
-        except OSError as error:
-            logger.warning("the compiled C kernels cannot be loaded, and are compiled again: %s", error)
-            path.unlink(missing_ok=True)
-            return Native(build(cache))
+        return Native(build(cache))
     logger.warning(
         "~/.cache/sensorium cannot be written by this user alone: C kernels are compiled at every start"
     )
@@ -152,8 +147,9 @@ def _open(cache: Path | None) -> Native:
 def build(cache: Path, compiler: str | None = None) -> Path:
     """Path of the built library in `cache`, compiled with `compiler` (`cc`) if it is not there yet.
 
-    Waits up to `MAX_WAIT_S` for others who build in `cache`. Raises RuntimeError or OSError with the reason
-    if it cannot be built.
+    One that is damaged is compiled again: it would end the process, or compute anything. Waits up to
+    `MAX_WAIT_S` for others who build in `cache`. Raises RuntimeError or OSError with the reason if it cannot
+    be built.
     """
     runtime = _openmp_runtime()
     wide = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
@@ -163,15 +159,17 @@ def build(cache: Path, compiler: str | None = None) -> Path:
     for source in sources:
         identity.update(source.name.encode() + source.read_bytes())
     target = cache / f"kernels-{identity.hexdigest()[:32]}.so"
-    if target.exists():
+    if _is_whole(target):
         return target
+    if target.exists():
+        logger.warning("the compiled C kernels are damaged: %s", target)
     compiler = compiler or shutil.which("cc")
     if compiler is None:
         raise RuntimeError("there is no C compiler (cc)")
     with _alone(cache) as is_alone:
         for left in cache.glob(f"{_UNFINISHED}*") if is_alone else ():  # by who was killed
             shutil.rmtree(left, ignore_errors=True)
-        if not target.exists():
+        if not _is_whole(target):
             _compile(compiler, [*flags], sources, runtime, target)
     return target
 
@@ -186,9 +184,20 @@ def _compile(compiler: str, flags: list[str], sources: list[Path], runtime: Path
                 each.result()
         objects = [str(path) for path in sorted(Path(folder).glob("*.o"))]
         _run([compiler, "-shared", *objects, str(runtime), "-lm", "-o", "kernels.so"], folder)
-        with (Path(folder) / "kernels.so").open("rb") as made:
+        with (Path(folder) / "kernels.so").open("r+b") as made:
+            made.write(hashlib.sha256(made.read()).digest())  # behind the end, where a loader does not look
+            made.flush()
             os.fsync(made.fileno())  # or a power failure may leave the name without the content, for good
         os.replace(made.name, target)
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether it is there as it was compiled: its digest follows it."""
+    try:
+        content = library.read_bytes()
+    except FileNotFoundError:
+        return False
+    return hashlib.sha256(content[:-_DIGEST_BYTES]).digest() == content[-_DIGEST_BYTES:]
 
 
 @contextmanager

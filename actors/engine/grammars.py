@@ -15,6 +15,7 @@ import trio
 
 from ...protocols.errors import BadRequestError, OverloadedError
 from ...protocols.messages import Grammar
+from ..kernel.threads import in_thread
 
 COMPILE_TIMEOUT_S: Final = 10.0
 """Longest a grammar may take; real ones take milliseconds."""
@@ -108,7 +109,7 @@ class GrammarCompiler:
             finally:
                 forget()
             try:
-                await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+                await in_thread(work, abandon_on_cancel=True, limiter=self._limiter)
             finally:
                 if not has_begun:
                     leave()

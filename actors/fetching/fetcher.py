@@ -23,6 +23,7 @@ import trio
 from ...protocols.errors import FetchError
 from ..config.fetching import FetchConfig
 from ..kernel.gathering import gathered, gathering
+from ..kernel.threads import in_thread
 from .http_get import BrokenError, Connections, Get, NoAddressError, has_port, host_of, read_url
 from .local_files import read_local_file
 from .names import Names
@@ -114,7 +115,7 @@ class Fetcher:
 
     async def _read_file(self, url: str, take: Callable[[int], None]) -> bytes:
         read = partial(read_local_file, url, self.config.allowed_media_folder, self.config.max_fetch_bytes)
-        data = await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._reading)
+        data = await in_thread(read, abandon_on_cancel=True, limiter=self._reading)
         take(len(data))
         return data
 

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 import trio
 
+from ..kernel.threads import in_thread
 from .places import Places
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -38,9 +39,7 @@ class Names:
         """
         share = cast("trio.CapacityLimiter", _Share(self._places, caller))
         try:
-            return await trio.to_thread.run_sync(
-                self._resolve, host, port, abandon_on_cancel=True, limiter=share
-            )
+            return await in_thread(self._resolve, host, port, abandon_on_cancel=True, limiter=share)
         except (OSError, UnicodeError):
             return ()
 

@@ -9,6 +9,7 @@ An empty file never opens a server.
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from ...protocols.errors import UnauthorizedError
 from ..callers import Caller, caller_by_key
 from ..config.checks import ConfigError
 from ..config.server import ListenConfig
+from ..kernel.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +79,12 @@ class ApiKeys:
             await self._look(self._file)
 
     async def _look(self, file: Path) -> None:
-        state = await trio.to_thread.run_sync(_state, file)
+        state = await in_thread(_state, file, max_wait_s=math.inf)
         if state == self._state:
             return
         self._state = state
         try:
-            self._callers = self._given | await trio.to_thread.run_sync(_read, file)
+            self._callers = self._given | await in_thread(_read, file, max_wait_s=math.inf)
         except ConfigError as error:
             logger.error("%s; the keys of before hold", error)
         else:

@@ -28,6 +28,7 @@ from ...protocols.chat_content import MediaPart
 from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
 from ...protocols.response_items import ResponseFault, ResponseObject
 from ..callers import Caller, give_back, greediest
+from ..kernel.threads import in_thread
 from .response_events import EventBook
 from .response_file import ResponseFile
 from .response_rows import KeptResponse
@@ -300,10 +301,10 @@ class ResponseStore:
         self._is_away = False
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        """Raises UnavailableError where the file fails, which is logged once until it does not."""
+        """Raises UnavailableError where the file fails, or no thread is left, which is logged once."""
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._thread)
-        except (sqlite3.Error, OSError) as error:
+            return await in_thread(work, limiter=self._thread)
+        except (sqlite3.Error, OSError, OverloadedError) as error:
             if not self._is_away:
                 logger.error("the store of responses failed: %r", error)
             self._is_away = True

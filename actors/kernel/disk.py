@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from ...protocols.errors import OverloadedError
+from ..config.checks import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ def own_folder() -> Iterator[str]:
 async def in_own_folders(serve: Callable[[str], Awaitable[None]]) -> None:
     """Have `serve` work with an `own_folder`; it returns when that was removed, and is given another one.
 
-    What clears /tmp by age may not look at locks, and people do not. Raises what keeps the first folder from
-    being made; another one is tried again until there is room for it. Runs until cancelled.
+    What clears /tmp by age may not look at locks, and people do not. Raises ConfigError where the first
+    folder cannot be made; another one is tried again until there is room for it. Runs until cancelled.
     """
     is_first = True
     while True:
@@ -63,9 +64,10 @@ async def in_own_folders(serve: Callable[[str], Awaitable[None]]) -> None:
             try:
                 folder = stack.enter_context(own_folder())
             except (OSError, OverloadedError) as error:
+                why = f"no folder for temporary files can be made: {error.__cause__ or error}"
                 if is_first:
-                    raise
-                logger.error("no folder for temporary files can be made: %s", error)
+                    raise ConfigError(f"{why}; TMPDIR names where to") from error
+                logger.error(why)
                 await trio.sleep(_AGAIN_S)
                 continue
             is_first = False

@@ -14,6 +14,7 @@ import trio
 
 from ...engine.control_groups import num_processors
 from .fair_semaphore import FairSemaphore
+from .threads import in_thread
 
 _T = TypeVar("_T")
 
@@ -31,7 +32,7 @@ async def off_loop(work: Callable[[], _T], *, size: int, most_inline: int = INLI
     if size <= most_inline:
         return work()
     async with _of_this_run().held_by(CALLER.get()):
-        return await trio.to_thread.run_sync(work)
+        return await in_thread(work)
 
 
 def _of_this_run() -> FairSemaphore:

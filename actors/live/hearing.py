@@ -12,6 +12,7 @@ each with the state that the one before left, so scores do not depend on the bat
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -23,6 +24,7 @@ from ...media.voice_activity import FloatArray, FrameCutter, VoiceActivityModel,
 from ...protocols.errors import InternalError
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.fair_semaphore import FairSemaphore
+from ..kernel.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +118,7 @@ class VoiceActivityActor:
 
     async def _score(self, batch: Sequence[_Frames]) -> None:
         try:
-            await trio.to_thread.run_sync(
-                score, self._model, batch, limiter=self._thread, thread_name="voice activity"
-            )
+            await in_thread(score, self._model, batch, limiter=self._thread, max_wait_s=math.inf)
         except Exception:
             logger.exception("voice activity of %d sessions failed", len(batch))
             for work in batch:

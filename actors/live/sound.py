@@ -34,6 +34,7 @@ from ...protocols.container_format import StreamContainer
 from ...protocols.errors import InternalError, MediaError
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.disk import in_own_folders, is_there
+from ..kernel.threads import is_short, short_of
 from .store import Samples
 
 logger = logging.getLogger(__name__)
@@ -210,10 +211,11 @@ class _Shard:
         works = [work for work in batch if work.stream is not None]
         try:
             answers = await self._ask_all(works)
-        except Exception:
+        except Exception as error:
             logger.exception("decoding of %d live streams failed", len(works))
+            failed = short_of("process") if is_short(error) else InternalError("decoding the stream failed")
             for work in works:
-                work.reply.fail(InternalError("decoding the stream failed"))
+                work.reply.fail(failed)
             return
         for work, answer in zip(works, answers, strict=True):
             work.reply.set(answer)

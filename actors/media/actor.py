@@ -39,6 +39,7 @@ from ...protocols.messages import MediaItems
 from ..callers import has_room
 from ..kernel.disk import disk_room, has_no_room, in_own_folders, is_there
 from ..kernel.fair_semaphore import FairSemaphore
+from ..kernel.threads import in_thread, is_short, short_of
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class MediaActor:
         async with self._place(caller):
             with self._in_folder(), self._file() as target:
                 outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
-                return await trio.to_thread.run_sync(read, outcome, target.name)
+                return await in_thread(read, outcome, target.name)
 
     @asynccontextmanager
     async def _place(self, caller: str) -> AsyncIterator[None]:
@@ -190,7 +191,7 @@ class MediaActor:
     async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
-            await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
+            await in_thread(Path(source.name).write_bytes, data)
             work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
             return await self._try_job(work, what)
 
@@ -261,6 +262,9 @@ class MediaActor:
             self.counted.num_failed += 1
             if has_no_room(error):
                 raise
+            if is_short(error):
+                logger.error("no process can be started that decodes the %s: %s", what, error)
+                raise short_of("process") from error
             raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
         finally:
             self.counted.busy_s += trio.current_time() - start

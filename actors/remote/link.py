@@ -7,6 +7,7 @@ time. Read `actors/remote/frames.py` for the bytes, `client.py` and `server.py` 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Final
 
 import trio
 
+from ..kernel.threads import in_thread
 from .frames import Buffer, FrameError, FrameReader, Parcel, large_frames, small_frame
 
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -168,4 +170,4 @@ class Link:
 async def _joined(parcel: Parcel) -> list[bytes]:
     if parcel.num_bytes <= _INLINE_BYTES:
         return parcel.joined()
-    return await trio.to_thread.run_sync(parcel.joined)
+    return await in_thread(parcel.joined, max_wait_s=math.inf)

@@ -9,6 +9,7 @@ Signals of a terminal do not reach it. Read `actors/remote/__main__.py` for what
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import trio
 from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
 from ..config.server import ServerConfig
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor
+from ..kernel.threads import is_short
 from . import messages
 from .client import RemoteEngine
 from .line import Line
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 _LEAVE_S: Final = 2.0
 """How long it may take to end by itself, once nobody talks to it any more."""
 _LOOK_S: Final = 0.5
+_POLL_S: Final = 0.02
+_AGAIN_S: Final = 5.0
+"""From one try to start it, where the system cannot, to the next."""
 _PATIENCE: Final = 3
 """How many times longer it may be silent while it loads: a library from a cold disk holds up all else."""
 _SOCKET_BYTES: Final = 1024 * 1024
@@ -104,7 +109,7 @@ class EngineProcess:
         return (Child("process", self._run_process),)
 
     async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
-        (process, ours), self._begun = self._begun or self._spawn(), None
+        (process, ours), self._begun = self._begun or await self._spawned(), None
         self._process = process
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         try:
@@ -114,6 +119,17 @@ class EngineProcess:
             stream.socket.close()
             with trio.CancelScope(shield=True):
                 await _ended(process)
+
+    async def _spawned(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """As `_spawn`; after the first start it tries until it can: that is no crash of ours to count."""
+        while True:
+            try:
+                return self._spawn()
+            except OSError as error:
+                if self.opened is None or not is_short(error):
+                    raise
+                logger.error("the engines' process cannot be started now: %s", error)
+            await trio.sleep(_AGAIN_S)
 
     def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """A process that has its orders, and our end of the pair."""
@@ -212,7 +228,7 @@ class _News:
 
 async def _obituary(process: subprocess.Popen[bytes]) -> str:
     """How it ended, if it has."""
-    code = await trio.to_thread.run_sync(_wait, process, 1.0)
+    code = await _code(process, 1.0)
     if code is None:
         return "the engines' process has closed its connection"
     how = f"by signal {-code}" if code < 0 else f"with status {code}"
@@ -221,13 +237,16 @@ async def _obituary(process: subprocess.Popen[bytes]) -> str:
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:
     """Return when it is gone; it is killed if that takes long."""
-    if await trio.to_thread.run_sync(_wait, process, _LEAVE_S) is None:
+    if await _code(process, _LEAVE_S) is None:
         process.kill()
-        await trio.to_thread.run_sync(_wait, process, None)
+        await _code(process, math.inf)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:
-    try:
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return None
+async def _code(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """Of its end; None where it does not end in time. Looked for: there may be no thread that could wait."""
+    end = trio.current_time() + timeout_s
+    while True:
+        code = process.poll()
+        if code is not None or trio.current_time() >= end:
+            return code
+        await trio.sleep(_POLL_S)

@@ -16,7 +16,6 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
-import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.models.qwen3_asr.text import (
@@ -38,6 +37,7 @@ from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingPara
 from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
+from ..kernel.threads import in_thread
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, token_budget
 from .family import (
     CutRule,
@@ -212,7 +212,7 @@ class Qwen3Asr:
         speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """By the audio alone."""
-        return await trio.to_thread.run_sync(time_words, answer.text, samples, speech)
+        return await in_thread(time_words, answer.text, samples, speech)
 
     def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """Those behind the header, unless a loop was cut."""

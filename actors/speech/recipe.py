@@ -20,6 +20,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
+from ..kernel.threads import in_thread
 from .asking import Asker
 from .family import Range, SpeechFamily
 from .joining import DeltaJoiner, Part, Passage, PassageJoiner, join_texts, joined
@@ -96,7 +97,7 @@ async def transcribe_ranges(
 
     if len(ranges) <= RANGES_AT_ONCE and not asker.is_in_digits:
         return assemble()
-    return await trio.to_thread.run_sync(assemble)
+    return await in_thread(assemble)
 
 
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
@@ -155,7 +156,7 @@ class _Work:
                 for piece in self.settler.pieces[index] if ranges[index] != self.asker.growing else ():
                     await self.asker.time(*piece)
                 if self.on_passage is not None:
-                    self._timed[index] = await trio.to_thread.run_sync(self.parts, index)
+                    self._timed[index] = await in_thread(self.parts, index)
                     self._pass_on(self.on_passage)
                 for (start, _), _ in self.settler.pieces[index]:
                     self.asker.recording.release((start, ranges[index][1]))

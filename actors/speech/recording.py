@@ -21,6 +21,7 @@ from ...media.speech_regions import LIKELY_SPEECH, speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
+from ..kernel.threads import in_thread
 from .answer_guard import echoes_context, speaking_time_s
 from .family import GrowingFeatures, Range, SpeechFamily
 from .languages import MIN_PAUSE
@@ -121,7 +122,7 @@ class Recording:
                 first = start + _first_needed(known, end - start)
                 fresh = await self.samples((first, end))
                 look = partial(_look, known, self._family, fresh, first - start, end - start)
-                known.items = await trio.to_thread.run_sync(look, limiter=self._threads)
+                known.items = await in_thread(look, limiter=self._threads)
                 known.num_samples, known.behind = end - start, ()
             if not known.items or not is_behind:
                 return known.items
@@ -130,7 +131,7 @@ class Recording:
                 samples = await self.samples((start - num_before, end))
                 assert self._family.facts.behind is not None
                 behind = partial(self._family.facts.behind, samples, num_before)
-                known.behind = await trio.to_thread.run_sync(behind, limiter=self._threads)
+                known.behind = await in_thread(behind, limiter=self._threads)
             return known.behind
 
     async def speech(
@@ -153,7 +154,7 @@ class Recording:
             min_silence=min_silence,
             padding=padding,
         )
-        regions = await trio.to_thread.run_sync(look, limiter=self._threads)
+        regions = await in_thread(look, limiter=self._threads)
         return [(part[0] + start, part[0] + end) for start, end in regions]
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
@@ -162,7 +163,7 @@ class Recording:
             return False
         samples = await self.samples(part)
         is_said = partial(speaks_for, self._activity, samples, speaking_time_s(text))
-        return not await trio.to_thread.run_sync(is_said, limiter=self._threads)
+        return not await in_thread(is_said, limiter=self._threads)
 
     async def is_clear(self, part: Range) -> bool:
         """Whether somebody speaks in the range for long enough that no answer about it is judged."""
@@ -170,7 +171,7 @@ class Recording:
             return True
         samples = await self.samples(part)
         speaks = partial(speaks_for, self._activity, samples, clear_speech_s(len(samples) / INTERNAL_RATE))
-        return await trio.to_thread.run_sync(speaks, limiter=self._threads)
+        return await in_thread(speaks, limiter=self._threads)
 
     def session(self, part: Range) -> SessionKey | None:
         """What the engine shall keep a range's state under: nothing, a file's are asked about once."""
@@ -219,9 +220,7 @@ class LiveRecording(Recording):
         while end - self.open_start > size:
             start = self.open_start
             samples = await self.samples((start, start + size))
-            cut = await trio.to_thread.run_sync(
-                self._rule.cut, samples, self._activity, limiter=self._threads
-            )
+            cut = await in_thread(self._rule.cut, samples, self._activity, limiter=self._threads)
             self._cuts.append(start + cut)
         bounds = [self._start, *self._cuts, end]
         for start in self._known.keys() - set(bounds):

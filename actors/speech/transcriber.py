@@ -21,6 +21,7 @@ from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.numerals import check_numerals
 from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from ..kernel.threads import in_thread
 from .channels import transcribe_channels
 from .family import Range, SpeechFamily
 from .joining import Passage
@@ -106,7 +107,7 @@ class Transcriber:
         if options.speech_filter is None or self._activity is None:
             return await self._transcribe(samples, options, lane, on_delta, told)
         look = partial(splice, samples, self._activity, options.speech_filter)
-        kept = await trio.to_thread.run_sync(look, limiter=self._threads)
+        kept = await in_thread(look, limiter=self._threads)
         return await self._transcribe_kept(kept, options, lane, on_delta, told)
 
     async def _transcribe(
@@ -117,7 +118,7 @@ class Transcriber:
         on_delta: Callable[[str], None] | None,
         on_passage: Callable[[Passage], None] | None,
     ) -> Transcript:
-        ranges = await trio.to_thread.run_sync(self._ranges, samples, options.clips, limiter=self._threads)
+        ranges = await in_thread(self._ranges, samples, options.clips, limiter=self._threads)
         recording = Recording(
             self.family, lambda start, end: samples[start:end], self._activity, threads=self._looking
         )

@@ -15,7 +15,6 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
-import trio
 
 from ...engine.models.info import ModelInfo
 from ...engine.models.whisper.text import DecodeRequest, WhisperText
@@ -30,6 +29,7 @@ from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextG
 from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
+from ..kernel.threads import in_thread
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
 from .early_end import MOST_RESTS, goes_on, joined, may_end_early
 from .family import (
@@ -283,7 +283,7 @@ class Whisper:
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
         words = self.text.words(token_ids, boundaries)
         is_rough = self.text.info.alignment_is_rough
-        return await trio.to_thread.run_sync(_refined, words, items[0], len(samples), speech, is_rough)
+        return await in_thread(_refined, words, items[0], len(samples), speech, is_rough)
 
     def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""

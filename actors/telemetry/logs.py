@@ -87,6 +87,17 @@ def flush() -> None:
         handler.flush()
 
 
+def say(line: str) -> None:
+    """Print it; where standard output is on a full disk, the log says it. Raises BrokenPipeError."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        logging.getLogger(__name__).error("standard output takes nothing (%s): %s", error.strerror, line)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+
+
 class TextFormatter(logging.Formatter):
     """`2026-11-22 11:09:29.123 INFO [req_…] message`, in local time; the id where there is one."""
 

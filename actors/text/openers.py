@@ -8,10 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-import trio
-
 from ...media.decode import DecodedAudio, DecodeLimits, decode_audio, measure_audio
 from ...protocols.messages import MediaItems
+from ..kernel.threads import in_thread
 
 _T = TypeVar("_T")
 
@@ -48,7 +47,7 @@ class ThreadOpener:
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:  # noqa: ARG002
         """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(measuring, data)
+        return await in_thread(measuring, data)
 
     async def prepare(
         self,
@@ -57,12 +56,12 @@ class ThreadOpener:
         what: str,  # noqa: ARG002
     ) -> MediaItems:
         """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(prepare, data)
+        return await in_thread(prepare, data)
 
     async def measure_audio(self, data: bytes, *, limits: DecodeLimits) -> float:
         """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(partial(measure_audio, data, limits=limits))
+        return await in_thread(partial(measure_audio, data, limits=limits))
 
     async def decode(self, data: bytes, *, limits: DecodeLimits) -> DecodedAudio:
         """See `MediaOpener`."""
-        return await trio.to_thread.run_sync(partial(decode_audio, data, limits=limits))
+        return await in_thread(partial(decode_audio, data, limits=limits))

@@ -86,3 +86,22 @@ def test_every_answer_has_an_id_and_a_session_too(server: Server) -> None:
     with raw_session(server.realtime, additional_headers={"X-Request-Id": "of-a-session"}) as session:
         assert session.socket.response is not None
         assert session.socket.response.headers["x-request-id"] == "of-a-session"
+
+
+def test_where_standard_output_is_on_a_full_disk_the_log_says_where_it_listens() -> None:
+    command = [sys.executable, "-m", "sensorium", "serve", "tiny-qwen3-asr", "--port", "0"]
+    with (
+        open("/dev/full", "w") as full,
+        subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            line = next(each for each in iter(process.stderr.readline, "") if "listening on " in each)
+            assert "No space left on device" in line
+            url = line.rpartition("listening on ")[2].strip()
+            assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, stderr

@@ -153,14 +153,19 @@ def test_a_process_that_was_killed_keeps_nobody_waiting(
 
 
 @needs_compiler
-@pytest.mark.usefixtures("unbuilt", "quick_compiler")
-def test_what_cannot_be_loaded_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    cache = native.user_cache()
-    assert cache is not None
-    native.build(cache).write_bytes(b"")
-    assert native.library() is not None
-    native.Native(native.build(cache))
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize("damage", ["emptied", "half", "a bit"])
+def test_what_is_damaged_is_built_again(cache: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Half a library ends the process that loads it, a bit changes what it computes."""
+    built = native.build(cache)
+    whole = built.read_bytes()
+    half = len(whole) // 2
+    changed = whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :]
+    built.write_bytes({"emptied": b"", "half": whole[:half], "a bit": changed}[damage])
+    assert native.build(cache) == built
+    assert built.read_bytes() == whole
+    assert "damaged" in caplog.text
+    native.Native(built)
 
 
 @needs_compiler

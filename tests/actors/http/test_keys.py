@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 from sensorium.actors.config.server import ListenConfig
 from sensorium.actors.http.keys import ApiKeys, sent_key
 from starlette.requests import HTTPConnection
+from support.no_threads import refusing_threads
+from trio.testing import MockClock
 
 
 def connection(*headers: tuple[str, str], subprotocols: tuple[str, ...] = ()) -> HTTPConnection:
@@ -42,3 +45,20 @@ def test_a_file_of_keys_may_begin_with_a_mark(tmp_path: Path) -> None:
     file.write_text("sk-1\nsk-2\n", "utf-8-sig")
     keys = ApiKeys(ListenConfig(api_key_file=file))
     assert keys.check("sk-1") != keys.check("sk-2")
+
+
+async def test_a_file_of_keys_is_followed_again_when_there_are_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sk-1\n")
+    keys = ApiKeys(ListenConfig(api_key_file=file))
+    refusing_threads(monkeypatch, until_s=60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keys.watch)
+        await trio.sleep(30)
+        file.write_text("sk-1\nsk-2\n")
+        while keys.num_callers == 1:  # noqa: ASYNC110 (of a file)
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert keys.check("sk-2")

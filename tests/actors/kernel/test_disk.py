@@ -9,7 +9,21 @@ import time
 from pathlib import Path
 
 import pytest
-from sensorium.actors.kernel.disk import own_folder
+from sensorium.actors.config.checks import ConfigError
+from sensorium.actors.kernel.disk import in_own_folders, own_folder
+
+
+async def test_where_nothing_can_be_written_the_start_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a container's root is read-only and nothing is mounted at /tmp."""
+
+    async def serve(_: str) -> None:
+        raise AssertionError("there is no folder")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match=r"no folder for temporary files .*missing/.*; TMPDIR names"):
+        await in_own_folders(serve)
 
 
 def test_what_a_killed_server_has_left_is_removed_and_nothing_else(

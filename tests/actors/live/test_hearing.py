@@ -28,7 +28,8 @@ from sensorium.media.voice_activity import (
 from sensorium.protocols.errors import InternalError, UnavailableError
 from support.ears import network_ear
 from support.fake_sessions import Event, FakeSocket, Sessions
-from trio.testing import wait_all_tasks_blocked
+from support.no_threads import refusing_threads
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 pytestmark = pytest.mark.slow
 
@@ -258,6 +259,15 @@ async def test_a_defect_is_told_to_those_it_met_and_the_next_are_heard() -> None
             await actor.open_ear().hear(marked(1, 1))
         model.is_broken = False
         assert await actor.open_ear().hear(marked(2, 1)) == [(FRAME_SAMPLES, 2.0)]
+
+
+async def test_sessions_wait_where_the_system_has_no_thread(
+    monkeypatch: pytest.MonkeyPatch, model: VoiceActivityModel, autojump_clock: MockClock
+) -> None:
+    refused = refusing_threads(monkeypatch, until_s=60)
+    async with running(model) as actor:
+        assert len(await actor.open_ear().hear(np.zeros(FRAME_SAMPLES, np.float32))) == 1
+    assert len(refused) > 100
 
 
 async def test_who_waits_is_told_when_the_actor_stops() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import multiprocessing
 import operator
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +206,22 @@ async def test_a_full_disk_is_nobodys_mistake() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         assert len((await handle.decode(plain_wav(tone(10.0)))).samples) == 160_000
+
+
+async def test_where_no_process_can_be_started_files_are_told_to_come_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(process: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async with running() as (_, handle):
+        with monkeypatch.context() as patch:
+            patch.setattr(BaseProcess, "start", refuse)
+            with pytest.raises(OverloadedError, match="no process left") as caught:
+                await handle.decode(plain_wav(tone(0.1)))
+        assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
+        assert "no process can be started" in caplog.messages[0]
+        assert len((await handle.decode(plain_wav(tone(0.1)))).samples) == 1600
 
 
 async def test_an_idle_worker_that_died_is_replaced() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +101,36 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         assert process.pid() is None
         nursery.cancel_scope.cancel()
     assert not any(map(is_there, (first, second, third)))
+
+
+async def test_it_is_started_as_soon_as_the_system_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That no process could be started is no crash: of those it has no more than two."""
+    monkeypatch.setattr("sensorium.actors.remote.process._AGAIN_S", 0.01)
+    process = EngineProcess(orders("fake"), silence_s=600.0, policy=POLICY, command=COMMAND)
+    (engine,) = process.engines
+    spawn, refused = process._spawn, list[float]()
+
+    def refuse() -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if len(refused) == 10:
+            return spawn()
+        refused.append(trio.current_time())
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        first = process.pid()
+        assert first is not None
+        monkeypatch.setattr(process, "_spawn", refuse)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: len(refused) == 10)
+        assert health(engine) == "restarting"
+        await until(lambda: health(engine) == "ready")
+        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        nursery.cancel_scope.cancel()
+    assert process.num_restarts() == 1
+    assert sum("cannot be started now" in message for message in caplog.messages) == 10
 
 
 async def test_one_that_was_begun_is_the_first_that_runs() -> None:

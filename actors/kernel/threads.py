@@ -1,0 +1,71 @@
+"""Threads for work that blocks: where the system gives no further one, work waits for one, and nothing fails.
+
+How many processes and threads there may be is bounded for a container, and for a user over all programs: so
+others may use them up.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final, TypeVar, TypeVarTuple
+
+import trio
+
+from ...protocols.errors import OverloadedError
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+_AGAIN_S: Final = 0.25
+_MAX_WAIT_S: Final = 5.0
+_RETRY_AFTER_S: Final = 5.0
+_SHORT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+
+def is_short(error: BaseException) -> bool:
+    """Whether a process could not be started for want of processes, threads, memory or descriptors."""
+    is_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    return is_thread or (isinstance(error, OSError) and error.errno in _SHORT)
+
+
+def short_of(what: str) -> OverloadedError:
+    """What is said to who needed it."""
+    return OverloadedError(f"The server has no {what} left for this now.", retry_after_s=_RETRY_AFTER_S)
+
+
+async def in_thread(
+    work: Callable[[*_Ts], _T],
+    *args: *_Ts,
+    abandon_on_cancel: bool = False,
+    limiter: trio.CapacityLimiter | None = None,
+    max_wait_s: float = _MAX_WAIT_S,
+) -> _T:
+    """`trio.to_thread.run_sync`, which tries again where no thread can be started.
+
+    Raises what `work` raises, and OverloadedError where there is no thread for `max_wait_s`: give infinity
+    where nobody can be told to come back.
+    """
+    has_begun = False
+
+    def run() -> _T:
+        nonlocal has_begun
+        has_begun = True
+        return work(*args)
+
+    began = trio.current_time()
+    while True:
+        try:
+            return await trio.to_thread.run_sync(run, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
+        except RuntimeError as error:
+            waited_s = trio.current_time() - began
+            if has_begun:
+                raise
+            if not waited_s:
+                logger.error("work waits for a thread: %s", error)
+            if waited_s >= max_wait_s:
+                raise short_of("thread") from error
+        await trio.sleep(_AGAIN_S)
