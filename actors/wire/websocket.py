@@ -28,7 +28,9 @@ from websockets.protocol import Protocol, Side, State
 from websockets.server import ServerProtocol
 
 from ...protocols.errors import BadRequestError, ClientError, UpgradeRequiredError
+from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import CALLER
 from .allowance import Allowance
 from .exchange import Exchange
 from .guard import ConnectionStatistics
@@ -42,13 +44,21 @@ _silent = logging.getLogger(f"{__name__}.protocol")
 _silent.setLevel(logging.WARNING)  # the library tells every opening and closing
 
 _READ_BYTES: Final = 8 * 1024
-"""Read at once where frames may be small, so that handling them is short; more inside of a large one."""
+"""Read at once where frames may be small, so that handling them is short; more inside of a large one, less
+where they are tiny."""
 _MAX_READ_BYTES: Final = 32 * 1024
+_MIN_READ_BYTES: Final = 512
+_FRAMES_AT_ONCE: Final = 64
+"""Wanted of a read."""
 _FRAMES: Final = 4000
 _FRAMES_PER_S: Final = 1000
 """Frames that are read at once, and a second: ten times what live audio in pieces of 10 ms needs."""
 _AT_ONCE: Final = 16
 """Messages that one read brought, taken in by the application before others have a turn."""
+_OWN_FRAMES: Final = 200
+_OWN_FRAMES_PER_S: Final = 200
+"""What live audio sends at the most. WebSockets with more take turns, so that many of them leave others as
+much of the loop as one does."""
 _SMALL_BYTES: Final = 16
 """A fragment of fewer bytes has no content worth its frame."""
 _IDLE_FRAMES: Final = 1000
@@ -102,21 +112,28 @@ class WebSocketConnection:
         read_ahead: bytes,
         *,
         max_message_bytes: int,
+        turns: FairSemaphore,
     ) -> None:
-        """`response` is the answer where the application accepts; otherwise it answers by `exchange`."""
+        """`response` is the answer where the application accepts; otherwise it answers by `exchange`. `turns`
+        are those of all WebSockets that send much."""
         self._wire = wire
         self._exchange = exchange
         self._response = response
         self._protocol = Protocol(Side.SERVER, max_size=max_message_bytes, logger=_silent)
         self._read_ahead = read_ahead
-        self._read_bytes = _READ_BYTES
+        self._read_bytes = _MIN_READ_BYTES
         self._has_begun = False
         self._is_accepted = False
         self._messages: deque[Message] = deque()
+        self._num_left = 0
+        """Of the messages, those that may be taken in before others have a turn."""
         self._text: io.StringIO | None = None
         self._binary: bytearray | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._frames = Allowance(burst=_FRAMES, per_s=_FRAMES_PER_S)
+        self._own_frames = Allowance(burst=_OWN_FRAMES, per_s=_OWN_FRAMES_PER_S)
+        self._takes_turns = False
+        self._turns = turns
         self._idle_frames = Allowance(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
         self._num_bytes_left = math.inf
         self.is_flood = False
@@ -167,9 +184,18 @@ class WebSocketConnection:
                 await self._wire.flush()
             except trio.BrokenResourceError:
                 continue
-        if self._messages and len(self._messages) % _AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
+        if not self._num_left:
+            await self._let_others_go_first()
+            self._num_left = _AT_ONCE
+        self._num_left -= 1
         return self._messages.popleft()
+
+    async def _let_others_go_first(self) -> None:
+        if not self._takes_turns:
+            await trio.lowlevel.checkpoint()
+            return
+        async with self._turns.held_by(CALLER.get()):
+            await trio.lowlevel.checkpoint()
 
     async def send(self, message: Message) -> None:
         """Send what the application has to say. Raises GoneError if it cannot be said any more."""
@@ -211,7 +237,8 @@ class WebSocketConnection:
         """Some bytes from the client, and what they say."""
         await self._frames.earn()
         if self._read_ahead:
-            data, self._read_ahead = self._read_ahead[:_READ_BYTES], self._read_ahead[_READ_BYTES:]
+            size = self._read_bytes
+            data, self._read_ahead = self._read_ahead[:size], self._read_ahead[size:]
         else:
             data = await self._wire.receive(self._read_bytes)
         self._num_bytes_left -= len(data)
@@ -223,8 +250,14 @@ class WebSocketConnection:
         else:
             self._protocol.receive_eof()
         frames = self._protocol.events_received()
-        self._read_bytes = _READ_BYTES if frames else min(2 * self._read_bytes, _MAX_READ_BYTES)
+        if frames:
+            wanted = _FRAMES_AT_ONCE * len(data) // len(frames)
+            self._read_bytes = min(max(wanted, _MIN_READ_BYTES), _READ_BYTES)
+        else:
+            self._read_bytes = min(2 * self._read_bytes, _MAX_READ_BYTES)
         self._frames.spend(len(frames))
+        self._takes_turns = not self._own_frames.spend(len(frames))
+        self._num_left = 0 if self._takes_turns else _AT_ONCE
         num_idle = 0
         try:
             for frame in frames:

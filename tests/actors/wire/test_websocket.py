@@ -11,6 +11,7 @@ import gc
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -207,6 +208,32 @@ async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: p
             await trio.lowlevel.checkpoint()
     assert sum(num_in_turn) == 1000
     assert max(num_in_turn) < 40, "a thousand are in one read"
+
+
+async def test_many_websockets_with_tiny_messages_hold_the_loop_no_longer_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_in_turn = [0]
+
+    async def listen(
+        echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] == "websocket.receive":
+            num_in_turn[-1] += 1
+
+    monkeypatch.setattr(Echo, "_talk", listen)
+    async with serving() as server, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        peers = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
+        for peer in peers:
+            await peer.upgrade()
+        for peer in peers:
+            nursery.start_soon(peer.send, frame(BINARY, b"xy") * 1000)
+        while sum(num_in_turn) < 8000:
+            num_in_turn.append(0)
+            await trio.lowlevel.checkpoint()
+    assert sum(each for each in num_in_turn if each > 40) < 8 * 300, "what each may send in any case"
 
 
 async def _talk_on(
