@@ -46,6 +46,9 @@ _T = TypeVar("_T")
 
 _AFTER_DEATH_S: Final = 5.0
 """When to try again what killed its worker: a machine without memory may have some by then."""
+_SILENCE_S: Final = 5.0
+"""How much longer than its job may take a worker is waited for, which would have been ended by then: one that
+does nothing is not the file's fault."""
 _GRACE_S: Final = 5.0
 """How long idle workers get to leave at shutdown before they are killed."""
 _UNTOLD: Final = DecodeLimits()
@@ -65,7 +68,7 @@ class MediaConfig:
     max_waiting: int = 32
     """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
     deadline_s: float = 60.0
-    """Seconds of work one file may take, including the start of a worker."""
+    """Seconds that one job on a file may take in its worker."""
     cpu_s: float = 60.0
     """Seconds of processor time that one job on a file may take."""
     idle_s: float = 600.0
@@ -191,7 +194,8 @@ class MediaActor:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
             await trio.to_thread.run_sync(Path(source.name).write_bytes, data)
-            work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
+            cpu_s, real_s = self.config.cpu_s, self.config.deadline_s
+            work = partial(on_file, job, os.path.basename(source.name), cpu_s=cpu_s, real_s=real_s)
             return await self._try_job(work, what)
 
     def _check_waiting(self, caller: str) -> None:
@@ -249,11 +253,11 @@ class MediaActor:
         start = trio.current_time()
         outcome: _T | SensoriumError
         try:
-            with trio.fail_after(self.config.deadline_s):
+            with trio.fail_after(self.config.deadline_s + _SILENCE_S):
                 outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
         except trio.TooSlowError:
             self.counted.num_killed += 1
-            outcome = MediaError(f"Decoding the {what} took too long.", param=what)
+            raise trio_parallel.BrokenWorkerError("it did nothing, and was killed") from None
         except (trio_parallel.BrokenWorkerError, trio.Cancelled):
             self.counted.num_killed += 1
             raise
@@ -303,9 +307,12 @@ def log_protections(held: Protections | None) -> None:
 
 
 def _check_time(error: trio_parallel.BrokenWorkerError, what: str) -> None:
-    """Raise MediaError if the worker's processor time was up: trying again would take as long."""
-    if getattr(error.args[-1], "exitcode", None) == -signal.SIGXCPU:
+    """Raise MediaError if the worker's time was up: trying again would take as long."""
+    code = getattr(error.args[-1], "exitcode", None)
+    if code == -signal.SIGXCPU:
         raise MediaError(f"Decoding the {what} took too much processor time.", param=what) from None
+    if code == -signal.SIGALRM:
+        raise MediaError(f"Decoding the {what} took too long.", param=what) from None
 
 
 def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
