@@ -64,7 +64,8 @@ class MediaConfig:
     """Bounds of the media actor."""
 
     max_workers: int = field(default_factory=_default_workers)
-    """Files decoded at the same time; by default one core is left to the server."""
+    """Files decoded at the same time; by default one core is left to the server. Where others keep all of
+    them busy, a caller that has none has one more."""
     max_waiting: int = 32
     """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
     deadline_s: float = 60.0
@@ -121,9 +122,9 @@ class MediaActor:
         """Somebody has removed it."""
         self._task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED
         self._are_protections_known = False
-        self._places = FairSemaphore(self.config.max_workers)
+        self._places = FairSemaphore(self.config.max_workers, num_spare=1)
         # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
-        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
+        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers + 1)
         self._requests: set[trio.CancelScope] = set()
         self.counted = MediaStatistics()
         """Without gauges."""
@@ -201,7 +202,7 @@ class MediaActor:
     def _check_waiting(self, caller: str) -> None:
         num, most = self._places.num_waiting, self.config.max_waiting
         num_own = self._places.num_waiting_of(caller)
-        if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
+        if not self._places.is_full_for(caller) or has_room(num_own, num, most, is_shared=bool(caller)):
             return
         self.counted.num_refused += 1
         whose = f"{num} files" if num >= most else f"{num_own} of your files"

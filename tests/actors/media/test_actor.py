@@ -163,6 +163,19 @@ async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch
         assert handle.statistics().num_killed == 1
 
 
+async def test_one_with_files_that_take_long_leaves_others_a_worker() -> None:
+    long = partial(operator.countOf, itertools.repeat(0))
+    config = MediaConfig(max_workers=2, cpu_s=20.0)
+    async with running(config) as (_, handle), trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(handle.of("a").measure, b"x", long, "image")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (handle.statistics().num_running, handle.statistics().num_waiting) == (2, 2)
+        assert (await handle.of("b").decode(plain_wav(tone(0.2)))).duration_s == 0.2
+        assert (handle.statistics().num_running, handle.statistics().num_waiting) == (2, 2)
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "sensorium")
     async with running(MediaConfig(max_workers=1)) as (_, handle):
