@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import Counter
 from itertools import count
 
+import pytest
 from sensorium.protocols.chat_content import TextPart
 from sensorium.protocols.messages import ItemId
+from sensorium.protocols.realtime_items import NewItem
+from sensorium.protocols.realtime_responses import ResponseCreate, ResponseWish
 from sensorium.realtime.dialogue.config import DialogueConfig
-from sensorium.realtime.dialogue.items import Item
+from sensorium.realtime.dialogue.effects import Respond
+from sensorium.realtime.dialogue.items import Item, Items
 from sensorium.realtime.dialogue.parts import Clip, Pair
 from sensorium.realtime.session import Session
 from support.dialogs import config
@@ -26,6 +31,30 @@ def test_a_message_is_made_once_but_of_a_clip() -> None:
     assert seen.message() is None
     clip.pairs[0].num_tokens = 4
     assert seen.message() is not None
+
+
+def test_the_room_of_a_conversation_is_counted_once_for_all_input_of_a_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand items beside two thousand would take 100 ms."""
+    num_counted = Counter[int]()
+    num_media_bytes = Items.num_media_bytes.fget
+    assert num_media_bytes is not None
+
+    def counted(items: Items) -> int:
+        num_counted[num_given] += 1
+        return num_media_bytes(items)
+
+    monkeypatch.setattr(Items, "num_media_bytes", property(counted))
+    numbers = count()
+    for num_given in (1, 50):
+        session = Session(config(dialogue=DialogueConfig(model="m")), lambda kind: f"{kind}_{next(numbers)}")
+        session.open(now=0.0, created=0)
+        given = (NewItem("user", (TextPart("a"),)),) * num_given
+        effects = session.receive(ResponseCreate(ResponseWish(conversation="none"), given), now=0.0)
+        (asked,) = (effect for effect in effects if isinstance(effect, Respond))
+        assert len(asked.conversation.messages) == num_given
+    assert num_counted[1] == num_counted[50]
 
 
 def test_a_dialogue_leaves_nothing_to_the_garbage_collector() -> None:
