@@ -34,6 +34,7 @@ from ..kernel.off_loop import CALLER
 from .allowance import Allowance
 from .exchange import Exchange
 from .guard import ConnectionStatistics
+from .large_frames import FrameCutter
 from .stream import Wire
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
@@ -120,6 +121,7 @@ class WebSocketConnection:
         self._exchange = exchange
         self._response = response
         self._protocol = Protocol(Side.SERVER, max_size=max_message_bytes, logger=_silent)
+        self._cutter = FrameCutter(max_bytes=max_message_bytes)
         self._read_ahead = read_ahead
         self._read_bytes = _MIN_READ_BYTES
         self._has_begun = False
@@ -128,7 +130,7 @@ class WebSocketConnection:
         self._num_left = 0
         """Of the messages, those that may be taken in before others have a turn."""
         self._text: io.StringIO | None = None
-        self._binary: bytearray | None = None
+        self._binary: io.BytesIO | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._frames = Allowance(burst=_FRAMES, per_s=_FRAMES_PER_S)
         self._own_frames = Allowance(burst=_OWN_FRAMES, per_s=_OWN_FRAMES_PER_S)
@@ -246,7 +248,7 @@ class WebSocketConnection:
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many bytes before it is known who sends them")
             return
         if data:
-            self._protocol.receive_data(data)
+            self._protocol.receive_data(self._cutter.cut(data))
         else:
             self._protocol.receive_eof()
         frames = self._protocol.events_received()
@@ -275,7 +277,7 @@ class WebSocketConnection:
             case Opcode.TEXT:
                 self._text = io.StringIO()
             case Opcode.BINARY:
-                self._binary = bytearray()
+                self._binary = io.BytesIO()
             case Opcode.CONT:
                 pass
             case _:
@@ -286,9 +288,9 @@ class WebSocketConnection:
                 self._messages.append({"type": "websocket.receive", "text": self._text.getvalue()})
                 self._text = None
         elif self._binary is not None:
-            self._binary += frame.data
+            self._binary.write(frame.data)
             if frame.fin:
-                self._messages.append({"type": "websocket.receive", "bytes": bytes(self._binary)})
+                self._messages.append({"type": "websocket.receive", "bytes": self._binary.getvalue()})
                 self._binary = None
         is_whole = frame.fin and frame.opcode is not Opcode.CONT
         return not is_whole and len(frame.data) < _SMALL_BYTES
