@@ -65,11 +65,12 @@ class Editor:
         """The items of a response's own input: they are opened when it is answered to. Raises
         BadRequestError."""
         # Media are known by their item's id, and a client may give one that is taken.
+        name = self._new_id("item")
         found = [
             self.items.get(each.id, f"{each.param}.id")
             if isinstance(each, ItemReference)
-            else new_item(each, ItemId(self._new_id("item")), self._config, audio_format)
-            for each in given
+            else new_item(each, ItemId(f"{name}_{index}"), self._config, audio_format)
+            for index, each in enumerate(given)
         ]
         new = [item for item in found if item not in self.items]
         self.items.check_room(*new)
