@@ -33,8 +33,8 @@ from ..kernel.nursery import open_work
 from ..kernel.off_loop import CALLER
 from .allowance import Allowance
 from .exchange import Exchange
+from .frame_cutter import FrameCutter
 from .guard import ConnectionStatistics
-from .large_frames import FrameCutter
 from .stream import Wire
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
@@ -45,12 +45,8 @@ _silent = logging.getLogger(f"{__name__}.protocol")
 _silent.setLevel(logging.WARNING)  # the library tells every opening and closing
 
 _READ_BYTES: Final = 8 * 1024
-"""Read at once where frames may be small, so that handling them is short; more inside of a large one, less
-where they are tiny."""
+"""Read at once where frames may be small; more inside of a large one."""
 _MAX_READ_BYTES: Final = 32 * 1024
-_MIN_READ_BYTES: Final = 512
-_FRAMES_AT_ONCE: Final = 64
-"""Wanted of a read."""
 _FRAMES: Final = 4000
 _FRAMES_PER_S: Final = 1000
 """Frames that are read at once, and a second: ten times what live audio in pieces of 10 ms needs."""
@@ -123,7 +119,7 @@ class WebSocketConnection:
         self._protocol = Protocol(Side.SERVER, max_size=max_message_bytes, logger=_silent)
         self._cutter = FrameCutter(max_bytes=max_message_bytes)
         self._read_ahead = read_ahead
-        self._read_bytes = _MIN_READ_BYTES
+        self._read_bytes = _READ_BYTES
         self._has_begun = False
         self._is_accepted = False
         self._messages: deque[Message] = deque()
@@ -238,25 +234,18 @@ class WebSocketConnection:
     async def _read(self) -> None:
         """Some bytes from the client, and what they say."""
         await self._frames.earn()
-        if self._read_ahead:
-            size = self._read_bytes
-            data, self._read_ahead = self._read_ahead[:size], self._read_ahead[size:]
-        else:
-            data = await self._wire.receive(self._read_bytes)
-        self._num_bytes_left -= len(data)
+        data = self._read_ahead or await self._wire.receive(self._read_bytes)
+        now, self._read_ahead = self._cutter.cut(data)
+        self._num_bytes_left -= len(data) - len(self._read_ahead)
         if self._num_bytes_left < 0:
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many bytes before it is known who sends them")
             return
         if data:
-            self._protocol.receive_data(self._cutter.cut(data))
+            self._protocol.receive_data(now)
         else:
             self._protocol.receive_eof()
         frames = self._protocol.events_received()
-        if frames:
-            wanted = _FRAMES_AT_ONCE * len(data) // len(frames)
-            self._read_bytes = min(max(wanted, _MIN_READ_BYTES), _READ_BYTES)
-        else:
-            self._read_bytes = min(2 * self._read_bytes, _MAX_READ_BYTES)
+        self._read_bytes = _READ_BYTES if frames else min(2 * self._read_bytes, _MAX_READ_BYTES)
         self._frames.spend(len(frames))
         self._takes_turns = not self._own_frames.spend(len(frames))
         self._num_left = 0 if self._takes_turns else _AT_ONCE
