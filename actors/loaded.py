@@ -6,16 +6,20 @@ where engines come from, `actors/speech/family.py` and `engine/models/prompts.py
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from ..engine.models.info import ModelInfo
 from ..engine.models.prompts import PromptBuilder
 from ..engine.models.side import ModelSide
 from ..engine.text.chat_template import read_template
 from ..media.voice_activity import VoiceActivityModel
+from ..protocols.chat import Conversation
+from ..protocols.chat_content import ChatMessage, TextPart
+from ..protocols.errors import BadRequestError
 from .config.checks import read_template_kwargs
 from .config.engine import EngineConfig
 from .engine.client import EngineClient
@@ -24,6 +28,11 @@ from .speech.model import SpeechModel
 from .speech.transcriber import Transcriber
 
 EngineT = TypeVar("EngineT", bound=EngineClient)
+
+_HELLO: Final = Conversation(
+    messages=(ChatMessage(role="user", content=(TextPart("Hello"),), extra={}, param="messages"),),
+    template_kwargs={},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +73,8 @@ def loaded_model(
             text.chat_template = text.tool_template = read_template(Path(config.chat_template))
         defaults = read_template_kwargs(config.default_chat_template_kwargs)
         prompts = PromptBuilder(info, side.prompts, config.tool_parser, template_kwargs=defaults)
+        if prompts.has_template:
+            # It compiles the template, for which the first chat would hold the loop.
+            with suppress(BadRequestError):
+                prompts.chat(_HELLO)
     return LoadedModel(info.name, engine, info, speech, prompts)

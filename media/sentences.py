@@ -44,6 +44,8 @@ def segments_of(text: str, words: Sequence[Word], layout: CueLayout = USUAL_LAYO
     once, or of more than 7 s, is cut into as few pieces as can be, at clauses and pauses if there are any,
     none of one or two words if there is room for more; a word by itself may be longer. No words: no segments.
     """
+    if not words:
+        return ()
     segments: list[TimedText] = []
     cutter = _Cutter(text, words, layout)
     first = begin = 0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +30,16 @@ def should_retire(max_bytes: int) -> bool:
     return peak_bytes() > max_bytes * _RETIRE_FRACTION
 
 
-def on_file(job: Callable[[bytes], _T], path: str, cpu_s: float) -> _T:
+def on_file(job: Callable[[bytes], _T], path: str, cpu_s: float, real_s: float) -> _T:
     """Do `job` with the bytes of a file: in a message they would keep the sender's loop busy. It may take so
-    much processor time, see `within`."""
+    much processor time, see `within`; if it takes longer than `real_s` the system ends this process by
+    SIGALRM, unless somebody has stopped it."""
     data = Path(path).read_bytes()
-    return within(cpu_s, lambda: job(data))
+    signal.setitimer(signal.ITIMER_REAL, real_s)
+    try:
+        return within(cpu_s, lambda: job(data))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def measure(measuring: Callable[[bytes], _T], param: str, data: bytes) -> _T | SensoriumError:

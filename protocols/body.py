@@ -81,6 +81,8 @@ def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
 
 def shown(value: object) -> str:
     """A client's value inside a message: as JSON, and short."""
+    if isinstance(value, str):
+        value = value[: _MAX_SHOWN + 1]
     try:
         # JSON has no NaN, and msgspec says null.
         text = repr(value) if isinstance(value, float) else msgspec.json.encode(value).decode()

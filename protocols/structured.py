@@ -15,6 +15,8 @@ from .errors import BadRequestError
 from .messages import Grammar
 
 MAX_GRAMMAR_BYTES: Final = 64 * 1024
+_MOST_RAW: Final = 6 * MAX_GRAMMAR_BYTES + 3
+"""Bytes that a schema of so many cannot have in a body: in a string a character takes six at most."""
 
 
 class JsonSchemaFormat(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,22 +97,29 @@ def _structured(wish: StructuredOutputs | None) -> Grammar | None:
 
 def _schema(param: str, raw: Raw) -> str:
     """A JSON schema: an object (or a boolean), or a string that holds one."""
+    data = bytes(memoryview(raw)[:_MOST_RAW])
+    if len(data) == _MOST_RAW:
+        raise _too_long(param, data.decode(errors="replace"))
     try:
-        value: Any = msgspec.json.decode(raw)
-        text = value if isinstance(value, str) else bytes(raw).decode()
-        value = msgspec.json.decode(text) if isinstance(value, str) else value
+        # Its length comes first: this is the loop's time.
+        text = _source(param, msgspec.json.decode(data, type=str) if data[:1] == b'"' else data.decode())
+        value: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise refuse(param, bytes(raw).decode(errors="replace"), "a JSON schema") from None
+        raise refuse(param, data.decode(errors="replace"), "a JSON schema") from None
     if not isinstance(value, dict | bool):
         raise refuse(param, value, "a JSON schema, which is an object")
-    return _source(param, text)
+    return text
 
 
 def _source(param: str, source: str) -> str:
     try:
-        size = len(source.encode())
+        size = len(source[: MAX_GRAMMAR_BYTES + 1].encode())
     except UnicodeEncodeError:
         raise BadRequestError(f"`{param}` holds half a surrogate pair.", param=param) from None
     if not 0 < size <= MAX_GRAMMAR_BYTES:
-        raise refuse(param, source, f"1 to {MAX_GRAMMAR_BYTES:,} bytes")
+        raise _too_long(param, source)
     return source
+
+
+def _too_long(param: str, source: str) -> BadRequestError:
+    return refuse(param, source, f"1 to {MAX_GRAMMAR_BYTES:,} bytes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakMethod
 
 import msgspec
 from msgspec import UNSET
@@ -32,8 +33,12 @@ class Outgoing:
         self._new_id = new_id
         self._num_sent = 0
         self._effects: list[Effect] = []
-        self.follower: Callable[[ServerEvent], None] | None = None
-        """Is told every event as it is sent."""
+        self._follower: Callable[[], Callable[[ServerEvent], object] | None] = lambda: None
+
+    def tell(self, follower: Callable[[ServerEvent], object]) -> None:
+        """Tell a method of an object every event as it is sent, for as long as there is the object: it knows
+        this one, and a cycle would be left to the garbage collector."""
+        self._follower = WeakMethod(follower)
 
     def send(self, event: ServerEvent) -> None:
         """Send `event` with its id and number filled in."""
@@ -42,8 +47,9 @@ class Outgoing:
             event, event_id=self._new_id("event"), server_event_seq=self._num_sent
         )
         self._effects.append(Send(numbered))
-        if self.follower is not None:
-            self.follower(numbered)
+        follow = self._follower()
+        if follow is not None:
+            follow(numbered)
 
     def refuse(self, error: SensoriumError, event_id: str | None = None) -> None:
         """Send an `error` event; `event_id` is the client event's."""

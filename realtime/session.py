@@ -247,7 +247,7 @@ class Session:
 
     def _begin_dialogue(self, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
-        self._outgoing.follower = dialogue.follow
+        self._outgoing.tell(dialogue.follow)
         self.conversation.make_place = dialogue.make_place
         dialogue.configure(dialogue.settings, self.settings.turn_detection)
 

@@ -33,11 +33,13 @@ Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
 """Gives the features of items, in order."""
 
 
-def unavailable(name: str, health: Health) -> UnavailableError:
-    """Why a model is asked nothing that is not "ready"."""
+def unavailable(name: str, health: Health, *, back_in_s: float = 1.0) -> UnavailableError:
+    """Why a model is asked nothing that is not "ready", and expected to be in so many seconds."""
     if health == "failed":
         return EngineFailedError(f"the model {name} has failed; the server must be restarted")
-    return UnavailableError(f"the model {name} is {health}", code="engine_unavailable")
+    error = UnavailableError(f"the model {name} is {health}", code="engine_unavailable")
+    error.retry_after_s = back_in_s
+    return error
 
 
 class EngineClient(Protocol):

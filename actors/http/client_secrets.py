@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from typing import Final
 
 import msgspec
@@ -109,14 +110,18 @@ class ClientSecrets:
         now = trio.current_time()
         for key in [key for key, kept in self._secrets.items() if kept.expires_at <= now]:
             self._drop(key)
+        soonest: dict[Caller, list[tuple[float, bytes]]] = {}  # heaps, made once: there may be ten thousand
         while (held := self._lacking(owner, num_bytes)) is not None:
             loser = greediest(held, owner)
             if loser == owner:
                 raise OverloadedError(
                     "Too many client secrets are valid; try again later.", retry_after_s=10.0
                 )
-            of_loser = (key for key, kept in self._secrets.items() if kept.owner == loser)
-            self._drop(min(of_loser, key=lambda key: self._secrets[key].expires_at))
+            if loser not in soonest:
+                secrets_of = self._secrets.items()
+                soonest[loser] = [(kept.expires_at, key) for key, kept in secrets_of if kept.owner == loser]
+                heapify(soonest[loser])
+            self._drop(heappop(soonest[loser])[1])
 
     def _lacking(self, owner: Caller, num_bytes: int) -> dict[Caller, int] | None:
         """Who would hold how much of what there is too little of; None if there is enough."""

@@ -145,7 +145,7 @@ class ResponseShape:
         prompter = self._model.prompter
         async with (
             prompter.fetched(self._conversation, caller=caller) as whole,
-            prompter.chat(whole, scope=scope, caller=caller) as prompt,
+            prompter.read(whole, scope=scope, caller=caller) as prompt,
         ):
             self._messages = whole.messages[len(whole.messages) - len(self._messages) :]
             yield (prompt,)

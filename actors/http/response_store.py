@@ -82,6 +82,8 @@ class ResponseStore:
         self._max_kept = max_kept
         self._kept_s = kept_s
         self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._names: dict[Caller, OrderedDict[str, None]] = {}
+        """Of each owner's, the oldest in front: whose goes is found at once, however many there are."""
         self._bytes: Counter[Caller] = Counter()
         self._unsaved: OrderedDict[str, KeptResponse] = OrderedDict()
         """As they are to be written; requests wait for theirs, so that there are no more than those."""
@@ -220,18 +222,11 @@ class ResponseStore:
         self._drop(kept.response.id)
         place = _Place(kept, trio.current_time() + self._kept_s, _size(kept))
         self._places[kept.response.id] = place
+        self._names.setdefault(kept.owner, OrderedDict())[kept.response.id] = None
         self._bytes[kept.owner] += place.num_bytes
         while len(self._places) > self._max_kept or self._bytes.total() > self._max_bytes:
             greedy = greediest(self._bytes, kept.owner)
-            oldest = next(
-                (
-                    name
-                    for name, each in self._places.items()
-                    if each.kept.owner == greedy and each is not place
-                ),
-                kept.response.id,
-            )
-            self._evict(oldest)
+            self._evict(next(iter(self._names[greedy])))
 
     def _evict(self, response_id: str) -> None:
         self._drop(response_id)
@@ -242,6 +237,10 @@ class ResponseStore:
         place = self._places.pop(response_id, None)
         if place is not None:
             give_back(self._bytes, place.kept.owner, place.num_bytes)
+            names = self._names[place.kept.owner]
+            del names[response_id]
+            if not names:
+                del self._names[place.kept.owner]
 
     def _forget_old(self) -> None:
         now = trio.current_time()

@@ -33,12 +33,12 @@ from ..callers import Caller
 from ..kernel.off_loop import off_loop
 from ..text.reading import AnswerReading, check_calls
 from .answering import Answering
-from .event_stream import EventStream, Put
+from .event_stream import EventStream, Put, SlicedResponse
 from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
-from .text_requests import admission, chat_params_for, json_response, read_and_parse, text_model
+from .text_requests import JSON, admission, chat_params_for, json_response, read_and_parse, text_model
 
 logger = logging.getLogger(__name__)
 
@@ -128,10 +128,12 @@ class ResponseRoutes:
         """What a kept response was asked with."""
         check_include(_included(request))
         items = (await self._kept(request)).input_items
-        found = await off_loop(
-            partial(_page, request.query_params, items), size=sum(len(memoryview(item)) for item in items)
-        )
-        return json_response(found)
+
+        def written() -> bytes:
+            return msgspec.json.encode(_page(request.query_params, items))
+
+        size = sum(len(memoryview(item)) for item in items)
+        return SlicedResponse(await off_loop(written, size=size), media_type=JSON)
 
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])

@@ -26,6 +26,7 @@ from ..config.server import SAMPLE_BYTES_PER_S
 from ..kernel.off_loop import off_loop
 from ..lanes import work_s
 from ..speech.model import SpeechModel
+from ..speech.sentences import CUT_INLINE
 from .event_stream import SlicedResponse, transcript_stream, unless_gone
 from .service import ServedModel, Service
 from .uploads import read_upload
@@ -64,7 +65,9 @@ class TranscriptionRoutes:
             async def work() -> Response:
                 transcript = await transcribed()
                 render = partial(rest.render_transcript, transcript, wish)
-                content_type, body = await off_loop(render, size=len(transcript.text))
+                # In lines of subtitles it is cut, too.
+                size = len(transcript.text)
+                content_type, body = await off_loop(render, size=size, most_inline=CUT_INLINE)
                 return SlicedResponse(body, media_type=content_type)
 
             return await unless_gone(request, work)

@@ -18,8 +18,11 @@ from ..callers import give_back
 class FairSemaphore:
     """Held by as many tasks at a time as it has places. Cancelling a wait gives up the turn."""
 
-    def __init__(self, num_places: int = 1) -> None:
+    def __init__(self, num_places: int = 1, *, num_spare: int = 0) -> None:
+        """Where all places are held, `num_spare` more are for callers that hold none: else what takes long
+        would keep them waiting."""
         self._num_places = num_places
+        self._num_spare = num_spare
         self._held = Counter[str]()
         """By caller; a place is held from when its turn has come."""
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
@@ -30,10 +33,10 @@ class FairSemaphore:
         """Places that somebody has."""
         return self._held.total()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether one more would wait."""
-        return self.num_held == self._num_places
+    def is_full_for(self, caller: str) -> bool:
+        """Whether one more of a caller would wait."""
+        num_spare = 0 if self._held[caller] else self._num_spare
+        return self.num_held >= self._num_places + num_spare
 
     @property
     def num_waiting(self) -> int:
@@ -54,7 +57,7 @@ class FairSemaphore:
             self._release(caller)
 
     async def _acquire(self, caller: str) -> None:
-        if not self.is_full:
+        if not self.is_full_for(caller):
             await trio.lowlevel.checkpoint_if_cancelled()
             self._held[caller] += 1
             return
@@ -73,9 +76,10 @@ class FairSemaphore:
 
     def _release(self, caller: str) -> None:
         give_back(self._held, caller)
-        if not self._waiting:
+        allowed = [each for each in self._waiting if not self.is_full_for(each)]
+        if not allowed:
             return
-        following = min(self._waiting, key=self._held.__getitem__)
+        following = min(allowed, key=self._held.__getitem__)
         queue = self._waiting.pop(following)
         queue.popleft().set()
         self._held[following] += 1

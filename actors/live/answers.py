@@ -100,18 +100,17 @@ class LiveAnswers:
         self._key = SessionKey(session_id)
         self._lane = lane
         self._cache_salt = cache_salt
-        self._numbers = count()
+        self._names = (f"{session_id}-{number}" for number in count())
         self._running: dict[str, trio.CancelScope] = {}
         self._is_parked = False
         self._reading = ReadingAhead(
             model,
             self.media,
             report,
-            self._let_go,
             session_id=session_id,
             lane=lane,
             cache_salt=cache_salt,
-            new_name=self._new_name,
+            new_name=self._names.__next__,
         )
 
     @property
@@ -136,7 +135,7 @@ class LiveAnswers:
                 self.media.forget(item_id)
             case Warm() | ReadAhead():
                 if not self._is_parked:
-                    self._reading.wish(effect, nursery)
+                    self._reading.wish(effect, nursery, self._let_go)
             case LookAtFrame() | ForgetFrames() | EncodePair() | ForgetPairs():
                 self.media.video.perform(effect, nursery)
 
@@ -161,9 +160,6 @@ class LiveAnswers:
         if self._is_parked and not self._running and not self._reading.is_running:
             self._model.engine.close_session(self._key)
 
-    def _new_name(self) -> str:
-        return f"{self._session_id}-{next(self._numbers)}"
-
     async def _respond(self, effect: Respond, seen: Seen, scope: trio.CancelScope) -> None:
         outcome: DialogueFact | None = None
         try:
@@ -186,7 +182,7 @@ class LiveAnswers:
             reading = AnswerReading(self._model.prompter.builder, effect.conversation)
             params = reading.fit(prompt, self._params(effect.settings, prompt))
             request = make_request(
-                self._new_name(),
+                next(self._names),
                 self._model,
                 prompt,
                 params,

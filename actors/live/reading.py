@@ -38,14 +38,13 @@ class _Reader:
 
 
 class ReadingAhead:
-    """Reads for one session; `report` gets what was read ahead, `stopped` is told when nothing is read."""
+    """Reads for one session; `report` gets what was read ahead."""
 
     def __init__(
         self,
         model: TextModel,
         media: SessionMedia,
         report: Callable[[HasReadAhead], Awaitable[None]],
-        stopped: Callable[[], None],
         *,
         session_id: str,
         lane: Lane,
@@ -55,7 +54,6 @@ class ReadingAhead:
         self._model = model
         self._media = media
         self._report = report
-        self._stopped = stopped
         self._session_id = session_id
         self._lane = msgspec.structs.replace(lane, service="batch")
         self._cache_salt = cache_salt
@@ -67,13 +65,13 @@ class ReadingAhead:
         """Something is being read."""
         return any(reader.is_running for reader in self._readers.values())
 
-    def wish(self, effect: Warm | ReadAhead, nursery: trio.Nursery) -> None:
-        """Have it read, behind what is being read."""
+    def wish(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
+        """Have it read, behind what is being read; `stopped` is told when nothing of its kind is."""
         reader = self._readers[type(effect)]
         reader.next = (effect, self._media.video.seen(effect.clips))
         if not reader.is_running:
             reader.is_running = True
-            nursery.start_soon(self._read_all, reader)
+            nursery.start_soon(self._read_all, reader, stopped)
 
     def make_way(self) -> None:
         """An answer goes on from what was read under the session's key."""
@@ -89,7 +87,7 @@ class ReadingAhead:
         if reader.scope is not None:
             reader.scope.cancel()
 
-    async def _read_all(self, reader: _Reader) -> None:
+    async def _read_all(self, reader: _Reader, stopped: Callable[[], None]) -> None:
         try:
             while reader.next is not None:
                 (effect, seen), reader.next = reader.next, None
@@ -99,7 +97,7 @@ class ReadingAhead:
                         await self._report(HasReadAhead(effect.plan))
         finally:
             reader.is_running, reader.scope = False, None
-            self._stopped()
+            stopped()
 
     async def _read(self, effect: Warm | ReadAhead, seen: Seen) -> bool:
         session = SessionKey(self._session_id) if isinstance(effect, Warm) else None

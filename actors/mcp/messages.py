@@ -68,3 +68,9 @@ class EventData:
                 self._data = []
         del self._held[:place]
         return found
+
+
+def result_among(events: EventData, piece: bytes, number: int) -> dict[str, Any] | None:
+    """The result of that request, if an event that ends in this piece has it. Raises as `result_in`."""
+    found = (result_in(data, number) for data in events.push(piece))
+    return next((result for result in found if result is not None), None)

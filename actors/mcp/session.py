@@ -24,7 +24,7 @@ from ..config.mcp import read_mcp_address
 from ..fetching.http_get import Get, Head
 from ..kernel.off_loop import off_loop
 from .client import McpClients, McpFailure
-from .messages import PROTOCOL_VERSION, EventData, Refused, request_body, result_in
+from .messages import PROTOCOL_VERSION, EventData, Refused, request_body, result_among, result_in
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """What an id of a session may be, by MCP."""
 _GOODBYE_S: Final = 2.0
 _INLINE_BYTES: Final = 32 * 1024
+_INLINE_EVENTS: Final = 4 * 1024
+"""Bytes of a stream, which may be of tiny events."""
 
 
 class McpSession:
@@ -201,14 +203,12 @@ async def _result(get: Get, head: Head, number: int) -> dict[str, Any] | None:
         if events is None:
             body += piece
             continue
-        for data in events.push(piece):
-            if (found := await _read(data, number)) is not None:
-                return found
-    return None if events is not None else await _read(bytes(body), number)
-
-
-async def _read(data: bytes, number: int) -> dict[str, Any] | None:
-    return await off_loop(partial(result_in, data, number), size=len(data), most_inline=_INLINE_BYTES)
+        read = partial(result_among, events, piece, number)
+        if (found := await off_loop(read, size=len(piece), most_inline=_INLINE_EVENTS)) is not None:
+            return found
+    if events is not None:
+        return None
+    return await off_loop(partial(result_in, bytes(body), number), size=size, most_inline=_INLINE_BYTES)
 
 
 def _check(head: Head) -> None:

@@ -47,6 +47,9 @@ _T = TypeVar("_T")
 
 _AFTER_DEATH_S: Final = 5.0
 """When to try again what killed its worker: a machine without memory may have some by then."""
+_SILENCE_S: Final = 5.0
+"""How much longer than its job may take a worker is waited for, which would have been ended by then: one that
+does nothing is not the file's fault."""
 _GRACE_S: Final = 5.0
 """How long idle workers get to leave at shutdown before they are killed."""
 _UNTOLD: Final = DecodeLimits()
@@ -62,11 +65,12 @@ class MediaConfig:
     """Bounds of the media actor."""
 
     max_workers: int = field(default_factory=_default_workers)
-    """Files decoded at the same time; by default one core is left to the server."""
+    """Files decoded at the same time; by default one core is left to the server. Where others keep all of
+    them busy, a caller that has none has one more."""
     max_waiting: int = 32
     """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
     deadline_s: float = 60.0
-    """Seconds of work one file may take, including the start of a worker."""
+    """Seconds that one job on a file may take in its worker."""
     cpu_s: float = 60.0
     """Seconds of processor time that one job on a file may take."""
     idle_s: float = 600.0
@@ -119,9 +123,9 @@ class MediaActor:
         """Somebody has removed it."""
         self._task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED
         self._are_protections_known = False
-        self._places = FairSemaphore(self.config.max_workers)
+        self._places = FairSemaphore(self.config.max_workers, num_spare=1)
         # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
-        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers)
+        self._inner_limiter = trio.CapacityLimiter(self.config.max_workers + 1)
         self._requests: set[trio.CancelScope] = set()
         self.counted = MediaStatistics()
         """Without gauges."""
@@ -192,13 +196,14 @@ class MediaActor:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
             await in_thread(Path(source.name).write_bytes, data)
-            work = partial(on_file, job, os.path.basename(source.name), cpu_s=self.config.cpu_s)
+            cpu_s, real_s = self.config.cpu_s, self.config.deadline_s
+            work = partial(on_file, job, os.path.basename(source.name), cpu_s=cpu_s, real_s=real_s)
             return await self._try_job(work, what)
 
     def _check_waiting(self, caller: str) -> None:
         num, most = self._places.num_waiting, self.config.max_waiting
         num_own = self._places.num_waiting_of(caller)
-        if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
+        if not self._places.is_full_for(caller) or has_room(num_own, num, most, is_shared=bool(caller)):
             return
         self.counted.num_refused += 1
         whose = f"{num} files" if num >= most else f"{num_own} of your files"
@@ -250,11 +255,11 @@ class MediaActor:
         start = trio.current_time()
         outcome: _T | SensoriumError
         try:
-            with trio.fail_after(self.config.deadline_s):
+            with trio.fail_after(self.config.deadline_s + _SILENCE_S):
                 outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
         except trio.TooSlowError:
             self.counted.num_killed += 1
-            outcome = MediaError(f"Decoding the {what} took too long.", param=what)
+            raise trio_parallel.BrokenWorkerError("it did nothing, and was killed") from None
         except (trio_parallel.BrokenWorkerError, trio.Cancelled):
             self.counted.num_killed += 1
             raise
@@ -307,9 +312,12 @@ def log_protections(held: Protections | None) -> None:
 
 
 def _check_time(error: trio_parallel.BrokenWorkerError, what: str) -> None:
-    """Raise MediaError if the worker's processor time was up: trying again would take as long."""
-    if getattr(error.args[-1], "exitcode", None) == -signal.SIGXCPU:
+    """Raise MediaError if the worker's time was up: trying again would take as long."""
+    code = getattr(error.args[-1], "exitcode", None)
+    if code == -signal.SIGXCPU:
         raise MediaError(f"Decoding the {what} took too much processor time.", param=what) from None
+    if code == -signal.SIGALRM:
+        raise MediaError(f"Decoding the {what} took too long.", param=what) from None
 
 
 def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:

@@ -40,11 +40,15 @@ _NO_STATE: Final = messages.ModelState("starting", EngineStatistics(), ())
 class RemoteEngine(EngineClient):
     """One model of another process. All methods are called from the trio loop."""
 
-    def __init__(self, name: str, index: int, down: Callable[[], Health]) -> None:
-        """`index` is its place among the process' models; `down` says what is while there is no process."""
+    def __init__(
+        self, name: str, index: int, down: Callable[[], Health], back_in_s: Callable[[], float]
+    ) -> None:
+        """`index` is its place among the process' models; `down` says what is while there is no process, and
+        `back_in_s` when there should be one."""
         self.name = name
         self._index = index
         self._down = down
+        self._back_in_s = back_in_s
         self._info: ModelInfo | None = None
         self._line: Line | None = None
         self._state = _NO_STATE
@@ -147,5 +151,5 @@ class RemoteEngine(EngineClient):
 
     def _live(self) -> Line:
         if self._line is None or self.health != "ready":
-            raise unavailable(self.name, self.health)
+            raise unavailable(self.name, self.health, back_in_s=self._back_in_s())
         return self._line

@@ -13,6 +13,7 @@ import math
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -64,8 +65,12 @@ class EngineProcess:
         self._supervisor = Supervisor("engines", self._start, policy=policy)
         self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._load_s = 0.0
+        """How long the last that became ready took for that."""
+        self._loading_since: float | None = None
         self.engines = tuple(
-            RemoteEngine(order.name, index, self._down) for index, order in enumerate(orders.models)
+            RemoteEngine(order.name, index, self._down, self._back_in_s)
+            for index, order in enumerate(orders.models)
         )
         self.opened: messages.Opened | None = None
         """What it said of its models, once it was ready for the first time."""
@@ -105,6 +110,11 @@ class EngineProcess:
         health = self._supervisor.health
         return "restarting" if health == "ready" else health
 
+    def _back_in_s(self) -> float:
+        """When it is ready again, if that takes as long as it did; a second at least."""
+        loading_s = 0.0 if self._loading_since is None else time.monotonic() - self._loading_since
+        return max(1.0, self._load_s - loading_s)
+
     def _start(self) -> Sequence[Child]:
         return (Child("process", self._run_process),)
 
@@ -133,6 +143,7 @@ class EngineProcess:
 
     def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """A process that has its orders, and our end of the pair."""
+        self._loading_since = time.monotonic()
         names = [order.name for order in self._orders.models]
         ours, theirs = socket.socketpair()
         try:
@@ -157,7 +168,7 @@ class EngineProcess:
     async def _talk(
         self, process: subprocess.Popen[bytes], stream: trio.SocketStream, task_status: trio.TaskStatus[None]
     ) -> None:
-        news = _News(self.engines, self._ready(task_status))
+        news = _News(self.engines, self._ready(task_status), self._back_in_s)
         line = news.line = Line(stream, news.take)
         try:
             async with trio.open_nursery() as nursery:
@@ -174,6 +185,8 @@ class EngineProcess:
                     raise ModelLoadError(
                         f"{order.name}: its files are not those this server began with; restart the server"
                     )
+            assert self._loading_since is not None
+            self._load_s, self._loading_since = time.monotonic() - self._loading_since, None
             logger.info("the engines run in process %s", self.pid())
             task_status.started()
 
@@ -196,13 +209,19 @@ def engine_process(config: ServerConfig) -> EngineProcess:
 class _News:
     """What one incarnation says without being asked."""
 
-    def __init__(self, engines: Sequence[RemoteEngine], on_ready: Callable[[messages.Opened], None]) -> None:
+    def __init__(
+        self,
+        engines: Sequence[RemoteEngine],
+        on_ready: Callable[[messages.Opened], None],
+        back_in_s: Callable[[], float],
+    ) -> None:
         self.line: Line | None = None
         self.error: SensoriumError | None = None
         """Why it cannot go on, as it says itself."""
         self.is_ready = False
         self._engines = engines
         self._on_ready = on_ready
+        self._back_in_s = back_in_s
 
     def take(self, message: Message) -> None:
         """Something was said."""
@@ -223,7 +242,9 @@ class _News:
         """It is gone; what becomes of calls in flight."""
         for engine in self._engines:
             engine.disconnect()
-        return UnavailableError("the engines' process failed and is being restarted", code="engine_lost")
+        error = UnavailableError("the engines' process failed and is being restarted", code="engine_lost")
+        error.retry_after_s = self._back_in_s()
+        return error
 
 
 async def _obituary(process: subprocess.Popen[bytes]) -> str:

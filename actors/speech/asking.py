@@ -32,7 +32,7 @@ from .joining import Part, shifted
 from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
-from .sentences import sentences
+from .sentences import CUT_INLINE, sentences
 from .unheard import silences, without_unheard
 from .word_probabilities import tokens_of_text, with_probabilities
 
@@ -194,7 +194,8 @@ class Asker:
         if not quiet:
             return answer
         words = await self._words(part, language, answer)
-        said = self._sentences(part, answer, words)
+        cut = partial(self._sentences, part, answer, words)
+        said = await off_loop(cut, size=len(answer.text), most_inline=CUT_INLINE)
         kept, self.memory.words[part, language] = without_unheard(answer, words, said, quiet)
         return kept
 

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
 from ..kernel.nursery import all_of
+from ..kernel.off_loop import off_loop
 from .joining import separator
 from .model import Samples
 
@@ -29,9 +30,14 @@ async def transcribe_channels(
     timed = msgspec.structs.replace(options, multichannel=False, segment_timestamps=True)
 
     async def one(channel: int) -> Transcript:
-        return _marked(await transcribe(samples[channel], timed), channel)
+        return await transcribe(samples[channel], timed)
 
-    return together(await all_of(one, range(len(samples))))
+    found = await all_of(one, range(len(samples)))
+
+    def join() -> Transcript:
+        return together([_marked(each, channel) for channel, each in enumerate(found)])
+
+    return await off_loop(join, size=sum(len(each.text) for each in found))
 
 
 def together(channels: Sequence[Transcript]) -> Transcript:

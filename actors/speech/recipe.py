@@ -20,6 +20,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
 from .asking import Asker
 from .family import Range, SpeechFamily
@@ -28,6 +29,7 @@ from .languages import Piece
 from .memory import Memory
 from .plausibility import is_trustworthy
 from .recording import Recording
+from .sentences import CUT_INLINE
 from .settling import Settler, named_language
 
 RANGES_AT_ONCE: Final = 8
@@ -95,9 +97,9 @@ async def transcribe_ranges(
             ),
         )
 
-    if len(ranges) <= RANGES_AT_ONCE and not asker.is_in_digits:
-        return assemble()
-    return await in_thread(assemble)
+    answered = (memory.answers[piece] for pieces in settler.pieces.values() for piece in pieces)
+    size = sum(len(answer.text) for answer in answered)
+    return await off_loop(assemble, size=size, most_inline=CUT_INLINE)
 
 
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
@@ -157,7 +159,7 @@ class _Work:
                     await self.asker.time(*piece)
                 if self.on_passage is not None:
                     self._timed[index] = await in_thread(self.parts, index)
-                    self._pass_on(self.on_passage)
+                    await self._pass_on(self.on_passage)
                 for (start, _), _ in self.settler.pieces[index]:
                     self.asker.recording.release((start, ranges[index][1]))
             finally:
@@ -176,11 +178,12 @@ class _Work:
             for part, language in self.settler.pieces[index]
         ]
 
-    def _pass_on(self, on_passage: Callable[[Passage], None]) -> None:
+    async def _pass_on(self, on_passage: Callable[[Passage], None]) -> None:
         while self._num_passed in self._timed:
             for part in self._timed.pop(self._num_passed):
                 on_passage(self._passages.push(part))
             self._num_passed += 1
+            await trio.lowlevel.checkpoint()  # one that was late has let all behind it wait
 
     async def _settle(self, index: int, prior: Prior | None) -> None:
         settler = self.settler

@@ -8,11 +8,15 @@ own times would have left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ...media.sentences import TimedText, segments_of
 from ...protocols.transcript import USUAL_LAYOUT, CueLayout, Segment, Word
 from .family import RangeAnswer
 from .plausibility import compression_ratio
+
+CUT_INLINE: Final = 100
+"""Characters of an answer: cutting it into sentences takes up to 50 µs for each."""
 
 
 def spoken_tokens(

@@ -6,12 +6,11 @@ media as it arrives. Who may be asked for files is `actors/fetching/fetcher.py`'
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...engine.models.prompts import media_parts
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part
 from ...protocols.errors import BadRequestError, FetchError, SensoriumError
@@ -31,12 +30,13 @@ class AddressBook:
     fetcher: Fetcher | None = None
 
     @asynccontextmanager
-    async def fetched(self, conversation: Conversation, caller: str = "") -> AsyncIterator[Conversation]:
-        """The conversation with its files; their memory is held until it is left.
+    async def fetched(
+        self, conversation: Conversation, parts: Sequence[MediaPart], caller: str = ""
+    ) -> AsyncIterator[Conversation]:
+        """The conversation with its files, of these parts of it; their memory is held until it is left.
 
         Raises FetchError, BadRequestError or OverloadedError naming the field; cancellation ends fetching.
         """
-        parts = media_parts(conversation)
         addresses = {part.address.url: part.address for part in parts if part.address is not None}
         if not addresses:
             yield conversation

@@ -89,19 +89,31 @@ class Prompter:
         """
         async with (
             self.fetched(conversation, caller=caller) as whole,
-            self.opened(
-                self.media_of(whole), sources, scope=scope, caller=caller, wishes=whole.media_wishes
-            ) as media,
+            self.read(whole, sources, scope=scope, caller=caller) as prompt,
         ):
+            yield prompt
+
+    @asynccontextmanager
+    async def read(
+        self,
+        whole: Conversation,
+        sources: Mapping[str, Source] | None = None,
+        *,
+        scope: str | None = None,
+        caller: str = "",
+    ) -> AsyncIterator[Prompt]:
+        """`chat` of a conversation that was `fetched`."""
+        parts, wishes = self.media_of(whole), whole.media_wishes
+        async with self.opened(parts, sources, scope=scope, caller=caller, wishes=wishes) as media:
             yield await self.build(whole, media)
 
     @asynccontextmanager
     async def fetched(self, conversation: Conversation, *, caller: str = "") -> AsyncIterator[Conversation]:
         """The conversation with the files in it that it names by address; their memory is held until it is
         left. Raises as `media_of` does, and as `AddressBook.fetched`."""
-        self.media_of(conversation)
+        parts = self.media_of(conversation)
         self._media.wished(conversation.media_wishes)
-        async with self._addresses.fetched(conversation, caller) as whole:
+        async with self._addresses.fetched(conversation, parts, caller) as whole:
             yield whole
 
     def media_of(self, conversation: Conversation) -> tuple[MediaPart, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..callers import give_back
+from ..kernel.fair_semaphore import FairSemaphore
 from .allowance import Allowance
 
 _MAX_AUTO: Final = 4096
@@ -86,6 +87,8 @@ class Guard:
         self.limits = limits
         self.large_bodies = Allowance(burst=_BODY_BYTES, per_s=_BODY_BYTES_PER_S)
         """Bytes of what large requests send, all together."""
+        self.websocket_turns = FairSemaphore()
+        """Of those that send much, all together."""
         self.statistics = ConnectionStatistics()
         self.is_closing = False
         """The server ends: no connection is kept for another request."""

@@ -173,7 +173,12 @@ class HttpConnection:
         await link.next_event()  # the end of the request, so that what follows is the WebSocket's
         read_ahead, _ = link.h11.trailing_data
         socket = WebSocketConnection(
-            self.wire, exchange, response, read_ahead, max_message_bytes=self.max_message_bytes
+            self.wire,
+            exchange,
+            response,
+            read_ahead,
+            max_message_bytes=self.max_message_bytes,
+            turns=self.guard.websocket_turns,
         )
         scope = scope_of(request, client=self.client, server=self.server)
         await socket.run(self.app, scope, self.guard.statistics)

@@ -28,9 +28,12 @@ from websockets.protocol import Protocol, Side, State
 from websockets.server import ServerProtocol
 
 from ...protocols.errors import BadRequestError, ClientError, UpgradeRequiredError
+from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.nursery import open_work
+from ..kernel.off_loop import CALLER
 from .allowance import Allowance
 from .exchange import Exchange
+from .frame_cutter import FrameCutter
 from .guard import ConnectionStatistics
 from .stream import Wire
 
@@ -42,13 +45,17 @@ _silent = logging.getLogger(f"{__name__}.protocol")
 _silent.setLevel(logging.WARNING)  # the library tells every opening and closing
 
 _READ_BYTES: Final = 8 * 1024
-"""Read at once where frames may be small, so that handling them is short; more inside of a large one."""
+"""Read at once where frames may be small; more inside of a large one."""
 _MAX_READ_BYTES: Final = 32 * 1024
 _FRAMES: Final = 4000
 _FRAMES_PER_S: Final = 1000
 """Frames that are read at once, and a second: ten times what live audio in pieces of 10 ms needs."""
 _AT_ONCE: Final = 16
 """Messages that one read brought, taken in by the application before others have a turn."""
+_OWN_FRAMES: Final = 200
+_OWN_FRAMES_PER_S: Final = 200
+"""What live audio sends at the most. WebSockets with more take turns, so that many of them leave others as
+much of the loop as one does."""
 _SMALL_BYTES: Final = 16
 """A fragment of fewer bytes has no content worth its frame."""
 _IDLE_FRAMES: Final = 1000
@@ -102,21 +109,29 @@ class WebSocketConnection:
         read_ahead: bytes,
         *,
         max_message_bytes: int,
+        turns: FairSemaphore,
     ) -> None:
-        """`response` is the answer where the application accepts; otherwise it answers by `exchange`."""
+        """`response` is the answer where the application accepts; otherwise it answers by `exchange`. `turns`
+        are those of all WebSockets that send much."""
         self._wire = wire
         self._exchange = exchange
         self._response = response
         self._protocol = Protocol(Side.SERVER, max_size=max_message_bytes, logger=_silent)
+        self._cutter = FrameCutter(max_bytes=max_message_bytes)
         self._read_ahead = read_ahead
         self._read_bytes = _READ_BYTES
         self._has_begun = False
         self._is_accepted = False
         self._messages: deque[Message] = deque()
+        self._num_left = 0
+        """Of the messages, those that may be taken in before others have a turn."""
         self._text: io.StringIO | None = None
-        self._binary: bytearray | None = None
+        self._binary: io.BytesIO | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._frames = Allowance(burst=_FRAMES, per_s=_FRAMES_PER_S)
+        self._own_frames = Allowance(burst=_OWN_FRAMES, per_s=_OWN_FRAMES_PER_S)
+        self._takes_turns = False
+        self._turns = turns
         self._idle_frames = Allowance(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
         self._num_bytes_left = math.inf
         self.is_flood = False
@@ -167,9 +182,18 @@ class WebSocketConnection:
                 await self._wire.flush()
             except trio.BrokenResourceError:
                 continue
-        if self._messages and len(self._messages) % _AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
+        if not self._num_left:
+            await self._let_others_go_first()
+            self._num_left = _AT_ONCE
+        self._num_left -= 1
         return self._messages.popleft()
+
+    async def _let_others_go_first(self) -> None:
+        if not self._takes_turns:
+            await trio.lowlevel.checkpoint()
+            return
+        async with self._turns.held_by(CALLER.get()):
+            await trio.lowlevel.checkpoint()
 
     async def send(self, message: Message) -> None:
         """Send what the application has to say. Raises GoneError if it cannot be said any more."""
@@ -210,21 +234,21 @@ class WebSocketConnection:
     async def _read(self) -> None:
         """Some bytes from the client, and what they say."""
         await self._frames.earn()
-        if self._read_ahead:
-            data, self._read_ahead = self._read_ahead[:_READ_BYTES], self._read_ahead[_READ_BYTES:]
-        else:
-            data = await self._wire.receive(self._read_bytes)
-        self._num_bytes_left -= len(data)
+        data = self._read_ahead or await self._wire.receive(self._read_bytes)
+        now, self._read_ahead = self._cutter.cut(data)
+        self._num_bytes_left -= len(data) - len(self._read_ahead)
         if self._num_bytes_left < 0:
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many bytes before it is known who sends them")
             return
         if data:
-            self._protocol.receive_data(data)
+            self._protocol.receive_data(now)
         else:
             self._protocol.receive_eof()
         frames = self._protocol.events_received()
         self._read_bytes = _READ_BYTES if frames else min(2 * self._read_bytes, _MAX_READ_BYTES)
         self._frames.spend(len(frames))
+        self._takes_turns = not self._own_frames.spend(len(frames))
+        self._num_left = 0 if self._takes_turns else _AT_ONCE
         num_idle = 0
         try:
             for frame in frames:
@@ -242,7 +266,7 @@ class WebSocketConnection:
             case Opcode.TEXT:
                 self._text = io.StringIO()
             case Opcode.BINARY:
-                self._binary = bytearray()
+                self._binary = io.BytesIO()
             case Opcode.CONT:
                 pass
             case _:
@@ -253,9 +277,9 @@ class WebSocketConnection:
                 self._messages.append({"type": "websocket.receive", "text": self._text.getvalue()})
                 self._text = None
         elif self._binary is not None:
-            self._binary += frame.data
+            self._binary.write(frame.data)
             if frame.fin:
-                self._messages.append({"type": "websocket.receive", "bytes": bytes(self._binary)})
+                self._messages.append({"type": "websocket.receive", "bytes": self._binary.getvalue()})
                 self._binary = None
         is_whole = frame.fin and frame.opcode is not Opcode.CONT
         return not is_whole and len(frame.data) < _SMALL_BYTES

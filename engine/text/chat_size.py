@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, TextPart
 
+_MESSAGE_CHARS: Final = 16
+"""A template takes as long for a message as for so much of its text."""
+
 
 def is_short(conversation: Conversation, max_chars: int) -> bool:
-    """Whether there is no more text than that. Looks no further than it must."""
-    size = 0
+    """Whether there is no more than that to write into a template. Looks no further than it must."""
+    size = _MESSAGE_CHARS * len(conversation.messages)
     for text in chain.from_iterable(fields_of(conversation).values()):
         size += 1 + len(text)
         if size > max_chars:

@@ -296,7 +296,7 @@ class Dialogue:
             self.video.seal()
         context = tuple(self.items)
         if event.input is not None:
-            context = tuple(self._editor.given(each, audio_format) for each in event.input)
+            context = self._editor.given(event.input, audio_format)
         self._begin(
             settings,
             context,

@@ -61,15 +61,22 @@ class Editor:
             case ConversationItemTruncate():
                 self._truncate(event)
 
-    def given(self, given: NewItem | ItemReference, audio_format: InputFormat) -> Item:
-        """An item of a response's own input: it is opened when it is answered to. Raises BadRequestError."""
-        if isinstance(given, ItemReference):
-            return self.items.get(given.id, f"{given.param}.id")
+    def given(self, given: Sequence[NewItem | ItemReference], audio_format: InputFormat) -> tuple[Item, ...]:
+        """The items of a response's own input: they are opened when it is answered to. Raises
+        BadRequestError."""
         # Media are known by their item's id, and a client may give one that is taken.
-        item = new_item(given, ItemId(self._new_id("item")), self._config, audio_format)
-        self.items.check_room(item)
-        item.waits = False
-        return item
+        name = self._new_id("item")
+        found = [
+            self.items.get(each.id, f"{each.param}.id")
+            if isinstance(each, ItemReference)
+            else new_item(each, ItemId(f"{name}_{index}"), self._config, audio_format)
+            for index, each in enumerate(given)
+        ]
+        new = [item for item in found if item not in self.items]
+        self.items.check_room(*new)
+        for item in new:
+            item.waits = False
+        return tuple(found)
 
     def hears(self, item_id: str | None) -> None:
         """A turn is spoken that will have this id, or none is."""

@@ -235,21 +235,23 @@ class Items:
             )
         return self._by_id[item_id]
 
-    def check_room(self, item: Item) -> None:
-        """Raise BadRequestError if the item would be one too many, or too much."""
+    def check_room(self, *items: Item) -> None:
+        """Raise BadRequestError if one of the items would be one too many, or too much."""
         config = self._config
-        if item.num_chars > config.max_item_chars:
-            raise BadRequestError(
-                f"an item has at most {config.max_item_chars} characters of text",
-                code="too_large",
-                param="item.content",
-            )
-        if len(self._items) >= config.max_items:
-            raise _full(f"{config.max_items} items", "item")
-        if item.num_media_bytes + self.num_media_bytes > config.max_media_bytes:
-            raise _full(f"{config.max_media_bytes} bytes of pictures and sounds", "item.content")
-        if item.num_chars + sum(each.num_chars for each in self._items) > config.max_chars:
-            raise _full(f"{config.max_chars} characters", "item.content")
+        num_media_bytes, num_chars = self.num_media_bytes, sum([each.num_chars for each in self._items])
+        for item in items:
+            if item.num_chars > config.max_item_chars:
+                raise BadRequestError(
+                    f"an item has at most {config.max_item_chars} characters of text",
+                    code="too_large",
+                    param="item.content",
+                )
+            if len(self._items) >= config.max_items:
+                raise _full(f"{config.max_items} items", "item")
+            if item.num_media_bytes + num_media_bytes > config.max_media_bytes:
+                raise _full(f"{config.max_media_bytes} bytes of pictures and sounds", "item.content")
+            if item.num_chars + num_chars > config.max_chars:
+                raise _full(f"{config.max_chars} characters", "item.content")
 
     def check_call(self, item: Item) -> None:
         """Raise BadRequestError for a call made twice, and for an output without its call or with another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.config.server import EngineConfig
@@ -14,6 +15,7 @@ from sensorium.protocols.chat import Conversation
 from sensorium.protocols.chat_content import ChatMessage, TextPart
 from sensorium.protocols.errors import ModelLoadError
 from support.text_folder import make_qwen3_folder
+from transformers.utils import chat_template_utils
 
 TEMPLATE = "{{ mood | default('calm') }}:{% for message in messages %}{{ message.content }}{% endfor %}"
 
@@ -49,6 +51,23 @@ def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path
     assert written(told) == "glad:hi"
     assert written(told, mood="sad") == "sad:hi"
     assert written(prompts(folder)) not in ("calm:hi", "glad:hi")
+
+
+def test_the_first_chat_does_not_compile_the_template(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes 10 ms and more, of the loop's where the chat is short."""
+    num_compiled = [0]
+
+    def compiled(*given: Any, **more: Any) -> Any:  # noqa: ANN401 (jinja's)
+        num_compiled[0] += 1
+        return compile_template(*given, **more)
+
+    compile_template = jinja2.Environment.compile
+    monkeypatch.setattr(jinja2.Environment, "compile", compiled)
+    chat_template_utils._compile_jinja_template.cache_clear()
+    builder = prompts(folder)
+    assert num_compiled == [1]
+    written(builder)
+    assert num_compiled == [1]
 
 
 def test_a_template_that_is_none_ends_the_start(folder: Path, tmp_path: Path) -> None:

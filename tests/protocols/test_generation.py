@@ -266,6 +266,14 @@ def test_a_schema_that_is_not_utf8_is_refused() -> None:
     assert caught.value.param == "response_format.json_schema.schema"
 
 
+@pytest.mark.parametrize("schema", ['"' + "[" * 70_000 + '"', "[" + "{}," * 200_000 + "{}]"])
+def test_a_schema_that_is_too_long_is_not_read(schema: str) -> None:
+    """It would be on the loop, where 12 MB of one took 200 ms."""
+    body = b'{"response_format": {"type": "json_schema", "json_schema": {"schema": %b}}}' % schema.encode()
+    with pytest.raises(BadRequestError, match="…; allowed: 1 to 65,536 bytes"):
+        sampling_params(decode(body), max_tokens=1, vocab_size=VOCAB, logprobs=None)
+
+
 def test_bounds_are_told_as_whole_numbers() -> None:
     with pytest.raises(BadRequestError, match=r"allowed: 0 to 2147483647\."):
         translate(min_tokens=-1)

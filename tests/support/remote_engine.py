@@ -30,7 +30,7 @@ class Connection:
     theirs: MemoryStream = field(init=False)
 
     def __post_init__(self) -> None:
-        self.remote = RemoteEngine(self.engine.name, 0, lambda: "restarting")
+        self.remote = RemoteEngine(self.engine.name, 0, lambda: "restarting", lambda: 1.0)
         self.ours, self.theirs = memory_stream_pair()
         self.line = Line(self.ours, self._take)
         self._ready = trio.Event()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
+
 import pytest
 import trio
 from sensorium.actors.callers import caller_by_key
-from sensorium.actors.http.client_secrets import ClientSecrets
+from sensorium.actors.http.client_secrets import ClientSecrets, Secret
 from sensorium.protocols.client_secrets import parse_client_secret
 from sensorium.protocols.errors import OverloadedError
 from sensorium.protocols.realtime_dialogue_session import DialoguePatch
@@ -89,3 +91,27 @@ async def test_settings_give_way_by_their_size(autojump_clock: MockClock) -> Non
     alices = [secrets.issue(small, 10, owner=ALICE)[0] for _ in range(40)]
     assert all(patch_of(secrets, value) == small for value in alices)
     assert [patch_of(secrets, value) for value in bobs] == [None, large]
+
+
+async def test_those_that_give_way_are_looked_for_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of some dozens that a large one takes the place of, ten thousand would be 2 ms."""
+    num_looks = [0]
+
+    class Counted(dict[bytes, Secret]):
+        def items(self) -> ItemsView[bytes, Secret]:  # type: ignore[override]
+            num_looks[0] += 1
+            return super().items()
+
+    secrets = ClientSecrets(max_bytes=25_000)
+    monkeypatch.setattr(secrets, "_secrets", Counted())
+    body = b'{"session": {"audio": {"input": {"transcription": {"prompt": "%s"}}}}}'
+    large, small = (parse_client_secret(body % (b"x" * size)).patch for size in (5_000, 500))
+    bobs = [secrets.issue(small, 60 + place, owner=BOB)[0] for place in range(40)]
+    num_looks[0] = 0
+    secrets.issue(large, 60, owner=ALICE)
+    gone = [patch_of(secrets, value) is None for value in bobs]
+    assert gone == sorted(gone, reverse=True), "those that expire first"
+    assert sum(gone) > 3
+    assert num_looks == [2]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,6 +73,26 @@ async def test_who_keeps_most_gives_way() -> None:
     assert "yours" in store
     assert "mine 0" not in store
     assert "mine 7" in store
+
+
+async def test_those_that_give_way_are_found_without_a_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a large one hundreds go, and of another caller's there may be thousands in front of each."""
+    num_looks = [0]
+
+    class Counted(OrderedDict[str, Any]):
+        def items(self) -> Any:  # noqa: ANN401 (a dictionary's)
+            num_looks[0] += 1
+            return super().items()
+
+    store = ResponseStore(max_bytes=200_000)
+    monkeypatch.setattr(store, "_places", Counted())
+    store.put(kept("mine"))
+    for index in range(40):
+        store.put(kept(f"yours {index}", YOURS, size=2_000))
+    num_looks[0] = 0
+    store.put(kept("large", size=80_000))
+    assert ["mine" in store, "yours 0" in store, "yours 39" in store] == [True, False, True]
+    assert num_looks == [1], "of the oldest, which may be too old"
 
 
 async def test_one_that_is_too_large_is_not_kept() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 
 import msgspec
+import pytest
 import trio
 from sensorium.actors.live.audio import PIECE_BYTES, AudioBatch
 from sensorium.actors.live.intake import Intake
 from sensorium.protocols.flat import FlatControl
 from sensorium.protocols.realtime import InputAudioBufferCommit, InvalidEvent
+from sensorium.protocols.realtime_items import ItemReference, NewItem, read_input
+from sensorium.protocols.realtime_responses import ResponseCreate
 from sensorium.protocols.realtime_video import InputImageBufferAppend
 from sensorium.realtime.events import DrainStarted, SessionEvent
 
@@ -53,6 +57,25 @@ async def test_what_comes_together_is_bounded() -> None:
     assert sum(totals) == sum(sizes)
     assert max(totals) <= PIECE_BYTES
     assert len(batches) < sum(-(-size // PIECE_BYTES) for size in sizes)
+
+
+async def test_many_items_in_one_frame_are_read_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[threading.Thread]()
+
+    def noted(raw: list[msgspec.Raw]) -> tuple[NewItem | ItemReference, ...]:
+        threads.append(threading.current_thread())
+        return read_input(raw)
+
+    monkeypatch.setattr("sensorium.protocols.codec.read_input", noted)
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]}
+    frame = {"type": "response.create", "response": {"conversation": "none", "input": [item] * 1000}}
+    intake = Intake(answers=True)
+    await intake.take(msgspec.json.encode(frame).decode())
+    (event,) = await everything(intake)
+    assert isinstance(event, ResponseCreate)
+    assert len(event.input or ()) == 1000
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_nothing_is_taken_by_who_is_cancelled() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+from sensorium.actors.live.answers import LiveAnswers
 from sensorium.actors.live.pictures import SessionMedia
 from sensorium.actors.live.reading import ReadingAhead
 from sensorium.actors.text.generation import TextModel
@@ -39,7 +42,6 @@ class Desk:
             model,
             cast(SessionMedia, media),
             self.report,
-            self.stop,
             session_id="s",
             lane=INTERACTIVE,
             cache_salt="",
@@ -89,8 +91,8 @@ async def test_of_each_kind_the_newest_wish_counts() -> None:
     desk = Desk()
     async with trio.open_nursery() as nursery:
         for plan in (1, 2, 3):
-            desk.reading.wish(Warm(TALK, ()), nursery)
-            desk.reading.wish(ahead(plan), nursery)
+            desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
+            desk.reading.wish(ahead(plan), nursery, desk.stop)
             await wait_all_tasks_blocked()
         assert desk.open == ["ahead", "now"]
         assert {request.session for request in desk.requests} == {"s", None}
@@ -108,14 +110,14 @@ async def test_of_each_kind_the_newest_wish_counts() -> None:
 async def test_an_answer_stops_only_what_is_the_sessions() -> None:
     desk = Desk()
     async with trio.open_nursery() as nursery:
-        desk.reading.wish(Warm(TALK, ()), nursery)
-        desk.reading.wish(ahead(1), nursery)
+        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
+        desk.reading.wish(ahead(1), nursery, desk.stop)
         await wait_all_tasks_blocked()
-        desk.reading.wish(Warm(TALK, ()), nursery)
+        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
         desk.reading.make_way()
         await wait_all_tasks_blocked()
         assert desk.open == ["ahead"]
-        desk.reading.wish(Warm(TALK, ()), nursery)
+        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
         await wait_all_tasks_blocked()
         assert desk.open == ["ahead", "now"]
         desk.reading.stop()
@@ -127,5 +129,23 @@ async def test_what_cannot_be_read_is_not_said_to_be(caplog: pytest.LogCaptureFi
     desk = Desk()
     desk.broken = True
     async with trio.open_nursery() as nursery:
-        desk.reading.wish(ahead(1), nursery)
+        desk.reading.wish(ahead(1), nursery, desk.stop)
     assert (desk.reports, desk.num_stops) == ([], 1)
+
+
+async def test_the_answers_of_a_session_leave_nothing_to_the_garbage_collector() -> None:
+    prompter = SimpleNamespace(opened=bool, look_at_frame=bool, paired=bool)
+    model: Any = SimpleNamespace(engine=SimpleNamespace(close_session=bool), prompter=prompter)
+
+    async def report(fact: object) -> None:
+        pass
+
+    gc.disable()
+    try:
+        made = LiveAnswers(model, report, session_id="s", lane=INTERACTIVE, cache_salt="", num_frames=8)
+        answers = weakref.ref(made)
+        made.close()
+        del made
+        assert answers() is None
+    finally:
+        gc.enable()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -11,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.actors.config.mcp import McpConfig
 from sensorium.actors.fetching.names import Names
+from sensorium.actors.mcp import messages
 from sensorium.actors.mcp.client import MAX_GOODBYES, McpClients, McpFailure
-from sensorium.actors.mcp.messages import EventData
+from sensorium.actors.mcp.messages import EventData, result_in
 from sensorium.actors.mcp.session import MAX_ANSWER_BYTES, McpSession
 from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.mcp_tools import McpServer
@@ -255,6 +259,26 @@ async def test_whoever_has_much_to_take_back_leaves_room_for_others(nursery: tri
         asked.tell_later(tell, "you")
         assert asked.num_goodbyes == before + 1
         await came(lambda: num_told == before + 1)
+
+
+async def test_a_stream_of_tiny_events_is_read_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are thousands in one read."""
+    num_on = Counter[threading.Thread]()
+
+    def counted(data: bytes, number: int) -> dict[str, Any] | None:
+        num_on[threading.current_thread()] += 1
+        return result_in(data, number)
+
+    monkeypatch.setattr(messages, "result_in", counted)
+    done = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}).encode()
+    stream = answer(
+        b"data:{}\n\n" * 50_000 + b"data:%b\n\n" % done, head="Content-Type: text/event-stream\r\n"
+    )
+    async with file_host() as host:
+        host.answers["/mcp"] = replies(result(INITIALIZED, 1), answer(status=202), stream)
+        assert await session_of(host, clients(host)).tools() == []
+    assert num_on.total() >= 50_000
+    assert num_on[threading.current_thread()] < 5_000
 
 
 async def came(condition: Callable[[], bool]) -> None:

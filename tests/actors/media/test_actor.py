@@ -145,6 +145,38 @@ async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tri
         assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2, "the next file goes on"
 
 
+async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sensorium.actors.media.actor._SILENCE_S", 0.0)
+    async with running(MediaConfig(max_workers=1, deadline_s=5.0)) as (_, handle):
+        found: list[DecodedAudio] = []
+
+        async def decode() -> None:
+            found.append(await handle.decode(plain_wav(tone(0.2))))
+
+        with trio.fail_after(120):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(decode)
+                while not (children := multiprocessing.active_children()):  # noqa: ASYNC110 (of processes)
+                    await trio.sleep(0.001)
+                assert children[0].pid is not None
+                os.kill(children[0].pid, signal.SIGSTOP)
+        assert found[0].duration_s == 0.2
+        assert handle.statistics().num_killed == 1
+
+
+async def test_one_with_files_that_take_long_leaves_others_a_worker() -> None:
+    long = partial(operator.countOf, itertools.repeat(0))
+    config = MediaConfig(max_workers=2, cpu_s=20.0)
+    async with running(config) as (_, handle), trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(handle.of("a").measure, b"x", long, "image")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (handle.statistics().num_running, handle.statistics().num_waiting) == (2, 2)
+        assert (await handle.of("b").decode(plain_wav(tone(0.2)))).duration_s == 0.2
+        assert (handle.statistics().num_running, handle.statistics().num_waiting) == (2, 2)
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "sensorium")
     async with running(MediaConfig(max_workers=1)) as (_, handle):

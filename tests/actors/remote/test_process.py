@@ -59,6 +59,8 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         before = engine.statistics()
         first = process.pid()
         assert first is not None
+        assert process._load_s > 0
+        monkeypatch.setattr(process, "_load_s", 20.0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(first, number)  # are its parent's business
         async with engine.generate(request("b", max_tokens=100)) as stream:
@@ -72,6 +74,9 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         with pytest.raises(UnavailableError, match="is restarting") as refused:
             await other.complete(request("a"))
         assert refused.value.code == "engine_unavailable"
+        for error in (lost.value, refused.value):
+            assert error.retry_after_s is not None
+            assert 10.0 < error.retry_after_s <= 20.0, "as long as it took to load"
         await until(lambda: health(engine) == "ready")
         assert process.pid() != first
         assert (process.num_restarts(), engine.statistics().num_restarts) == (1, 1)

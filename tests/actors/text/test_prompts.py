@@ -18,7 +18,7 @@ from sensorium.actors.media.cache import MediaCache
 from sensorium.actors.text.openers import ThreadOpener
 from sensorium.actors.text.opening import Frames, MediaLimits, Samples, Source, media_bytes
 from sensorium.actors.text.prompts import Prompter
-from sensorium.engine.models.prompts import Prompt, PromptBuilder
+from sensorium.engine.models.prompts import Prompt, PromptBuilder, media_parts
 from sensorium.engine.models.registry import open_model
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.protocols.chat import Conversation
@@ -69,6 +69,26 @@ async def chat(
 ) -> Prompt:
     async with prompter.chat(conversation, sources) as prompt:
         return prompt
+
+
+async def test_media_are_looked_for_once_before_they_are_fetched_and_once_behind(
+    vision: PromptBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of messages that is what a prompt takes of the loop."""
+    num_looks = [0]
+
+    def counted(conversation: Conversation) -> tuple[MediaPart, ...]:
+        num_looks[0] += 1
+        return media_parts(conversation)
+
+    for module in ("prompts", "addresses"):
+        monkeypatch.setattr(f"sensorium.actors.text.{module}.media_parts", counted, raising=False)
+    prompter = Prompter(vision, ThreadOpener())
+    async with prompter.fetched(conversation(TextPart("hi"))) as whole, prompter.read(whole) as prompt:
+        assert prompt.token_ids
+    assert num_looks == [2]
+    await chat(prompter, conversation(TextPart("hi")))
+    assert num_looks == [4]
 
 
 def pixels(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

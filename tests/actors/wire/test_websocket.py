@@ -8,15 +8,18 @@ frame), and a protocol error is answered by a close frame and the end of the con
 from __future__ import annotations
 
 import gc
+import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import trio
 from sensorium.actors.telemetry.loop_hold import LoopHold
 from sensorium.actors.wire.exchange import Exchange
+from sensorium.actors.wire.websocket import WebSocketConnection
 from support.server import MAX_HOLD_S
 from support.wire import HANDSHAKE, Echo, close, connected, frame, serving
 from websockets.frames import Frame, Opcode
@@ -207,6 +210,50 @@ async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: p
             await trio.lowlevel.checkpoint()
     assert sum(num_in_turn) == 1000
     assert max(num_in_turn) < 40, "a thousand are in one read"
+
+
+async def test_many_websockets_with_tiny_messages_hold_the_loop_no_longer_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_in_turn = [0]
+
+    async def listen(
+        echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] == "websocket.receive":
+            num_in_turn[-1] += 1
+
+    monkeypatch.setattr(Echo, "_talk", listen)
+    async with serving() as server, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        peers = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
+        for peer in peers:
+            await peer.upgrade()
+        for peer in peers:
+            nursery.start_soon(peer.send, frame(BINARY, b"xy") * 1000)
+        while sum(num_in_turn) < 8000:
+            num_in_turn.append(0)
+            await trio.lowlevel.checkpoint()
+    assert sum(each for each in num_in_turn if each > 40) < 8 * 300, "what each may send in any case"
+
+
+async def test_a_large_frame_is_handled_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of one of 20 MB took 35 ms."""
+    sizes = list[int]()
+    data = random.Random(0).randbytes(4_000_000)
+
+    def take(connection: WebSocketConnection, each: Frame) -> bool:
+        sizes.append(len(each.data))
+        return taken(connection, each)
+
+    taken = WebSocketConnection._take
+    monkeypatch.setattr(WebSocketConnection, "_take", take)
+    async with serving(max_message_bytes=5_000_000) as server, connected(server.port) as peer:
+        await peer.upgrade()
+        frames, code = await peer.messages(frame(BINARY, data), close_after=1)
+        assert (b"".join(each.data for each in frames), code) == (data, 1000)
+    assert max(sizes) <= 1_100_000
 
 
 async def _talk_on(
