@@ -165,7 +165,7 @@ async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch
 
 
 async def test_one_with_files_that_take_long_leaves_others_a_worker() -> None:
-    long = partial(operator.countOf, itertools.repeat(0))
+    long = partial(operator.countOf, iter(int, 1))
     config = MediaConfig(max_workers=2, cpu_s=20.0)
     async with running(config) as (_, handle), trio.open_nursery() as nursery:
         for _ in range(4):
