@@ -296,7 +296,7 @@ def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client
         ({"input": "a", "tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": "a", "truncation": "auto"}, "truncation"),
         ({"input": "a", "conversation": "c"}, "conversation"),
-        ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
+        ({"input": "a", "include": ["message.output_text"]}, "include[0]"),
         ({"input": "a", "temperature": 9}, "temperature"),
         ({"input": "a", "colour": 1}, "colour"),
         ({"input": "a " * 4096}, "input"),
