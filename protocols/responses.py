@@ -30,6 +30,7 @@ from .mcp_tools import (
 )
 from .media_wish import ProcessorKwargs
 from .response_input import ReadInput, read_input, with_items
+from .response_items import Truncation
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from .tools import Tool, nested, read_functions
 from .unserved import SERVICE_TIERS, VERBOSITIES, check_unserved
@@ -57,7 +58,6 @@ _UNSERVED: Final[dict[str, tuple[str, ...]]] = {
     "image": (),
     "moderation": (),
     "prompt": (),
-    "truncation": ('"disabled"',),
     "service_tier": SERVICE_TIERS,
 }
 """Fields, and what they may say all the same."""
@@ -110,6 +110,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tool_calls: int | None = None
     """Of tools the server calls itself."""
     max_output_tokens: int | None = None
+    truncation: Truncation | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
@@ -143,7 +144,6 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image: _Field = UNSET
     moderation: _Field = UNSET
     prompt: _Field = UNSET
-    truncation: _Field = UNSET
     service_tier: _Field = UNSET
 
     @property

@@ -199,7 +199,7 @@ def test_items_have_ids_of_their_own() -> None:
             {"stream": True, "stream_options": {"include_obfuscation": True}},
             "stream_options.include_obfuscation",
         ),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "most"}, "truncation"),
         ({"colour": "red"}, "colour"),
     ],
 )
