@@ -259,7 +259,7 @@ BLOCK: Final[Schema] = {
         _tagged("thinking", thinking=_TEXT),
     ]
 }
-TURN: Final[Schema] = _spoken(["user", "assistant"], {"$ref": REF.format(name="MessageBlock")})
+TURN: Final[Schema] = _spoken(["user", "assistant", "system"], {"$ref": REF.format(name="MessageBlock")})
 """A message of `/v1/messages`."""
 INPUT_ITEM: Final[Schema] = {
     "anyOf": [

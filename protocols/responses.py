@@ -120,6 +120,8 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompt_cache_key: str | None = None
     prompt_cache_options: _Field = UNSET
     prompt_cache_retention: _Field = UNSET
+    client_metadata: _Field = UNSET
+    """Codex's, for the books of its maker."""
     # As chat has them.
     top_k: int | None = None
     min_p: float | None = None

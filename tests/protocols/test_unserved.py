@@ -235,7 +235,7 @@ def test_hints_for_another_servers_cache_and_style_cost_nobody_the_answer() -> N
     image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     text = {"type": "input_text", "text": "a"}
     parse("responses", input=[{"role": "user", "content": [text | mark, image | mark]}])
-    parse("responses", include=list(get_args(ResponseIncludable)))
+    parse("responses", include=list(get_args(ResponseIncludable)), client_metadata={"session_id": "a"})
 
 
 def test_an_answer_may_be_sent_back_as_it_came() -> None:

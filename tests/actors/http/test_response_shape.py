@@ -8,6 +8,8 @@ import pytest
 from sensorium.actors.http.response_shape import truncations
 from sensorium.protocols.chat_content import ChatMessage, Role
 
+USERS: list[Role] = ["user"] * 30
+
 
 def said(*roles: Role) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage(role=role, content=str(n), extra={}, param="") for n, role in enumerate(roles))
@@ -33,4 +35,5 @@ def test_where_nobody_asked_nothing_goes() -> None:
 
 def test_a_conversation_that_grows_begins_with_the_same_turn_for_long() -> None:
     """As the second to go of those of 20 turns and of 30."""
-    assert truncations(said(*["user"] * 20))[3][0] == truncations(said(*["user"] * 30))[3][0]
+    short, long = truncations(said(*USERS[:20])), truncations(said(*USERS))
+    assert short[3][0] == long[3][0]
