@@ -42,6 +42,11 @@ _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
 
+_BILLING: Final = "x-anthropic-billing-header:"
+"""What Claude Code writes in front, for its maker's books: another one in each session, so that none would
+find the instructions and tools of the one before computed."""
+
+
 class _Message(Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     content: str | list[Raw]
@@ -266,7 +271,8 @@ def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
 def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
     """In front of the conversation or, as Claude Code has it, in the midst."""
     if isinstance(said, list):
-        said = "\n".join(given(block.text, f"{place}.text") for block, place in _blocks(said, where))
+        texts = [given(block.text, f"{place}.text") for block, place in _blocks(said, where)]
+        said = "\n".join(text for text in texts if not text.startswith(_BILLING))
     return ChatMessage(role="system", content=said, extra={}, param=param)
 
 

@@ -43,3 +43,15 @@ def test_the_conversation_may_be_told_of_things_in_the_midst() -> None:
     )
     assert [(each.role, each.content) for each in (told, more)] == [("system", "a"), ("system", "b\nb")]
     assert last.content == "c"
+
+
+def test_sessions_of_claude_code_begin_alike() -> None:
+    """Their first words would differ, and nothing behind them be found computed."""
+
+    def first(version: str) -> ChatMessage:
+        texts = [f"x-anthropic-billing-header: cc_version={version};", "You are an agent.", "Be kind."]
+        system = [{"type": "text", "text": text} for text in texts]
+        body = {"max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}], "system": system}
+        return parse_message(json.dumps(body).encode()).conversation.messages[0]
+
+    assert first("2.1.bc8").content == first("2.1.82f").content == "You are an agent.\nBe kind."
