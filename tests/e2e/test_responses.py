@@ -325,32 +325,6 @@ def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str
     assert answer.json()["error"]["param"] == param
 
 
-def test_a_conversation_that_is_too_long_is_answered_without_its_oldest_turns(client: OpenAI) -> None:
-    turns = [
-        {"role": role, "content": f"{role} {number}. " + "a word " * 30}
-        for number in range(40)
-        for role in ("user", "assistant")
-    ]
-    asked = [*turns, {"role": "user", "content": "And now?"}]
-    with pytest.raises(BadRequestError, match="maximum context length"):
-        ask(client, None, asked, max_output_tokens=5)
-    short = ask(client, None, asked[2 * 32 :], instructions="Be kind.", max_output_tokens=5, temperature=0)
-    auto: dict[str, Any] = {"instructions": "Be kind.", "truncation": "auto", "temperature": 0}
-    whole = ask(client, None, asked, max_output_tokens=5, **auto)
-    assert (whole.truncation, whole.output_text) == ("auto", short.output_text)
-    assert whole.usage is not None
-    assert short.usage is not None
-    assert whole.usage.input_tokens == short.usage.input_tokens
-    assert whole.usage.input_tokens + 5 <= 4096
-    kept = client.responses.input_items.list(whole.id, limit=100).data
-    assert len(kept) == len(asked)
-    further = ask(client, None, "Go on.", previous_response_id=whole.id, max_output_tokens=5, **auto)
-    assert further.usage is not None
-    assert whole.usage.input_tokens < further.usage.input_tokens < 4096
-    with pytest.raises(BadRequestError, match="maximum context length"):
-        ask(client, None, "a " * 4096, max_output_tokens=5, **auto)
-
-
 def test_input_tokens_are_counted_as_they_are_read(client: OpenAI) -> None:
     asked: dict[str, Any] = {"tools": [NOW], "instructions": "Be kind.", "input": "Hello"}
     first = client.responses.create(model="chat", max_output_tokens=3, **asked)
