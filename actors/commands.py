@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -24,8 +24,9 @@ from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
 from ..protocols.errors import DeviceLostError, SensoriumError
-from .config.checks import AddressError, ConfigError
+from .config.checks import AddressError, ConfigError, is_whole
 from .config.engine import Dtype, Quantization
+from .config.other_options import refuse_others
 from .config.server import (
     DEFAULT_MODELS,
     CallConfig,
@@ -115,6 +116,7 @@ def _launch(
     _refuse_fractions(command, tokens)
     if command == "serve":
         _refuse_empty(tokens)
+        refuse_others(tokens)
         _tell_unknown()
     if config is not None and tokens:
         said = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
@@ -154,13 +156,8 @@ def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
     known = _known_options().get(command, {}) if doubtful else {}  # takes 50 ms
     for name, value in doubtful:
         option = re.sub("^(--|SENSORIUM_)", "", name).replace("-", "_").lower()
-        if _is_whole(known.get(option)):
+        if is_whole(known.get(option)):
             raise ConfigError(f"{name} is {value!r}; allowed: a whole number")
-
-
-def _is_whole(kind: object) -> bool:
-    """Whether a type has whole numbers, also in a list, or None beside them."""
-    return kind is int or any(map(_is_whole, get_args(kind)))
 
 
 def _tell_unknown() -> None:

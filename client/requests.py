@@ -94,7 +94,8 @@ class FileOptions(SpeechOptions, SubtitleOptions, total=False):
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
     `best_of` answers are drawn at one above 0 (by a `seed` always the same), of which the likeliest counts;
     at 0 `beam_size` grow side by side. A `length_penalty` above 1 favours longer ones of these, and
-    `patience` says how many must have ended, for each of them, before the search may. What is said while
+    `patience` says how many must have ended, for each of them, before the search may. A `repetition_penalty`
+    above 1 makes what was said less likely to come again. What is said while
     nobody is heard for `hallucination_silence_threshold` seconds is left out. Of `clip_timestamps`, seconds
     as `[start, end, start, …]`, only the parts between are transcribed; the last end may be the file's.
 
@@ -113,6 +114,7 @@ class FileOptions(SpeechOptions, SubtitleOptions, total=False):
     beam_size: int | None
     length_penalty: float | None
     patience: float | None
+    repetition_penalty: float | None
     hallucination_silence_threshold: float | None
     clip_timestamps: str | Sequence[float] | None
     condition_on_previous_text: bool | None

@@ -128,7 +128,8 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     uuid: str | None = None
     """A name for the file, by which it may be asked about again without it."""
     cache_control: Raw | UnsetType = UNSET
-    """Changes no answer: whatever fits is cached."""
+    prompt_cache_breakpoint: Raw | UnsetType = UNSET
+    """Both change no answer: whatever fits is cached."""
 
 
 _decode_message = decoder(_Message)

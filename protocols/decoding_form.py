@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .errors import BadRequestError
+from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST, shown
 
 MAX_TEMPERATURE: Final = 1.0
@@ -52,12 +53,32 @@ def parse_best_of(fields: Mapping[str, str], temperatures: Sequence[float]) -> i
     return best_of
 
 
-def parse_beam_size(fields: Mapping[str, str], temperatures: Sequence[float]) -> int:
-    """`beam_size`: how many answers grow side by side at temperature 0. Raises BadRequestError."""
-    beam_size = _count(fields, "beam_size")
+def parse_beam_size(
+    fields: Mapping[str, str], temperatures: Sequence[float], *, is_of_vllm: bool = False
+) -> int:
+    """`beam_size`: how many answers grow side by side at temperature 0; with vLLM's `use_beam_search` it is
+    `n`. Raises BadRequestError."""
+    param = "n" if is_of_vllm else "beam_size"
+    if not is_of_vllm and _count(fields, "n") > 1:
+        raise BadRequestError("`n` is the number of beams, and needs `use_beam_search`", param="n")
+    if is_of_vllm and fields.get("beam_size", "").strip():
+        raise BadRequestError(
+            "`use_beam_search` has `n` beams: it goes without `beam_size`", param="beam_size"
+        )
+    beam_size = _count(fields, param)
     if beam_size > 1 and min(temperatures) > 0:
-        raise BadRequestError("`beam_size` needs a `temperature` of 0", param="beam_size")
+        raise BadRequestError(f"`{param}` needs a `temperature` of 0", param=param)
     return beam_size
+
+
+def parse_repetition_penalty(fields: Mapping[str, str]) -> float:
+    """`repetition_penalty`: what was said is less likely above 1. Raises BadRequestError."""
+    param = "repetition_penalty"
+    text = fields.get(param, "")
+    penalty = _number(text, param, MAX_REPETITION_PENALTY) if text.strip() else 1.0
+    if penalty < MIN_REPETITION_PENALTY:
+        raise BadRequestError(f"`{param}` must be at least {MIN_REPETITION_PENALTY:g}", param=param)
+    return penalty
 
 
 def parse_length_penalty(fields: Mapping[str, str], beam_size: int) -> float:

@@ -18,8 +18,12 @@ MALFORMED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What a decoder raises."""
 _INSTEAD: Final = {
     "transcription_session.update": "use session.update with `session.type` transcription",
+    "session.turn_detection": "it is `session.audio.input.turn_detection` now",
+    "session.input_audio_format": 'it is `session.audio.input.format` now, as {"type": "audio/pcm"}',
+    "session.input_audio_transcription": "it is `session.audio.input.transcription` now",
+    "session.input_audio_noise_reduction": "it is `session.audio.input.noise_reduction` now",
 }
-"""Of OpenAI's beta."""
+"""Of OpenAI's beta: an event, and fields of both kinds of sessions, which lay flat."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -80,6 +84,8 @@ def invalid(error: Exception, prefix: str, event_id: str | None, kind: object) -
             code, problem = "missing_required_parameter", "required and missing"
         case "unknown":
             code, problem = "unknown_parameter", "not a known field"
+            if param in _INSTEAD:
+                problem += f"; {_INSTEAD[param]}"
         case "invalid" if param == "audio":
             code = "invalid_audio"
         case _:

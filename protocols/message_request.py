@@ -42,6 +42,11 @@ _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
 
 
+_BILLING: Final = "x-anthropic-billing-header:"
+"""What Claude Code writes in front, for its maker's books: another one in each session, so that none would
+find the instructions and tools of the one before computed."""
+
+
 class _Message(Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     content: str | list[Raw]
@@ -260,12 +265,15 @@ def _tool_use(tools: list[dict[str, Any]], choice: ToolChoice | None) -> ToolUse
 
 
 def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
-    if not system:
-        return ()
-    if isinstance(system, list):
-        blocks = _blocks(system, "system")
-        system = "\n".join(given(block.text, f"{param}.text") for block, param in blocks)
-    return (ChatMessage(role="system", content=system, extra={}, param="system"),)
+    return (_instruction(system, "system", "system"),) if system else ()
+
+
+def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
+    """In front of the conversation or, as Claude Code has it, in the midst."""
+    if isinstance(said, list):
+        texts = [given(block.text, f"{place}.text") for block, place in _blocks(said, where)]
+        said = "\n".join(text for text in texts if not text.startswith(_BILLING))
+    return ChatMessage(role="system", content=said, extra={}, param=param)
 
 
 def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
@@ -277,8 +285,11 @@ def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     for index, each in enumerate(raw):
         param = f"messages[{index}]"
         message = _decode_message(each, param)
-        if message.role not in ("user", "assistant"):
-            raise refuse(f"{param}.role", message.role, "user, assistant")
+        if message.role not in ("user", "assistant", "system"):
+            raise refuse(f"{param}.role", message.role, "user, assistant, system")
+        if message.role == "system":
+            found.append(_instruction(message.content, param, f"{param}.content"))
+            continue
         if isinstance(message.content, str):
             role: Role = "user" if message.role == "user" else "assistant"
             found.append(ChatMessage(role=role, content=message.content, extra={}, param=param))

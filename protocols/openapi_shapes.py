@@ -16,6 +16,7 @@ from .decoding_form import (
     MAX_TEMPERATURE,
     MAX_TEMPERATURES,
 )
+from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
 from .responses import INCLUDES
 from .subtitle_form import LAYOUT_LIMITS
@@ -46,6 +47,14 @@ SPEECH_FORM: Final[Schema] = {
         "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "length_penalty": {"type": "number", "minimum": 0, "maximum": MAX_LENGTH_PENALTY, "default": 1},
         "patience": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PATIENCE, "default": 1},
+        "repetition_penalty": {
+            "type": "number",
+            "minimum": MIN_REPETITION_PENALTY,
+            "maximum": MAX_REPETITION_PENALTY,
+            "default": 1,
+        },
+        "use_beam_search": {"type": "boolean", "description": "vLLM's: `n` is the `beam_size`."},
+        "n": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "hallucination_silence_threshold": {
             "type": "number",
             "exclusiveMinimum": 0,
@@ -250,7 +259,7 @@ BLOCK: Final[Schema] = {
         _tagged("thinking", thinking=_TEXT),
     ]
 }
-TURN: Final[Schema] = _spoken(["user", "assistant"], {"$ref": REF.format(name="MessageBlock")})
+TURN: Final[Schema] = _spoken(["user", "assistant", "system"], {"$ref": REF.format(name="MessageBlock")})
 """A message of `/v1/messages`."""
 INPUT_ITEM: Final[Schema] = {
     "anyOf": [

@@ -32,7 +32,6 @@ _ELSEWHERE: Final = {
     "log_prob_threshold": _UNLIKELY,
     "logprob_threshold": _UNLIKELY,
     "compression_ratio_threshold": _REPEATED,
-    "repetition_penalty": _REPEATED,
     "no_repeat_ngram_size": _REPEATED,
     "temperature_increment_on_fallback": _UNLIKELY,
     "multilingual": _DETECTED,

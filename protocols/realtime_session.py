@@ -98,7 +98,8 @@ TurnDetectionPatch = ServerVadPatch | SemanticVadPatch
 
 
 class NoiseReduction(Struct, frozen=True, forbid_unknown_fields=True):
-    """Known and not served: the models here are trained on noisy audio. Without a type it asks for none."""
+    """Read by nobody: the models here are trained on noisy audio. OpenAI's samples ask for it beside all else
+    that a session needs, so that a refusal would cost them that; what is in force says null."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None

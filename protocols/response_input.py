@@ -85,6 +85,7 @@ class _Image(Struct, frozen=True, forbid_unknown_fields=True):
     image_url: Raw | UnsetType = UNSET
     detail: str | None = None
     file_id: str | None = None
+    prompt_cache_breakpoint: Raw | UnsetType = UNSET
 
 
 class _Kind(Struct, frozen=True):

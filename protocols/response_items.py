@@ -18,6 +18,7 @@ SaidObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 SaidChoice = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "object"]})]
 SaidText = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "null"]})]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Truncation = Literal["auto", "disabled"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
@@ -172,7 +173,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    truncation: Literal["disabled"] = "disabled"
+    truncation: Truncation = "disabled"
     service_tier: Literal["default"] = "default"
     background: bool = False
     store: bool = True

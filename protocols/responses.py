@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from .body import Encoded, check_range, decoder, missing, refuse, renamed, unsupported
+from .body import Encoded, check_range, decoder, missing, refuse, renamed
 from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation, check_forced
 from .chat_content import ChatMessage
 from .errors import BadRequestError
@@ -30,16 +30,27 @@ from .mcp_tools import (
 )
 from .media_wish import ProcessorKwargs
 from .response_input import ReadInput, read_input, with_items
+from .response_items import Truncation
 from .structured import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from .tools import Tool, nested, read_functions
-from .unserved import SERVICE_TIERS, check_unserved
+from .unserved import SERVICE_TIERS, VERBOSITIES, check_unserved
 
 MAX_METADATA: Final = 16
 _MAX_METADATA_NAME: Final = 64
 _MAX_METADATA_VALUE: Final = 512
 _MAX_TOKENS: Final = 2**31 - 1
-INCLUDES: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
-"""Of these the second changes nothing: what is thought is sent as it is."""
+INCLUDES: Final = (
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+)
+"""All but the first change nothing: what is thought is sent as it is, an input is told as it came, and of the
+others there are no items."""
 _UNSERVED: Final[dict[str, tuple[str, ...]]] = {
     "access_programs": (),
     "context_management": (),
@@ -47,9 +58,6 @@ _UNSERVED: Final[dict[str, tuple[str, ...]]] = {
     "image": (),
     "moderation": (),
     "prompt": (),
-    "prompt_cache_options": (),
-    "prompt_cache_retention": (),
-    "truncation": ('"disabled"',),
     "service_tier": SERVICE_TIERS,
 }
 """Fields, and what they may say all the same."""
@@ -102,6 +110,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tool_calls: int | None = None
     """Of tools the server calls itself."""
     max_output_tokens: int | None = None
+    truncation: Truncation | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
@@ -109,6 +118,10 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_options: _Field = UNSET
+    prompt_cache_retention: _Field = UNSET
+    client_metadata: _Field = UNSET
+    """Codex's, for the books of its maker."""
     # As chat has them.
     top_k: int | None = None
     min_p: float | None = None
@@ -133,9 +146,6 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image: _Field = UNSET
     moderation: _Field = UNSET
     prompt: _Field = UNSET
-    prompt_cache_options: _Field = UNSET
-    prompt_cache_retention: _Field = UNSET
-    truncation: _Field = UNSET
     service_tier: _Field = UNSET
 
     @property
@@ -241,8 +251,9 @@ def parse_response(body: Encoded) -> AskedResponse:
     effort = None if request.reasoning is None else request.reasoning.effort
     if effort not in (None, *EFFORTS):
         raise refuse("reasoning.effort", effort, ", ".join(EFFORTS))
-    if request.text is not None and request.text.verbosity not in (None, "medium"):
-        raise unsupported("text.verbosity", "is not served here, but as medium")
+    verbosity = None if request.text is None else request.text.verbosity
+    if verbosity not in (None, *VERBOSITIES):
+        raise refuse("text.verbosity", verbosity, ", ".join(VERBOSITIES))
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
         raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")

@@ -74,6 +74,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     length_penalty: float = 1.0
     patience: float = 1.0
     """How such answers are compared, and when their search ends: see `SamplingParams`."""
+    repetition_penalty: float = 1.0
+    """See `SamplingParams`."""
     seed: int | None = None
     max_silence_s: float | None = None
     """A sentence that was said while nobody is heard for so long is left out; None: all are kept."""

@@ -18,6 +18,7 @@ from .decoding_form import (
     parse_keyword_boost,
     parse_length_penalty,
     parse_patience,
+    parse_repetition_penalty,
     parse_seed,
     parse_silence_s,
     parse_temperatures,
@@ -58,6 +59,9 @@ _SCALARS: Final = frozenset(
         "beam_size",
         "length_penalty",
         "patience",
+        "repetition_penalty",
+        "use_beam_search",
+        "n",
         "hallucination_silence_threshold",
         "keyword_boost",
         "stream",
@@ -125,7 +129,7 @@ def parse_transcription_form(
     if len(prompt) > MAX_PROMPT_CHARS:
         raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
     temperatures = parse_temperatures(lists.get("temperature", []))
-    beam_size = parse_beam_size(scalars, temperatures)
+    beam_size = parse_beam_size(scalars, temperatures, is_of_vllm=_boolean(scalars, "use_beam_search"))
     clips = parse_clips(lists.get("clip_timestamps", []))
     speech_filter = parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars)
     if clips and speech_filter is not None:
@@ -146,6 +150,7 @@ def parse_transcription_form(
         beam_size=beam_size,
         length_penalty=parse_length_penalty(scalars, beam_size),
         patience=parse_patience(scalars, beam_size),
+        repetition_penalty=parse_repetition_penalty(scalars),
         seed=parse_seed(scalars.get("seed", "")),
         max_silence_s=parse_silence_s(scalars),
         condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),

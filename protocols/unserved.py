@@ -19,6 +19,9 @@ _Field = Raw | UnsetType
 SERVICE_TIERS: Final = ('"auto"', '"default"', '"flex"', '"priority"', '"scale"')
 """All are served alike, and the answer says which one it was: the default."""
 
+VERBOSITIES: Final = ("low", "medium", "high")
+"""All pass: agents of OpenAI's send one beside all else, and no model here was taught to heed it."""
+
 DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "bad_words": ("[]",),
     "detokenize": ("true",),
@@ -29,13 +32,17 @@ DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "spaces_between_special_tokens": ("true",),
     "store": ("false", "true"),
     "use_beam_search": ("false",),
-    "verbosity": ('"medium"',),
+    "verbosity": tuple(f'"{each}"' for each in VERBOSITIES),
 }
 """What a field may say, as JSON, because it is so, or changes no answer (nothing is stored); null may be
 said of every field."""
 
-MARKS: Final = frozenset({"metadata", "prompt_cache_key", "request_id", "safety_identifier", "user"})
-"""Read by nobody: they change no answer. Whose cache is whose is told by the API key and `cache_salt`."""
+MARKS: Final = frozenset(
+    {"metadata", "request_id", "safety_identifier", "session_id", "user"}
+    | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+)
+"""Read by nobody: they change no answer. Whatever fits is cached; whose cache is whose is told by the API key
+and `cache_salt`."""
 
 
 class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,8 +60,11 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verbosity: _Field = UNSET
     metadata: _Field = UNSET
     prompt_cache_key: _Field = UNSET
+    prompt_cache_options: _Field = UNSET
+    prompt_cache_retention: _Field = UNSET
     request_id: _Field = UNSET
     safety_identifier: _Field = UNSET
+    session_id: _Field = UNSET
     user: _Field = UNSET
     audio: _Field = UNSET
     documents: _Field = UNSET
@@ -68,8 +78,6 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kv_transfer_params: _Field = UNSET
     logits_processors: _Field = UNSET
     moderation: _Field = UNSET
-    prompt_cache_options: _Field = UNSET
-    prompt_cache_retention: _Field = UNSET
     truncate_prompt_tokens: _Field = UNSET
     vllm_xargs: _Field = UNSET
     web_search_options: _Field = UNSET

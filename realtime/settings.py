@@ -203,9 +203,6 @@ def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
     """Refuse what OpenAI's sessions know and are not served, or only in a session that `answers`; to ask for
     nothing of it is what is done anyway.
     """
-    noise = audio.noise_reduction
-    if noise and (noise.type is not None or noise.strength is not None):
-        raise unsupported(f"{INPUT}.noise_reduction", "is not served here, but as null")
     detection = audio.turn_detection
     if not detection:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -22,6 +22,11 @@ class ConfigError(ValueError):
 
 class AddressError(OSError):
     """The address cannot be listened on; the message is one line for a person."""
+
+
+def is_whole(kind: object) -> bool:
+    """Whether a type of an option has whole numbers, also in a list, or None beside them."""
+    return kind is int or any(map(is_whole, get_args(kind)))
 
 
 def check(option: str, value: float, low: float, high: float = math.inf) -> None:

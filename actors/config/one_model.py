@@ -65,5 +65,8 @@ def _split(option: str) -> tuple[str, str, str]:
     left, equals, value = option.partition("=")
     name, _, key = left.rpartition(":")
     if not equals or not name:
-        raise ValueError(f"--model is {option!r}; allowed: NAME:OPTION=VALUE, as tiny-whisper:kv-memory=1GiB")
+        raise ValueError(
+            f"--model is {option!r}; allowed: NAME:OPTION=VALUE, as tiny-whisper:kv-memory=1GiB; "
+            "models to serve stand without an option"
+        )
     return name, key.strip().replace("-", "_"), value.strip()

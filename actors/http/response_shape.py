@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
 from ...protocols.item_ids import call_id_of, new_response_id
 from ...protocols.mcp_results import CallOutcome
@@ -40,6 +40,7 @@ from ...protocols.response_items import (
 )
 from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import AskedResponse
+from ...realtime.dialogue.truncation import answer_room
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
@@ -143,12 +144,33 @@ class ResponseShape:
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
         """See `Shape`."""
         prompter = self._model.prompter
-        async with (
-            prompter.fetched(self._conversation, caller=caller) as whole,
-            prompter.read(whole, scope=scope, caller=caller) as prompt,
-        ):
+        async with prompter.fetched(self._conversation, caller=caller) as whole, AsyncExitStack() as opened:
             self._messages = whole.messages[len(whole.messages) - len(self._messages) :]
-            yield (prompt,)
+
+            async def build(messages: tuple[ChatMessage, ...]) -> Prompt:
+                conversation = replace(whole, messages=messages)
+                return await opened.enter_async_context(
+                    prompter.read(conversation, scope=scope, caller=caller)
+                )
+
+            if self._asked.request.truncation != "auto":
+                yield (await build(whole.messages),)
+                return
+            most = prompter.builder.info.max_context
+            room = answer_room(self._asked.request.max_output_tokens, most)
+            *longer, newest = truncations(whole.messages)
+            for messages in longer:
+                try:
+                    prompt = await build(messages)
+                except BadRequestError as error:
+                    if error.code != "context_length_exceeded":
+                        raise
+                else:
+                    if prompter.builder.num_room(prompt) >= room:
+                        yield (prompt,)
+                        return
+                await opened.aclose()
+            yield (await build(newest),)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
         """See `Shape`."""
@@ -262,6 +284,7 @@ def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> Response
         max_tool_calls=wish.max_tool_calls,
         metadata=wish.metadata or {},
         previous_response_id=wish.previous_response_id,
+        truncation=wish.truncation or "disabled",
         temperature=params.temperature,
         top_p=params.top_p,
         top_logprobs=wish.top_logprobs,
@@ -269,6 +292,24 @@ def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> Response
         store=wish.is_kept,
         user=wish.user,
     )
+
+
+def truncations(messages: tuple[ChatMessage, ...]) -> list[tuple[ChatMessage, ...]]:
+    """A conversation, and what is left of it without its oldest turns: one, two, four and so on, and at last
+    all but the newest. So one that grows begins with the same turn for long, and is found computed from
+    there. Who is the model told to be is never left out."""
+    turns = [place for place, each in enumerate(messages) if each.role == "user"]
+    num_gone = [0, *(1 << power for power in range(len(turns).bit_length()) if 1 << power < len(turns) - 1)]
+    if len(turns) > 1:
+        num_gone.append(len(turns) - 1)
+    return [
+        tuple(
+            each
+            for place, each in enumerate(messages)
+            if not num or place >= turns[num] or each.role in ("system", "developer")
+        )
+        for num in num_gone
+    ]
 
 
 def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tuple[ChatMessage, ...]:

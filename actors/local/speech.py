@@ -57,6 +57,7 @@ class TranscribeOptions(TypedDict, total=False):
     beam_size: int | None
     length_penalty: float | None
     patience: float | None
+    repetition_penalty: float | None
     hallucination_silence_threshold: float | None
     clip_timestamps: str | Sequence[float] | None
     seed: int | None

@@ -238,8 +238,10 @@ def size_of_hints(options: TranscriptionOptions) -> int:
     return len(options.prompt) + 4 * sum(map(len, options.keywords))
 
 
-def with_beams(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
-    """As many answers side by side as are asked for; warmer ones are drawn one by one."""
+def as_wished(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
+    """Repetitions as likely, and as many answers side by side, as are asked for; warmer ones are drawn one by
+    one."""
+    sampling = msgspec.structs.replace(sampling, repetition_penalty=options.repetition_penalty)
     if options.beam_size > 1 and options.temperature == 0:
         return msgspec.structs.replace(
             sampling,

@@ -46,10 +46,10 @@ from .family import (
     Range,
     RangeAnswer,
     RangeRequest,
+    as_wished,
     check_answered,
     likelier_words,
     size_of_hints,
-    with_beams,
 )
 from .model import Samples
 from .sentences import spoken_tokens
@@ -183,7 +183,7 @@ class Qwen3Asr:
             phrases=await off_loop(expect, size=size_of_hints(options)),
             logprobs=0,
         )
-        sampling = with_beams(sampling, options)
+        sampling = as_wished(sampling, options)
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)

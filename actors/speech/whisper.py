@@ -39,10 +39,10 @@ from .family import (
     Range,
     RangeAnswer,
     RangeRequest,
+    as_wished,
     check_answered,
     likelier_words,
     size_of_hints,
-    with_beams,
 )
 from .halves import Positions, language_with_halves
 from .languages import MIN_RANGE, ODD_FOR_WHISPER
@@ -199,7 +199,7 @@ class Whisper:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
         if options.logprobs and is_first(request.lane):
             sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
-        sampling = with_beams(sampling, options)
+        sampling = as_wished(sampling, options)
         asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
         is_greedy = sampling.temperature == 0.0

@@ -62,6 +62,11 @@ class Size(NamedTuple):
         return cls(0, len(settings.instructions) + num_tools)
 
 
+def answer_room(wanted: int | None, max_context: int) -> int:
+    """Tokens that a prompt which may be shortened leaves for an answer of `wanted` tokens; None: of any."""
+    return min(_MAX_ROOM if wanted is None else wanted, max_context // 4)
+
+
 class Truncator:
     """Forgets the oldest of `items`; `drop` does it, and tells the client."""
 
@@ -85,7 +90,7 @@ class Truncator:
             return None
         most = self._config.max_context
         wanted = answers.max_output_tokens
-        bound = most - min(_MAX_ROOM if wanted == "inf" else wanted, most // 4)
+        bound = most - answer_room(None if wanted == "inf" else wanted, most)
         said = settings.truncation
         if isinstance(said, RetentionRatio) and said.most_tokens is not None:
             bound = min(bound, said.most_tokens + self._tokens(Size.of_instructions(answers)))

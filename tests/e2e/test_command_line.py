@@ -197,6 +197,7 @@ def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Pa
         (("./nowhere", "--api-key-file="), "sensorium: --api-key-file is ''"),
         (("./nowhere", "--api_key_file="), "sensorium: --api_key_file is ''"),
         (("./nowhere", ""), "sensorium: MODEL is ''"),
+        (("./nowhere", "--max-model-len=9"), "sensorium: --max-model-len is no option: it is called --max-"),
     ],
 )
 def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:

@@ -68,6 +68,16 @@ def test_every_format_and_live_have_the_same_words(server: Server, conversation:
         assert (bool(words), bool(segments)) == ("word" in granularities, "segment" in granularities)
 
 
+def test_repetitions_are_as_likely_as_is_asked_for(server: Server, conversation: bytes) -> None:
+    """As vLLM's own client asks, and in every format."""
+    plain = post(server, conversation, seed="4419", repetition_penalty="1").json()["text"]
+    assert plain == post(server, conversation).json()["text"]
+    asked = {"seed": "4419", "repetition_penalty": "10"}
+    text = post(server, conversation, **asked).json()["text"]
+    assert text != plain
+    assert post(server, conversation, response_format="verbose_json", **asked).json()["text"] == text
+
+
 def test_many_clips_of_a_short_file_are_a_programs_work(server: Server, conversation: bytes) -> None:
     """Each takes a window of the encoder: 256 of them are two hours, in the class of who waits for 8 s."""
 

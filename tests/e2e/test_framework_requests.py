@@ -1,7 +1,8 @@
 """What chat frameworks send, replayed: `framework_requests.jsonl` has a request of each kind they make.
 
 Recorded from the packages named there by `examples/interop/chat_frameworks.py`, which runs them as they are,
-and from Vercel's AI SDK (`ai`), with tools that are called in a first step.
+from Vercel's AI SDK (`ai`), with tools that are called in a first step, and from Codex and Claude Code, of
+whose instructions and tools a part.
 Here the model is a random one, so that its name and the limit of tokens are ours; all else is theirs.
 """
 

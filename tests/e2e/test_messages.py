@@ -242,7 +242,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0]"),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]},

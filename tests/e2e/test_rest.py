@@ -240,7 +240,7 @@ def test_temperatures_and_the_likeliest_of_several_answers(server: Server, light
 def test_answers_may_grow_side_by_side(server: Server, conversation: bytes) -> None:
     """The text is the same in every format."""
     verbose = post(server, conversation, beam_size="3", response_format="verbose_json").json()
-    assert text_of(server, conversation, beam_size="3") == verbose["text"]
+    assert text_of(server, conversation, use_beam_search="true", n="3") == verbose["text"]
     assert " ".join(segment["text"].strip() for segment in verbose["segments"]) == verbose["text"]
     frames = event_frames(post(server, conversation, beam_size="3", stream="true").text)
     events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-1]]

@@ -31,3 +31,27 @@ def test_an_image_in_a_tools_result_is_shown_behind_the_results() -> None:
     assert [(each.role, each.content) for each in (first, second)] == [("tool", "The screen:"), ("tool", "2")]
     image = MediaPart("image", b"x", "messages[2].content[0].content[1]")
     assert (shown.role, shown.content) == ("user", (image, TextPart("And?")))
+
+
+def test_the_conversation_may_be_told_of_things_in_the_midst() -> None:
+    """As Claude Code does of its agents."""
+    text = {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}
+    *_, told, more, last = read(
+        {"role": "system", "content": "a"},
+        {"role": "system", "content": [text, text]},
+        {"role": "user", "content": "c"},
+    )
+    assert [(each.role, each.content) for each in (told, more)] == [("system", "a"), ("system", "b\nb")]
+    assert last.content == "c"
+
+
+def test_sessions_of_claude_code_begin_alike() -> None:
+    """Their first words would differ, and nothing behind them be found computed."""
+
+    def first(version: str) -> ChatMessage:
+        texts = [f"x-anthropic-billing-header: cc_version={version};", "You are an agent.", "Be kind."]
+        system = [{"type": "text", "text": text} for text in texts]
+        body = {"max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}], "system": system}
+        return parse_message(json.dumps(body).encode()).conversation.messages[0]
+
+    assert first("2.1.bc8").content == first("2.1.82f").content == "You are an agent.\nBe kind."

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai.types.responses import ResponseItem, response_create_params
+from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.response_input import read_input
-from sensorium.protocols.responses import AskedResponse, ResponsesRequest, input_items, parse_response
+from sensorium.protocols.responses import AskedResponse, input_items, parse_response
 from sensorium.protocols.structured import ResponseFormat
 
 DATA = base64.b64encode(b"bytes").decode()
@@ -178,9 +178,9 @@ def test_items_have_ids_of_their_own() -> None:
     [
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"top_logprobs": 21}, "top_logprobs"),
-        ({"include": ["code_interpreter_call.outputs"]}, "include[0]"),
+        ({"include": ["message.output_text.logprob"]}, "include[0]"),
         ({"reasoning": {"effort": "utmost"}}, "reasoning.effort"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"verbosity": "lowest"}}, "text.verbosity"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
         ({"metadata": {f"k{index}": "" for index in range(17)}}, "metadata"),
@@ -199,7 +199,7 @@ def test_items_have_ids_of_their_own() -> None:
             {"stream": True, "stream_options": {"include_obfuscation": True}},
             "stream_options.include_obfuscation",
         ),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "most"}, "truncation"),
         ({"colour": "red"}, "colour"),
     ],
 )
@@ -207,18 +207,6 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse(**fields)
     assert caught.value.param == param
-
-
-@pytest.mark.parametrize(
-    "name", sorted({*response_create_params.ResponseCreateParamsBase.__annotations__, "stream"})
-)
-def test_a_published_field_is_known_or_refused(name: str) -> None:
-    with pytest.raises(BadRequestError) as caught:
-        parse(**{name: {"sensorium": {"never": "heard of"}}})
-    assert (caught.value.param or "").split(".")[0].split("[")[0] == name
-    if name != "input":
-        parse(**{name: None})
-    assert name in ResponsesRequest.__struct_fields__
 
 
 @pytest.mark.parametrize(("mode", "is_refused"), [("auto", False), ("required", True)])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
-from openai.types.responses import response_create_params
+from openai.types.responses import ResponseIncludable, response_create_params
 from sensorium.protocols.chat import ChatRequest, parse_chat
 from sensorium.protocols.client_secrets import parse_client_secret
 from sensorium.protocols.completions import CompletionRequest, parse_completion
@@ -103,7 +103,10 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "responses": ResponsesRequest,
     "messages": MessageRequest,
 }
-MARKED = {"responses": {"metadata"}, "messages": {"metadata", "cache_control"}}
+MARKED = {
+    "responses": {"metadata", "prompt_cache_options", "prompt_cache_retention"},
+    "messages": {"metadata", "cache_control"},
+}
 """Those that may say anything, where they are not `MARKS`: what is said again is of its type."""
 WEIRD = {"sensorium": "never heard of"}
 """No field's value."""
@@ -220,6 +223,19 @@ def test_fields_inside_are_refused_too(route: str, fields: dict[str, Any], param
 )
 def test_fields_of_messages_are_refused_too(message: dict[str, Any], param: str) -> None:
     assert refusal("chat", messages=[{"role": "user", "content": "a"} | message])[0] == param
+
+
+def test_hints_for_another_servers_cache_and_style_cost_nobody_the_answer() -> None:
+    """What agents and samples of OpenAI's send beside all else."""
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    for said in ("low", "medium", "high"):
+        parse("chat", verbosity=said)
+        parse("responses", text={"verbosity": said})
+    parse("chat", messages=[{"role": "user", "content": [{"type": "text", "text": "a"} | mark]}])
+    image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    text = {"type": "input_text", "text": "a"}
+    parse("responses", input=[{"role": "user", "content": [text | mark, image | mark]}])
+    parse("responses", include=list(get_args(ResponseIncludable)), client_metadata={"session_id": "a"})
 
 
 def test_an_answer_may_be_sent_back_as_it_came() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.speech.family import with_beams
+from sensorium.actors.speech.family import as_wished
 from sensorium.protocols.messages import SamplingParams
 from sensorium.protocols.transcript import TranscriptionOptions
 
@@ -20,10 +20,15 @@ SAMPLING = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0)
     ],
 )
 def test_answers_grow_side_by_side_at_temperature_0(options: TranscriptionOptions, num_beams: int) -> None:
-    sampling = with_beams(SAMPLING, options)
+    sampling = as_wished(SAMPLING, options)
     assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, num_beams=num_beams)
 
 
 def test_how_several_answers_are_compared() -> None:
-    sampling = with_beams(SAMPLING, TranscriptionOptions(beam_size=5, length_penalty=0.5, patience=2.0))
+    sampling = as_wished(SAMPLING, TranscriptionOptions(beam_size=5, length_penalty=0.5, patience=2.0))
     assert (sampling.num_beams, sampling.length_penalty, sampling.patience) == (5, 0.5, 2.0)
+
+
+def test_repetitions_are_as_likely_as_is_asked_for() -> None:
+    sampling = as_wished(SAMPLING, TranscriptionOptions(repetition_penalty=1.3))
+    assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, repetition_penalty=1.3)

@@ -1,0 +1,41 @@
+"""How answers about a file are found, as a form says it in vLLM's words."""
+
+from __future__ import annotations
+
+import pytest
+from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcription_form import parse_transcription_form
+
+
+def options(**fields: str) -> TranscriptionOptions:
+    return parse_transcription_form(fields.items()).options
+
+
+def test_vllms_beams_are_beams() -> None:
+    assert options(use_beam_search="true", n="3") == TranscriptionOptions(beam_size=3)
+
+
+def test_what_is_done_anyway_may_be_said() -> None:
+    assert options(use_beam_search="false", n="1", repetition_penalty="1.0") == TranscriptionOptions()
+
+
+def test_repetitions_may_be_less_likely() -> None:
+    assert options(repetition_penalty="1.3").repetition_penalty == 1.3
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": "2"}, "n"),
+        ({"n": "9", "use_beam_search": "true"}, "n"),
+        ({"n": "2", "use_beam_search": "true", "temperature": "0.5"}, "n"),
+        ({"n": "2", "use_beam_search": "true", "beam_size": "2"}, "beam_size"),
+        ({"repetition_penalty": "0"}, "repetition_penalty"),
+        ({"repetition_penalty": "11"}, "repetition_penalty"),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict[str, str], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        options(**fields)
+    assert caught.value.param == param
