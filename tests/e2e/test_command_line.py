@@ -154,10 +154,10 @@ def test_what_models_brought_is_not_looked_through_for_garbage(
     """It would hold the loop for tens of milliseconds each time."""
 
     async def loads(*_: object, on_ready: Callable[[str], None], **__: object) -> None:
+        monkeypatch.setattr(gc, "freeze", lambda: print("frozen"))
         on_ready("http://127.0.0.1:1")
 
     monkeypatch.setattr("sensorium.actors.server.serve", loads)
-    monkeypatch.setattr(gc, "freeze", lambda: print("frozen"))
     done = run("serve", "--port", "0")
     assert (done.returncode, done.stdout) == (0, "frozen\nlistening on http://127.0.0.1:1\n")
 
